@@ -1,0 +1,52 @@
+//! How an application attaches: one message each way over the daemon's UNIX seqpacket socket, as JSON.
+//!
+//! With [`Answer::Welcome`] come three descriptors: the region, the eventfd of the application's doorbell and
+//! the eventfd of the daemon's. The socket stays open as long as the process lives; its end is how the daemon
+//! learns that the process is gone.
+use crate::Geometry;
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+
+/// Environment variable with the path of the daemon's attach socket. libtoe does nothing where it is not set.
+pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
+/// Environment variable with the name of the host to attach to; where it is not set, the daemon's first.
+pub const HOST_VARIABLE: &str = "TOE_HOST";
+
+/// Application to daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`crate::VERSION`] of the library.
+    pub version: u32,
+    /// Host to attach to; `None` for the daemon's first.
+    pub host: Option<String>,
+    /// Command line of the process, for people.
+    pub command: String,
+    /// After fork: the token of [`crate::Reply::Forked`]. The new context then shares all that the parent had.
+    pub token: Option<u64>,
+}
+
+/// Daemon to application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Attached.
+    Welcome(Welcome),
+    /// Not attached; a sentence that says why and what to do.
+    Refused(String),
+}
+
+/// What an attached application needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Number of the context in the daemon.
+    pub context: u32,
+    /// Sizes of the region.
+    pub geometry: Geometry,
+    /// Name of the host.
+    pub host: String,
+    /// The host's own addresses.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Destinations that the host reaches: network and prefix length. A gateway shows as 0.0.0.0/0.
+    pub routes: Vec<(Ipv4Addr, u8)>,
+    /// The host's default congestion control, as `TCP_CONGESTION` names it.
+    pub congestion: String,
+}

@@ -1,0 +1,76 @@
+//! Descriptors of the data pair: two words each.
+use crate::Slot;
+
+const FIN: u64 = 1 << 48;
+
+/// Application to engine: the application's positions in a connection's buffers (thesis section 4.3.1.1, host
+/// control). Absolute, so a later bump says all that an earlier one said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bump {
+    /// Which connection.
+    pub slot: Slot,
+    /// Bytes that the application has written into the transmit buffer since the connection began, modulo 2^32.
+    pub tx_head: u32,
+    /// Bytes that it has taken from the receive buffer since then, modulo 2^32.
+    pub rx_head: u32,
+    /// Nothing will be written after `tx_head`: send FIN after it.
+    pub fin: bool,
+}
+
+/// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notice {
+    /// Which connection.
+    pub slot: Slot,
+    /// Bytes received in order since the connection began, modulo 2^32.
+    pub rx_tail: u32,
+    /// Bytes sent and acknowledged since then, modulo 2^32: their place in the transmit buffer is free.
+    pub tx_tail: u32,
+    /// The peer sent FIN: nothing comes after `rx_tail`.
+    pub fin: bool,
+}
+
+fn pack(slot: Slot, fin: bool) -> u64 {
+    slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 }
+}
+
+fn unpack(word: u64) -> (Slot, bool) {
+    (Slot { index: word as u32, generation: (word >> 32) as u16 }, word & FIN != 0)
+}
+
+impl Bump {
+    /// The descriptor's words.
+    pub fn to_words(self) -> [u64; 2] {
+        [pack(self.slot, self.fin), self.tx_head as u64 | (self.rx_head as u64) << 32]
+    }
+    /// Reads a descriptor. Any words give a value; the values are to be checked against the connection.
+    pub fn from_words(words: [u64; 2]) -> Bump {
+        let (slot, fin) = unpack(words[0]);
+        Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin }
+    }
+}
+
+impl Notice {
+    /// The descriptor's words.
+    pub fn to_words(self) -> [u64; 2] {
+        [pack(self.slot, self.fin), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
+    }
+    /// Reads a descriptor.
+    pub fn from_words(words: [u64; 2]) -> Notice {
+        let (slot, fin) = unpack(words[0]);
+        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn descriptors_come_back() {
+        let slot = Slot { index: u32::MAX, generation: u16::MAX };
+        let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true };
+        assert_eq!(Bump::from_words(bump.to_words()), bump);
+        let notice = Notice { slot: Slot { index: 3, generation: 0 }, rx_tail: u32::MAX, tx_tail: 0, fin: false };
+        assert_eq!(Notice::from_words(notice.to_words()), notice);
+    }
+}

@@ -1,0 +1,160 @@
+//! The three ends of a context: the application's, the engine's and the control plane's.
+use crate::layout::{APP_BELL, DAEMON_BELL};
+use crate::{Geometry, Slot};
+use shm::{Consumer, Doorbell, Mirror, Producer, Region};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The engine's end of the data pair.
+pub struct EngineEnd {
+    /// [`crate::Bump`]s from the application.
+    pub bumps: Consumer<2>,
+    /// [`crate::Notice`]s to the application.
+    pub notices: Producer<2>,
+    /// Wakes the application.
+    pub app_bell: Arc<Doorbell>,
+}
+
+/// The control plane's end of the control pair, with the buffers that it hands to connections.
+pub struct ControlEnd {
+    /// [`crate::Request`]s from the application.
+    pub requests: Consumer<8>,
+    /// [`crate::Reply`]s to the application.
+    pub replies: Producer<8>,
+    /// Wakes the application.
+    pub app_bell: Arc<Doorbell>,
+    /// Rung by the application; sleep on it when idle.
+    pub daemon_bell: Doorbell,
+    geometry: Geometry,
+    region: Arc<Region>,
+}
+
+impl ControlEnd {
+    /// The sizes of the region.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Maps the receive and the transmit buffer of slot `index`, in this order.
+    pub fn map_buffers(&self, index: u32) -> io::Result<(Mirror, Mirror)> {
+        map_buffers(&self.region, &self.geometry, index)
+    }
+
+    /// Gives the memory of a slot's buffers back to the system.
+    pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
+        let g = &self.geometry;
+        self.region.discard(g.rx_at(index), g.rx_bytes as usize + g.tx_bytes as usize)
+    }
+}
+
+/// The application's ends of both pairs.
+pub struct AppEnd {
+    /// [`crate::Bump`]s to the engine.
+    pub bumps: Producer<2>,
+    /// [`crate::Notice`]s from the engine.
+    pub notices: Consumer<2>,
+    /// [`crate::Request`]s to the control plane.
+    pub requests: Producer<8>,
+    /// [`crate::Reply`]s from the control plane.
+    pub replies: Consumer<8>,
+    /// Rung by the daemon; sleep on it when there is nothing to do.
+    pub app_bell: Doorbell,
+    /// Wakes the daemon: ring it after publishing bumps or requests.
+    pub daemon_bell: Doorbell,
+    /// The region: slot states are read and written through it.
+    pub region: Arc<Region>,
+    /// The sizes of the region.
+    pub geometry: Geometry,
+}
+
+impl AppEnd {
+    /// The application's end of a region received in [`crate::attach::Welcome`].
+    pub fn new(region: Arc<Region>, geometry: Geometry, app_bell: OwnedFd, daemon_bell: OwnedFd) -> io::Result<AppEnd> {
+        if !geometry.is_valid() || region.len() < geometry.region_len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon's region is smaller than it says"));
+        }
+        let g = &geometry;
+        Ok(AppEnd {
+            bumps: Producer::new(&region, g.bumps_at(), g.data_entries),
+            notices: Consumer::new(&region, g.notices_at(), g.data_entries),
+            requests: Producer::new(&region, g.requests_at(), g.control_entries),
+            replies: Consumer::new(&region, g.replies_at(), g.control_entries),
+            app_bell: Doorbell::new(&region, APP_BELL, app_bell),
+            daemon_bell: Doorbell::new(&region, DAEMON_BELL, daemon_bell),
+            geometry,
+            region,
+        })
+    }
+
+    /// Maps the receive and the transmit buffer of a slot, in this order.
+    pub fn map_buffers(&self, slot: Slot) -> io::Result<(Mirror, Mirror)> {
+        map_buffers(&self.region, &self.geometry, slot.index)
+    }
+}
+
+fn map_buffers(region: &Region, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
+    let rx = Mirror::map(region, g.rx_at(index), g.rx_bytes as usize)?;
+    let tx = Mirror::map(region, g.tx_at(index), g.tx_bytes as usize)?;
+    Ok((rx, tx))
+}
+
+/// The daemon's two ends of a fresh region. The eventfds are for the application's and the daemon's doorbell.
+pub fn daemon_ends(
+    region: &Arc<Region>,
+    geometry: Geometry,
+    app_bell: OwnedFd,
+    daemon_bell: OwnedFd,
+) -> (EngineEnd, ControlEnd) {
+    let g = &geometry;
+    let app_bell = Arc::new(Doorbell::new(region, APP_BELL, app_bell));
+    let engine = EngineEnd {
+        bumps: Consumer::new(region, g.bumps_at(), g.data_entries),
+        notices: Producer::new(region, g.notices_at(), g.data_entries),
+        app_bell: Arc::clone(&app_bell),
+    };
+    let control = ControlEnd {
+        requests: Consumer::new(region, g.requests_at(), g.control_entries),
+        replies: Producer::new(region, g.replies_at(), g.control_entries),
+        app_bell,
+        daemon_bell: Doorbell::new(region, DAEMON_BELL, daemon_bell),
+        geometry,
+        region: Arc::clone(region),
+    };
+    (engine, control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bump, Reply, Request};
+
+    #[test]
+    fn both_sides_speak_over_one_region() {
+        let geometry = Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096 };
+        let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
+        let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+        let (app_fd2, daemon_fd2) = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
+        let (mut engine, mut control) = daemon_ends(&region, geometry, app_fd, daemon_fd);
+        let mut app = AppEnd::new(region, geometry, app_fd2, daemon_fd2).unwrap();
+
+        let slot = Slot { index: 3, generation: 1 };
+        let bump = Bump { slot, tx_head: 5, rx_head: 0, fin: false };
+        app.bumps.push(bump.to_words()).unwrap();
+        app.requests.push(Request::Fork { tag: 1 }.to_words()).unwrap();
+        control.daemon_bell.prepare_to_sleep();
+        assert!(app.daemon_bell.ring());
+        assert_eq!(Bump::from_words(engine.bumps.pop().unwrap().unwrap()), bump);
+        assert_eq!(Request::from_words(control.requests.pop().unwrap().unwrap()), Some(Request::Fork { tag: 1 }));
+        control.replies.push(Reply::Done { tag: 1 }.to_words()).unwrap();
+        assert!(!control.app_bell.ring(), "nobody sleeps there");
+        assert_eq!(Reply::from_words(app.replies.pop().unwrap().unwrap()), Some(Reply::Done { tag: 1 }));
+
+        let (_, tx) = app.map_buffers(slot).unwrap();
+        tx.write(4094, b"hello");
+        let (_, seen) = control.map_buffers(3).unwrap();
+        let mut back = [0; 5];
+        seen.read(4094, &mut back);
+        assert_eq!(&back, b"hello");
+    }
+}

@@ -1,0 +1,193 @@
+//! Messages with descriptors over a UNIX seqpacket socket, and the credentials of the peer.
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// Most descriptors in one message.
+pub const MAX_FDS: usize = 4;
+/// Most bytes in one message; a longer one is an error on both sides.
+pub const MAX_MESSAGE: usize = 16 * 1024;
+
+/// Who is on the other end of a UNIX socket, as the kernel vouches for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process id when the socket was connected.
+    pub pid: i32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+}
+
+/// A listening UNIX seqpacket socket at `path`; a stale socket file is replaced. `SOCK_CLOEXEC`, non-blocking.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let fd = seqpacket(libc::SOCK_NONBLOCK)?;
+    let (address, len) = unix_address(path)?;
+    let _ = std::fs::remove_file(path);
+    // SAFETY: bind and listen on an owned descriptor with an address built above.
+    let done = unsafe {
+        libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) == 0 && libc::listen(fd.as_raw_fd(), 128) == 0
+    };
+    if done { Ok(fd) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Accepts a connection from [`listen`]'s socket; the new socket is blocking.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; the result is checked and owned at once.
+    let fd = unsafe {
+        libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fd is fresh and valid.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Connects to a UNIX seqpacket socket at `path`; the socket is blocking.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let fd = seqpacket(0)?;
+    let (address, len) = unix_address(path)?;
+    // SAFETY: connect on an owned descriptor with an address built above. The system call is made directly
+    // because libtoe interposes `connect`.
+    let done = unsafe { libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const address, len) };
+    if done == 0 { Ok(fd) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Who is at the other end.
+pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer is a local ucred and its size is passed. Made directly: libtoe interposes `getsockopt`.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            &raw mut cred,
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { pid: cred.pid, uid: cred.uid, gid: cred.gid })
+}
+
+/// Sends one message with descriptors.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if message.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let raw: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+    let mut iov = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    let mut control = [0u64; 8];
+    // SAFETY: msghdr points at locals that outlive the call; the control buffer is aligned and large enough for
+    // MAX_FDS descriptors (CMSG_SPACE(16) = 32 bytes).
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut iov;
+        header.msg_iovlen = 1;
+        if !raw.is_empty() {
+            let bytes = size_of_val(raw.as_slice());
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(bytes as u32) as usize;
+            let cmsg = libc::CMSG_FIRSTHDR(&header);
+            (*cmsg).cmsg_level = libc::SOL_SOCKET;
+            (*cmsg).cmsg_type = libc::SCM_RIGHTS;
+            (*cmsg).cmsg_len = libc::CMSG_LEN(bytes as u32) as usize;
+            std::ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), libc::CMSG_DATA(cmsg), bytes);
+        }
+        if libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Receives one message with its descriptors. No bytes means that the other end closed.
+pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut message = vec![0u8; MAX_MESSAGE];
+    let mut iov = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: message.len() };
+    let mut control = [0u64; 8];
+    let mut fds = Vec::new();
+    // SAFETY: msghdr points at locals that outlive the call; control messages are walked with the CMSG macros,
+    // and each descriptor found is owned at once.
+    let (len, truncated) = unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut iov;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        let len = libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
+        if len < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut cmsg = libc::CMSG_FIRSTHDR(&header);
+        while !cmsg.is_null() {
+            if (*cmsg).cmsg_level == libc::SOL_SOCKET && (*cmsg).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*cmsg).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                for i in 0..count {
+                    let fd = std::ptr::read_unaligned(libc::CMSG_DATA(cmsg).cast::<RawFd>().add(i));
+                    fds.push(OwnedFd::from_raw_fd(fd));
+                }
+            }
+            cmsg = libc::CMSG_NXTHDR(&header, cmsg);
+        }
+        (len as usize, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0)
+    };
+    if truncated {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was longer than the protocol allows"));
+    }
+    message.truncate(len);
+    Ok((message, fds))
+}
+
+fn seqpacket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call (made directly: libtoe interposes `socket`), checked and owned at once.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fd is fresh and valid.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: sockaddr_un is plain data for which zero is valid.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket's path is longer than 107 bytes"));
+    }
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    Ok((address, size_of::<libc::sockaddr_un>() as libc::socklen_t))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn hands_over_a_descriptor_and_credentials() {
+        let path = std::env::temp_dir().join(format!("toe-handover-{}", std::process::id()));
+        let listener = listen(&path).unwrap();
+        let client = connect(&path).unwrap();
+        let server = accept(listener.as_fd()).unwrap();
+        assert_eq!(credentials(server.as_fd()).unwrap().pid, std::process::id() as i32);
+        send(server.as_fd(), b"hello", &[listener.as_fd(), server.as_fd()]).unwrap();
+        let (message, fds) = recv(client.as_fd()).unwrap();
+        assert_eq!((message.as_slice(), fds.len()), (&b"hello"[..], 2));
+        drop((server, fds));
+        assert!(recv(client.as_fd()).unwrap().0.is_empty());
+        std::fs::remove_file(path).unwrap();
+    }
+}

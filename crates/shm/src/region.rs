@@ -1,0 +1,148 @@
+//! A sealed memfd, mapped whole.
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A shared-memory region of fixed size. The memfd is sealed against resizing, so that no party can make
+/// another's access fault by shrinking it.
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping lives as long as the Region; access goes through atomics and raw copies.
+unsafe impl Send for Region {}
+// SAFETY: as above; shared access never creates a reference to plain shared bytes.
+unsafe impl Sync for Region {}
+
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+impl Region {
+    /// Makes a region of `len` bytes, all zero. Pages cost memory when first written.
+    pub fn create(name: &str, len: usize) -> io::Result<Region> {
+        let name = std::ffi::CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: memfd_create takes a C string and flags; the result is checked.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: fd was just returned by the kernel and is owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: plain system calls on an owned descriptor.
+        let sealed = unsafe {
+            libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) == 0
+                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) == 0
+        };
+        if !sealed {
+            return Err(io::Error::last_os_error());
+        }
+        Region::map(fd, len)
+    }
+
+    /// Maps a region received from another process; refuses one that is not sealed against resizing.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Region> {
+        // SAFETY: fcntl and fstat on an owned descriptor with a properly sized buffer.
+        let (seals, len) = unsafe {
+            let seals = libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS);
+            let mut stat: libc::stat = std::mem::zeroed();
+            if seals < 0 || libc::fstat(fd.as_raw_fd(), &mut stat) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            (seals, stat.st_size as usize)
+        };
+        if seals & SEALS != SEALS {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the region is not sealed against resizing"));
+        }
+        Region::map(fd, len)
+    }
+
+    fn map(fd: OwnedFd, len: usize) -> io::Result<Region> {
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Region { base, len, fd })
+    }
+
+    /// Bytes of the region.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The region has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memfd, to hand over or to map a part of it again.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The 32-bit word at byte `at`. Panics where `at` is not aligned or not in the region: a programming error.
+    pub fn u32_at(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds and aligned (the base is page-aligned); atomics may be shared and written by anyone.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The 64-bit word at byte `at`. Panics where `at` is not aligned or not in the region: a programming error.
+    pub fn u64_at(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= self.len));
+        // SAFETY: as in `u32_at`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Gives the memory of whole pages in `[at, at + len)` back to the system; they read as zero again.
+    pub fn discard(&self, at: usize, len: usize) -> io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a plain system call on an owned descriptor; the kernel checks the range.
+        let done = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, at as libc::off_t, len as libc::off_t) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` with this base and length and is unmapped once.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn two_mappings_share_and_cannot_be_resized() {
+        let a = Region::create("test", 8192).unwrap();
+        let b = Region::from_fd(a.fd().try_clone_to_owned().unwrap()).unwrap();
+        a.u64_at(4096).store(77, Relaxed);
+        assert_eq!(b.u64_at(4096).load(Relaxed), 77);
+        // SAFETY: a plain system call that must fail.
+        assert_ne!(unsafe { libc::ftruncate(b.fd().as_raw_fd(), 0) }, 0);
+        a.discard(4096, 4096).unwrap();
+        assert_eq!(b.u64_at(4096).load(Relaxed), 0);
+    }
+
+    #[test]
+    fn an_unsealed_memfd_is_refused() {
+        // SAFETY: a fresh descriptor, owned at once.
+        let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
+        assert!(Region::from_fd(fd).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! Single-producer, single-consumer rings of fixed-size descriptors in a [`Region`].
+//!
+//! Each end keeps its own position privately and only publishes it: what the other side writes can make it
+//! see garbage descriptors or a full or empty ring, never an access outside the ring.
+use crate::{CACHE_LINE, Region};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
+pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
+    2 * CACHE_LINE + entries as usize * W * 8
+}
+
+/// The ring has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// The other side published a position that cannot be: it does not follow the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Corrupt;
+
+struct Place {
+    region: Arc<Region>,
+    at: usize,
+    entries: u32,
+}
+
+impl Place {
+    fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
+        assert!(entries.is_power_of_two() && at.is_multiple_of(CACHE_LINE));
+        assert!(at + ring_bytes::<W>(entries) <= region.len());
+        Place { region: Arc::clone(region), at, entries }
+    }
+    fn tail(&self) -> &std::sync::atomic::AtomicU32 {
+        self.region.u32_at(self.at)
+    }
+    fn head(&self) -> &std::sync::atomic::AtomicU32 {
+        self.region.u32_at(self.at + CACHE_LINE)
+    }
+    fn word<const W: usize>(&self, position: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
+        let index = (position & (self.entries - 1)) as usize;
+        self.region.u64_at(self.at + 2 * CACHE_LINE + (index * W + word) * 8)
+    }
+}
+
+/// The end that adds descriptors of `W` 64-bit words.
+pub struct Producer<const W: usize> {
+    place: Place,
+    tail: u32,
+    /// The consumer's position as last seen; refreshed only when the ring looks full.
+    head: u32,
+}
+
+impl<const W: usize> Producer<W> {
+    /// The producer's end of the ring at byte `at` of the region, going on from what is published there.
+    pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Producer<W> {
+        let place = Place::new::<W>(region, at, entries);
+        let (tail, head) = (place.tail().load(Acquire), place.head().load(Acquire));
+        Producer { place, tail, head }
+    }
+
+    /// Adds a descriptor and publishes it.
+    pub fn push(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
+        if self.free() == 0 {
+            return Err(Full);
+        }
+        for (i, word) in descriptor.into_iter().enumerate() {
+            self.place.word::<W>(self.tail, i).store(word, Relaxed);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        self.place.tail().store(self.tail, Release);
+        Ok(())
+    }
+
+    /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.
+    pub fn free(&mut self) -> u32 {
+        let mut used = self.tail.wrapping_sub(self.head);
+        if used >= self.place.entries {
+            self.head = self.place.head().load(Acquire);
+            used = self.tail.wrapping_sub(self.head);
+        }
+        self.place.entries.saturating_sub(used)
+    }
+
+    /// The consumer has taken everything.
+    pub fn is_drained(&self) -> bool {
+        self.place.head().load(Acquire) == self.tail
+    }
+}
+
+/// The end that takes descriptors of `W` 64-bit words.
+pub struct Consumer<const W: usize> {
+    place: Place,
+    head: u32,
+    /// The producer's position as last seen; refreshed when the ring looks empty.
+    tail: u32,
+}
+
+impl<const W: usize> Consumer<W> {
+    /// The consumer's end of the ring at byte `at` of the region, going on from what is published there.
+    pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Consumer<W> {
+        let place = Place::new::<W>(region, at, entries);
+        let head = place.head().load(Acquire);
+        Consumer { place, head, tail: head }
+    }
+
+    /// Takes the next descriptor, copied once. The slot is free for the producer at once.
+    pub fn pop(&mut self) -> Result<Option<[u64; W]>, Corrupt> {
+        if self.head == self.tail && !self.refresh()? {
+            return Ok(None);
+        }
+        let descriptor = std::array::from_fn(|i| self.place.word::<W>(self.head, i).load(Relaxed));
+        self.head = self.head.wrapping_add(1);
+        self.place.head().store(self.head, Release);
+        Ok(Some(descriptor))
+    }
+
+    /// There is nothing to take at this moment.
+    pub fn is_empty(&self) -> bool {
+        self.place.tail().load(Acquire) == self.head
+    }
+
+    fn refresh(&mut self) -> Result<bool, Corrupt> {
+        let tail = self.place.tail().load(Acquire);
+        if tail.wrapping_sub(self.head) > self.place.entries {
+            return Err(Corrupt);
+        }
+        self.tail = tail;
+        Ok(tail != self.head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(entries: u32) -> (Producer<2>, Consumer<2>, Arc<Region>) {
+        let region = Arc::new(Region::create("test", 65536).unwrap());
+        (Producer::new(&region, 64, entries), Consumer::new(&region, 64, entries), region)
+    }
+
+    #[test]
+    fn fills_drains_and_wraps() {
+        let (mut p, mut c, _region) = pair(8);
+        for round in 0..100u64 {
+            for i in 0..8 {
+                p.push([round, i]).unwrap();
+            }
+            assert_eq!(p.push([0, 0]), Err(Full));
+            for i in 0..8 {
+                assert_eq!(c.pop(), Ok(Some([round, i])));
+            }
+            assert_eq!(c.pop(), Ok(None));
+            assert!(p.is_drained());
+        }
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_is_noticed() {
+        let (mut p, mut c, region) = pair(8);
+        region.u32_at(64).store(1000, Relaxed);
+        assert_eq!(c.pop(), Err(Corrupt));
+        region.u32_at(64 + CACHE_LINE).store(77, Relaxed);
+        for _ in 0..8 {
+            p.push([0, 0]).unwrap();
+        }
+        assert_eq!(p.push([0, 0]), Err(Full));
+    }
+
+    #[test]
+    fn carries_across_threads() {
+        let (mut p, mut c, _region) = pair(64);
+        let sender = std::thread::spawn(move || {
+            for i in 0..100_000u64 {
+                while p.push([i, !i]).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for i in 0..100_000u64 {
+            loop {
+                match c.pop().unwrap() {
+                    Some(got) => break assert_eq!(got, [i, !i]),
+                    None => std::thread::yield_now(),
+                }
+            }
+        }
+        sender.join().unwrap();
+    }
+}

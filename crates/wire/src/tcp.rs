@@ -1,0 +1,286 @@
+//! TCP headers and options (RFC 9293 section 3.1; window scale and timestamps RFC 7323; SACK RFC 2018).
+use crate::{Malformed, Seq, be16, be32};
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Bytes of the largest header that the data offset can express.
+pub const MAX_HEADER_LEN: usize = 60;
+/// Bytes that the timestamps option takes, with its two bytes of padding (RFC 7323 appendix A).
+pub const TIMESTAMPS_LEN: usize = 12;
+/// Where the checksum stands in the header.
+pub const CHECKSUM_AT: usize = 16;
+
+/// The control bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No more data from the sender.
+    pub const FIN: Flags = Flags(0x01);
+    /// Synchronise sequence numbers.
+    pub const SYN: Flags = Flags(0x02);
+    /// Reset the connection.
+    pub const RST: Flags = Flags(0x04);
+    /// Push.
+    pub const PSH: Flags = Flags(0x08);
+    /// The acknowledgement field is valid.
+    pub const ACK: Flags = Flags(0x10);
+    /// The urgent pointer is valid.
+    pub const URG: Flags = Flags(0x20);
+    /// ECN echo (RFC 3168).
+    pub const ECE: Flags = Flags(0x40);
+    /// Congestion window reduced (RFC 3168).
+    pub const CWR: Flags = Flags(0x80);
+
+    /// All bits of `other` are set.
+    pub fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Any bit of `other` is set.
+    pub fn any(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Flags) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+        let set: Vec<&str> = (0..8).filter(|bit| self.0 >> bit & 1 == 1).map(|bit| names[bit]).collect();
+        f.write_str(&set.join("|"))
+    }
+}
+
+/// Timestamps option (RFC 7323 section 3): sender's clock and the echo of the receiver's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the last clock value that the sender got.
+    pub echo: u32,
+}
+
+/// The options that OpenTOE knows; others are skipped by their length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Maximum segment size, bytes of payload; on SYN only.
+    pub mss: Option<u16>,
+    /// Window scale shift; on SYN only. As received: a value over 14 is to be taken as 14 (RFC 7323 section 2.3).
+    pub window_scale: Option<u8>,
+    /// SACK permitted; on SYN only.
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// SACK blocks [left, right), the most recent first (RFC 2018 section 3).
+    pub sack: [Option<(Seq, Seq)>; 4],
+}
+
+impl Options {
+    /// Reads the options area of a header. An option of impossible length makes the whole area malformed
+    /// (RFC 9293 section 3.1, MUST-7).
+    pub fn parse(mut area: &[u8]) -> Result<Options, Malformed> {
+        let mut options = Options::default();
+        while let Some(&kind) = area.first() {
+            match kind {
+                0 => break,
+                1 => area = &area[1..],
+                _ => {
+                    let len = *area.get(1).ok_or(Malformed::Truncated)? as usize;
+                    if len < 2 {
+                        return Err(Malformed::Field);
+                    }
+                    if len > area.len() {
+                        return Err(Malformed::Truncated);
+                    }
+                    options.take(kind, &area[2..len])?;
+                    area = &area[len..];
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) -> Result<(), Malformed> {
+        match (kind, body.len()) {
+            (2, 2) => self.mss = Some(be16(body, 0)),
+            (3, 1) => self.window_scale = Some(body[0]),
+            (4, 0) => self.sack_permitted = true,
+            (5, 8 | 16 | 24 | 32) => {
+                for (slot, block) in self.sack.iter_mut().zip(body.chunks_exact(8)) {
+                    *slot = Some((Seq(be32(block, 0)), Seq(be32(block, 4))));
+                }
+            }
+            (8, 8) => self.timestamps = Some(Timestamps { value: be32(body, 0), echo: be32(body, 4) }),
+            (2..=5 | 8, _) => return Err(Malformed::Field),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bytes that the options take in a header: a multiple of four.
+    pub fn len(&self) -> usize {
+        let blocks = self.sack.iter().flatten().count();
+        let syn = if self.mss.is_some() { 4 } else { 0 }
+            + if self.window_scale.is_some() { 4 } else { 0 }
+            + if self.sack_permitted { 4 } else { 0 };
+        let timestamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        syn + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+    }
+
+    /// There is no option.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the options, padded to words, into `area`, which must have [`Options::len`] bytes.
+    fn emit(&self, area: &mut [u8]) {
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            area[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        if let Some(mss) = self.mss {
+            put(&[2, 4]);
+            put(&mss.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[1, 3, 3, shift]);
+        }
+        if self.sack_permitted {
+            put(&[1, 1, 4, 2]);
+        }
+        if let Some(Timestamps { value, echo }) = self.timestamps {
+            put(&[1, 1, 8, 10]);
+            put(&value.to_be_bytes());
+            put(&echo.to_be_bytes());
+        }
+        let blocks = self.sack.iter().flatten().count() as u8;
+        if blocks > 0 {
+            put(&[1, 1, 5, 2 + 8 * blocks]);
+            for (left, right) in self.sack.iter().flatten() {
+                put(&left.0.to_be_bytes());
+                put(&right.0.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// A TCP header. The checksum is not part of the value: see [`crate::checksum`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Sequence number of the first byte of payload, or of SYN or FIN.
+    pub seq: Seq,
+    /// Next sequence number expected; valid with [`Flags::ACK`].
+    pub ack: Seq,
+    /// Control bits.
+    pub flags: Flags,
+    /// Receive window as it stands in the header: not yet scaled.
+    pub window: u16,
+    /// Options.
+    pub options: Options,
+}
+
+impl Header {
+    /// Reads a header; returns it with its length in bytes. The checksum is not checked here.
+    pub fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
+        if bytes.len() < HEADER_LEN {
+            return Err(Malformed::Truncated);
+        }
+        let header_len = (bytes[12] >> 4) as usize * 4;
+        if header_len < HEADER_LEN {
+            return Err(Malformed::Field);
+        }
+        if bytes.len() < header_len {
+            return Err(Malformed::Truncated);
+        }
+        let header = Header {
+            src_port: be16(bytes, 0),
+            dst_port: be16(bytes, 2),
+            seq: Seq(be32(bytes, 4)),
+            ack: Seq(be32(bytes, 8)),
+            flags: Flags(bytes[13]),
+            window: be16(bytes, 14),
+            options: Options::parse(&bytes[HEADER_LEN..header_len])?,
+        };
+        Ok((header, header_len))
+    }
+
+    /// Bytes that [`Header::emit`] writes.
+    pub fn len(&self) -> usize {
+        HEADER_LEN + self.options.len()
+    }
+
+    /// A header is never empty; for symmetry with [`Header::len`].
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the header with a zero checksum; returns its length in bytes.
+    pub fn emit(&self, bytes: &mut [u8]) -> usize {
+        let len = self.len();
+        debug_assert!(len <= MAX_HEADER_LEN);
+        bytes[0..2].copy_from_slice(&self.src_port.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        bytes[12] = (len as u8 / 4) << 4;
+        bytes[13] = self.flags.0;
+        bytes[14..16].copy_from_slice(&self.window.to_be_bytes());
+        bytes[16..20].copy_from_slice(&[0; 4]);
+        self.options.emit(&mut bytes[HEADER_LEN..len]);
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_with_every_option_comes_back() {
+        let header = Header {
+            src_port: 1,
+            dst_port: 65535,
+            seq: Seq(7),
+            ack: Seq(u32::MAX),
+            flags: Flags::SYN | Flags::ACK | Flags::ECE,
+            window: 4242,
+            options: Options {
+                mss: Some(1460),
+                window_scale: Some(7),
+                sack_permitted: true,
+                timestamps: Some(Timestamps { value: 5, echo: 6 }),
+                sack: [Some((Seq(1), Seq(2))), None, None, None],
+            },
+        };
+        let mut bytes = [0u8; MAX_HEADER_LEN];
+        let len = header.emit(&mut bytes);
+        assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
+    }
+
+    #[test]
+    fn impossible_option_lengths_are_malformed() {
+        assert_eq!(Options::parse(&[8, 0, 0, 0]), Err(Malformed::Field));
+        assert_eq!(Options::parse(&[8, 10, 0, 0]), Err(Malformed::Truncated));
+        assert_eq!(Options::parse(&[2, 3, 0, 0]), Err(Malformed::Field));
+        assert_eq!(Options::parse(&[1, 1, 1, 99]), Err(Malformed::Truncated));
+        assert_eq!(Options::parse(&[99, 4, 0, 0]), Ok(Options::default()));
+    }
+}
