@@ -479,12 +479,7 @@ impl Request {
             },
             5 => Request::CancelConnect { tag },
             6 => Request::Unbind { binding: low(w[1]) },
-            7 => Request::Close {
-                slot: get_slot(w[1]),
-                tx_head: low(w[2]),
-                rx_head: high(w[2]),
-                abort: w[3] != 0,
-            },
+            7 => Request::Close { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]), abort: w[3] != 0 },
             8 => Request::Set { slot: get_slot(w[1]), option: OptionName::from_code(tag as u8)?, value: w[2] },
             9 => Request::Info { tag, slot: get_slot(w[1]) },
             10 => Request::Fork { tag },

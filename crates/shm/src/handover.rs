@@ -34,9 +34,8 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts a connection from [`listen`]'s socket; the new socket is blocking.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; the result is checked and owned at once.
-    let fd = unsafe {
-        libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
-    };
+    let fd =
+        unsafe { libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -146,9 +145,8 @@ pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 
 fn seqpacket(flags: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call (made directly: libtoe interposes `socket`), checked and owned at once.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
