@@ -1,1 +1,269 @@
+//! The contract between the control plane and engines: an engine is a data-path for established connections;
+//! the control plane does everything else. It passes [`Command`]s in and takes [`Event`]s and exceptions out.
+//! No behaviour lives here.
+#![forbid(unsafe_code)]
 
+mod stats;
+
+pub use context::Slot;
+pub use port::{Drop, DropCounts, Frame, FramePool, Nanos};
+pub use stats::{FlowFigures, FlowStats};
+
+use context::EngineEnd;
+use shm::Mirror;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use wire::{Mac, Seq};
+
+/// A flow of a host: an index below [`Limits::flows`], chosen by the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(pub u32);
+
+/// A context of a host: an index below [`Limits::contexts`], chosen by the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContextId(pub u32);
+
+/// What identifies a connection, seen from this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FourTuple {
+    /// This host's address.
+    pub local_ip: Ipv4Addr,
+    /// The peer's address.
+    pub remote_ip: Ipv4Addr,
+    /// This host's port.
+    pub local_port: u16,
+    /// The peer's port.
+    pub remote_port: u16,
+}
+
+/// Sizes that an engine allocates at start and never exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows at once.
+    pub flows: u32,
+    /// Contexts at once.
+    pub contexts: u32,
+}
+
+/// A connection at the moment when the handshake is done and the engine takes over.
+///
+/// Stream positions count payload bytes from 0 in each direction; they, and the positions in [`context::Bump`]
+/// and [`context::Notice`], are modulo 2^32. The byte at position `p` of the transmit stream has sequence number
+/// `iss + 1 + p`, that at position `p` of the receive stream `irs + 1 + p`.
+#[derive(Clone)]
+pub struct FlowParams {
+    /// Its number.
+    pub flow: FlowId,
+    /// Its addresses.
+    pub tuple: FourTuple,
+    /// This host's hardware address.
+    pub local_mac: Mac,
+    /// The next hop's hardware address.
+    pub remote_mac: Mac,
+    /// Where its notices go.
+    pub context: ContextId,
+    /// Its name there.
+    pub slot: Slot,
+    /// Its receive buffer.
+    pub rx: Arc<Mirror>,
+    /// Its transmit buffer.
+    pub tx: Arc<Mirror>,
+    /// Next sequence number to send; everything before it is acknowledged.
+    pub snd_nxt: Seq,
+    /// Stream position of `snd_nxt`.
+    pub tx_pos: u32,
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Stream position of `rcv_nxt`.
+    pub rx_pos: u32,
+    /// The peer's receive window, bytes (already scaled).
+    pub snd_wnd: u32,
+    /// Shift for windows that the peer sends.
+    pub snd_wscale: u8,
+    /// Shift for windows that this host sends.
+    pub rcv_wscale: u8,
+    /// Most payload bytes of a segment on the wire, options already taken off.
+    pub mss: u16,
+    /// Most payload bytes of a super-segment, from the port; 0 for none.
+    pub super_segment: u32,
+    /// The port completes checksums.
+    pub checksum_offload: bool,
+    /// Timestamps are in use: the peer's last TSval, and what to add to this host's clock (RFC 7323 section 5.4).
+    pub timestamps: Option<TimestampState>,
+    /// SACK is permitted: send one block for the out-of-order interval (RFC 2018).
+    pub sack: bool,
+    /// ECN was negotiated (RFC 3168).
+    pub ecn: bool,
+    /// With ECN: echo each mark as DCTCP does (RFC 8257 section 3.2) instead of until CWR (RFC 3168 section 6.1.3).
+    pub dctcp_echo: bool,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Sending rate, bytes a second; 0 for no limit.
+    pub rate: u64,
+    /// Its counters, shared with the control plane.
+    pub stats: Arc<FlowStats>,
+}
+
+/// State of the timestamps option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimestampState {
+    /// The peer's clock as last seen: to echo, and for PAWS.
+    pub recent: u32,
+    /// Added to this host's millisecond clock (`now / 1_000_000`) to give TSval.
+    pub offset: u32,
+}
+
+/// What a flow was when it left the engine: for TIME-WAIT and for moving flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// Next sequence number to send.
+    pub snd_nxt: Seq,
+    /// Oldest sequence number not acknowledged.
+    pub snd_una: Seq,
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Received bytes that the application did not take.
+    pub unread: u32,
+    /// Timestamps, as last seen.
+    pub timestamps: Option<TimestampState>,
+}
+
+/// Control plane to engine. Commands take effect in order, before any frame or descriptor of the same
+/// [`Engine::poll`]. Commands for a flow that is not installed are ignored.
+pub enum Command {
+    /// A context came: take descriptors from it.
+    Attach(ContextId, EngineEnd),
+    /// A context went: its flows have been moved or removed by commands before this one.
+    Detach(ContextId),
+    /// Take a connection over.
+    Install(Box<FlowParams>),
+    /// Stop at once and answer with [`Event::Removed`]. Nothing is sent.
+    Remove(FlowId),
+    /// From now on the flow's notices go to `slot` of `context`, and that context's descriptors for `slot` are for
+    /// this flow; the earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
+    Rename {
+        /// Which flow.
+        flow: FlowId,
+        /// Its new context.
+        context: ContextId,
+        /// Its name there.
+        slot: Slot,
+    },
+    /// As `Rename`, and the flow's buffers are from now on `rx` and `tx`: what is unread, out of order or
+    /// unacknowledged is copied over at the same stream positions.
+    Move {
+        /// Which flow.
+        flow: FlowId,
+        /// Its new context.
+        context: ContextId,
+        /// Its name there.
+        slot: Slot,
+        /// Its new receive buffer, of the same size.
+        rx: Arc<Mirror>,
+        /// Its new transmit buffer, of the same size.
+        tx: Arc<Mirror>,
+    },
+    /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
+    Advance {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes written into the transmit buffer since the connection began.
+        tx_head: u32,
+        /// Bytes taken from the receive buffer since then.
+        rx_head: u32,
+        /// Send FIN after `tx_head`.
+        fin: bool,
+    },
+    /// Nobody will read any more: no notices; new data that arrives raises [`Event::OrphanData`].
+    Orphan(FlowId),
+    /// Set the congestion window, bytes.
+    Window(FlowId, u32),
+    /// Set the sending rate, bytes a second; 0 for no limit.
+    Rate(FlowId, u64),
+    /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.
+    Mss(FlowId, u16),
+    /// Timeout: send again from the oldest unacknowledged byte (go-back-N).
+    Retransmit(FlowId),
+    /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
+    Probe(FlowId),
+    /// The control plane has stopped timing this flow: raise [`Event::Active`] when it next has something to time
+    /// (at once, where it has already).
+    Untrack(FlowId),
+    /// The next hop's hardware address changed.
+    NextHop(FlowId, Mac),
+}
+
+/// Engine to control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed: start its
+    /// retransmission, persist and congestion timers.
+    Active(FlowId),
+    /// The peer's FIN was received in order.
+    PeerFin(FlowId),
+    /// This host's FIN was acknowledged.
+    FinAcked(FlowId),
+    /// A valid RST came (RFC 5961 section 3.2).
+    Reset(FlowId),
+    /// Data came for a flow that nobody reads.
+    OrphanData(FlowId),
+    /// Answer to [`Command::Remove`].
+    Removed(FlowId, FlowEnd),
+    /// The application broke the protocol of its ring: detach it.
+    RingCorrupt(ContextId),
+}
+
+/// Why an engine does not process a frame but hands it to the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exception {
+    /// Not IPv4 and TCP: ARP, ICMP.
+    NotTcp,
+    /// TCP, but for no installed flow.
+    NoFlow,
+}
+
+/// What goes into and comes out of one [`Engine::poll`]. Lists are appended to, except `rx`, which is drained.
+pub struct Burst<'a> {
+    /// Frames received.
+    pub rx: &'a mut Vec<Box<Frame>>,
+    /// Frames to send, in order.
+    pub tx: &'a mut Vec<Box<Frame>>,
+    /// The exception path.
+    pub exceptions: &'a mut Vec<(Exception, Box<Frame>)>,
+    /// What the control plane should know.
+    pub events: &'a mut Vec<Event>,
+    /// Commands of the control plane, drained.
+    pub commands: &'a mut Vec<Command>,
+    /// Frames to use and to give back.
+    pub pool: &'a mut FramePool,
+    /// What was dropped, host-wide.
+    pub drops: &'a mut DropCounts,
+}
+
+/// A data-path for established connections.
+pub trait Engine: Send {
+    /// `flextoe`, `laminar`, ...
+    fn name(&self) -> &'static str;
+    /// One bounded round: commands, then received frames, then descriptors of applications, then transmissions that
+    /// are due. Returns how much was done; 0 means idle.
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize;
+    /// There are descriptors or transmissions to process now. Looked at before sleeping.
+    fn has_work(&self, now: Nanos) -> bool;
+    /// When the next transmission is due, where one waits for its time.
+    fn next_deadline(&self) -> Option<Nanos>;
+    /// Modules mapped to threads of their own; empty with everything in [`Engine::poll`]. The caller gives each a
+    /// thread. Called once.
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        Vec::new()
+    }
+    /// Figures of the modules for people: (module, counter, value).
+    fn module_stats(&self) -> Vec<(String, &'static str, u64)>;
+}
+
+/// Modules of an engine that run on a thread of their own.
+pub trait Worker: Send {
+    /// For the thread's name.
+    fn name(&self) -> String;
+    /// One bounded round; returns how much was done, 0 when idle.
+    fn poll(&mut self, now: Nanos) -> usize;
+}

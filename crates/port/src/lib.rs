@@ -1,1 +1,69 @@
+//! Where frames enter and leave a host, behind one burst interface: [`Port`].
+//!
+//! A port moves frames and parses nothing above what it needs to steer.
 
+mod drops;
+mod frame;
+mod pool;
+
+pub use drops::{Drop, DropCounts};
+pub use frame::{Checksum, Frame};
+pub use pool::FramePool;
+
+use std::os::fd::BorrowedFd;
+use wire::Mac;
+
+/// Nanoseconds since a start that is the daemon's or the simulation's choice. Time is always passed in.
+pub type Nanos = u64;
+
+/// What a port can take off the engine's hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Most bytes of an IP packet on the wire.
+    pub mtu: u16,
+    /// Most payload bytes of a super-segment that the port takes in one frame, cutting it itself (TSO) or moving
+    /// it whole; 0 where each frame must fit the MTU.
+    pub super_segment: u32,
+    /// The port completes transport checksums itself, or moves frames where they need none.
+    pub checksum: bool,
+}
+
+/// Totals of a port since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortCounters {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+}
+
+/// A burst interface to a network.
+pub trait Port: Send {
+    /// A short name for people: `tap toe0`, `fabric`.
+    fn name(&self) -> String;
+    /// What it offers.
+    fn capabilities(&self) -> Capabilities;
+    /// The hardware address that the host should use on it.
+    fn mac(&self) -> Mac;
+    /// Appends at most `most` received frames to `into`; returns how many. Never blocks.
+    fn receive(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
+    /// Sends all of `frames`, in order, and gives them back to the pool. What the network does not take is dropped
+    /// and counted. Never blocks.
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts);
+    /// A descriptor that becomes readable when frames arrive, where there is one: for sleeping.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// When the port next has something to do by itself (a delayed frame falls due), for sleeping.
+    fn next_deadline(&self) -> Option<Nanos>;
+    /// Something can be received right now, as far as can be told without a system call.
+    fn has_work(&self, now: Nanos) -> bool;
+    /// Totals.
+    fn counters(&self) -> PortCounters;
+    /// The network behind the port is gone for good (device deleted); a sentence that says so.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+}

@@ -24,7 +24,7 @@ impl Mirror {
     /// at least a page and at most 2^30 bytes.
     pub fn map(region: &Region, at: usize, size: usize) -> io::Result<Mirror> {
         let fits = at.checked_add(size).is_some_and(|end| end <= region.len());
-        if !size.is_power_of_two() || !(PAGE..=1 << 30).contains(&size) || !at.is_multiple_of(PAGE) || !fits {
+        if !size.is_power_of_two() || !(PAGE..=1 << 30).contains(&size) || at % PAGE != 0 || !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: reserves address space at an address of the kernel's choice; checked below.

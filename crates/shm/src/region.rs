@@ -94,14 +94,14 @@ impl Region {
 
     /// The 32-bit word at byte `at`. Panics where `at` is not aligned or not in the region: a programming error.
     pub fn u32_at(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= self.len));
+        assert!(at % 4 == 0 && at.checked_add(4).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds and aligned (the base is page-aligned); atomics may be shared and written by anyone.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     /// The 64-bit word at byte `at`. Panics where `at` is not aligned or not in the region: a programming error.
     pub fn u64_at(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= self.len));
+        assert!(at % 8 == 0 && at.checked_add(8).is_some_and(|end| end <= self.len));
         // SAFETY: as in `u32_at`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }

@@ -27,7 +27,7 @@ struct Place {
 
 impl Place {
     fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
-        assert!(entries.is_power_of_two() && at.is_multiple_of(CACHE_LINE));
+        assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
         assert!(at + ring_bytes::<W>(entries) <= region.len());
         Place { region: Arc::clone(region), at, entries }
     }

@@ -1,0 +1,77 @@
+//! Per-flow counters that the data-path writes and the control plane reads without asking.
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])+ $name:ident: $atomic:ty => $value:ty,)+) => {
+        /// A flow's counters (thesis table 4.1, post-processor: `cnt_ackb`, `cnt_ecnb`, `cnt_fretx`, `rtt_est`). All
+        /// accesses are relaxed: each is read alone, and updates commute.
+        #[derive(Default, Debug)]
+        #[repr(align(64))]
+        pub struct FlowStats { $($(#[$doc])+ pub $name: $atomic,)+ }
+
+        /// All of [`FlowStats`] at one moment.
+        #[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct FlowFigures { $($(#[$doc])+ pub $name: $value,)+ }
+
+        impl FlowStats {
+            /// The counters now.
+            pub fn read(&self) -> FlowFigures {
+                FlowFigures { $($name: self.$name.load(Relaxed),)+ }
+            }
+        }
+
+        impl FlowFigures {
+            /// Names and values, for people and machines.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name as u64),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes acknowledged by the peer, in total.
+    acked_bytes: AtomicU64 => u64,
+    /// Of these, bytes whose acknowledgement carried ECN echo.
+    ecn_bytes: AtomicU64 => u64,
+    /// Payload bytes sent, retransmissions included.
+    tx_bytes: AtomicU64 => u64,
+    /// Segments sent with payload or FIN (a super-segment counts as one).
+    tx_segments: AtomicU64 => u64,
+    /// Payload bytes received in order.
+    rx_bytes: AtomicU64 => u64,
+    /// Segments received.
+    rx_segments: AtomicU64 => u64,
+    /// Bytes (and FIN) sent and not acknowledged, now.
+    outstanding: AtomicU32 => u32,
+    /// Bytes (and FIN) that the application wrote and that were not sent yet, now.
+    unsent: AtomicU32 => u32,
+    /// The peer's receive window, bytes, now.
+    snd_wnd: AtomicU32 => u32,
+    /// Next sequence number to send, now.
+    snd_nxt: AtomicU32 => u32,
+    /// Oldest sequence number that is not acknowledged, now.
+    snd_una: AtomicU32 => u32,
+    /// Next sequence number expected, now.
+    rcv_nxt: AtomicU32 => u32,
+    /// Last round-trip time measured, nanoseconds; 0 before the first.
+    rtt_ns: AtomicU32 => u32,
+    /// Round-trip times measured.
+    rtt_samples: AtomicU32 => u32,
+    /// Fast retransmits (three duplicate acknowledgements).
+    fast_retransmits: AtomicU32 => u32,
+    /// Segments sent again.
+    retransmitted_segments: AtomicU32 => u32,
+    /// Duplicate acknowledgements received.
+    duplicate_acks: AtomicU32 => u32,
+    /// Segments received out of order and kept.
+    out_of_order: AtomicU32 => u32,
+    /// Segments or parts of them dropped on this flow.
+    drops: AtomicU32 => u32,
+    /// The last drop's reason: its number in [`crate::Drop::ALL`] plus one; 0 before the first.
+    last_drop: AtomicU32 => u32,
+    /// When the last segment came from the peer, nanoseconds.
+    last_rx_ns: AtomicU64 => u64,
+}

@@ -1,0 +1,147 @@
+//! A frame: bytes on a port.
+use shm::Span;
+use wire::checksum::Sum;
+
+/// What is known about the transport checksum of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checksum {
+    /// It stands in the frame; on reception it is to be verified.
+    #[default]
+    Complete,
+    /// Received and known to be right.
+    Verified,
+    /// Not computed: the 16-bit field at byte `field` holds the pseudo-header's folded sum, and the sum of all
+    /// bytes from `start` on is to be put there (what virtio and Linux call CHECKSUM_PARTIAL). Such a frame never
+    /// left the machine, so on reception it counts as right.
+    Partial {
+        /// First byte that is summed: the transport header.
+        start: u16,
+        /// Byte of the checksum field.
+        field: u16,
+    },
+}
+
+/// An Ethernet frame: contiguous bytes that hold at least all headers, and then, optionally, the payload by
+/// reference to a buffer in shared memory.
+#[derive(Default)]
+pub struct Frame {
+    bytes: Vec<u8>,
+    payload: Option<Span>,
+    /// The transport checksum.
+    pub checksum: Checksum,
+    /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut; 0 where the
+    /// frame is one segment.
+    pub segment_size: u16,
+}
+
+impl Frame {
+    pub(crate) fn with_capacity(bytes: usize) -> Frame {
+        Frame { bytes: Vec::with_capacity(bytes), ..Frame::default() }
+    }
+
+    /// Empties the frame, keeping its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.payload = None;
+        self.checksum = Checksum::Complete;
+        self.segment_size = 0;
+    }
+
+    /// The contiguous part: all headers, and the payload unless that is in [`Frame::payload`].
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The contiguous part, to change.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// Sets the length of the contiguous part; new bytes are zero. Does not allocate up to the capacity that the
+    /// pool gave.
+    pub fn resize(&mut self, len: usize) {
+        self.bytes.resize(len, 0);
+    }
+
+    /// Bytes that the contiguous part can hold without allocating.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The contiguous part as a vector, for ports that fill it (with its spare capacity).
+    pub fn bytes_vec(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// The payload by reference, where there is one.
+    #[inline]
+    pub fn payload(&self) -> Option<&Span> {
+        self.payload.as_ref()
+    }
+
+    /// Attaches payload by reference; it follows the contiguous part.
+    pub fn set_payload(&mut self, payload: Option<Span>) {
+        self.payload = payload.filter(|span| !span.is_empty());
+    }
+
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.payload.as_ref().map_or(0, Span::len)
+    }
+
+    /// The frame has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the payload into the contiguous part, so that nothing refers to shared memory any more. Allocates
+    /// where the capacity is too small.
+    pub fn flatten(&mut self) {
+        if let Some(span) = self.payload.take() {
+            let at = self.bytes.len();
+            self.bytes.resize(at + span.len(), 0);
+            span.read(&mut self.bytes[at..]);
+        }
+    }
+
+    /// Flattens the frame and completes a partial checksum, as a NIC does before the wire. Not for
+    /// super-segments: they have one checksum a segment.
+    pub fn complete_checksum(&mut self) {
+        self.flatten();
+        if let Checksum::Partial { start, field } = self.checksum {
+            let mut sum = Sum::new();
+            sum.add(&self.bytes[start as usize..]);
+            let field = field as usize;
+            self.bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+            self.checksum = Checksum::Complete;
+        }
+    }
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Frame({} bytes, {:?}, segment_size {})", self.len(), self.checksum, self.segment_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_checksum_is_completed_over_field_and_data() {
+        let mut frame = Frame::with_capacity(64);
+        frame.resize(8);
+        frame.bytes_mut().copy_from_slice(&[9, 9, 1, 2, 0xab, 0xcd, 3, 4]);
+        frame.checksum = Checksum::Partial { start: 2, field: 4 };
+        frame.complete_checksum();
+        let mut check = Sum::new();
+        check.add(&[0xab, 0xcd]);
+        check.add(&[1, 2, 0, 0, 3, 4]);
+        assert_eq!(frame.bytes()[4..6], check.finish().to_be_bytes());
+        assert_eq!(frame.checksum, Checksum::Complete);
+    }
+}

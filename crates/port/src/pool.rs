@@ -1,0 +1,77 @@
+//! Recycled frames, so that no frame costs an allocation.
+use crate::Frame;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+
+/// Capacity of a small frame: headers with their payload by reference, or control frames.
+const SMALL: usize = 256;
+/// Capacity of a large frame: the largest super-segment that a TAP device gives in one read, with headers.
+const LARGE: usize = 65_536 + 128;
+/// Frames kept locally before half of them go to the shared store.
+const LOCAL: usize = 512;
+
+struct Store {
+    small: ArrayQueue<Box<Frame>>,
+    large: ArrayQueue<Box<Frame>>,
+}
+
+/// A store of frames. Each thread has its own handle (a clone), which keeps frames at hand and shares the rest.
+pub struct FramePool {
+    small: Vec<Box<Frame>>,
+    large: Vec<Box<Frame>>,
+    store: Arc<Store>,
+}
+
+impl FramePool {
+    /// A pool whose shared store keeps at most `most` frames of each size; what comes back beyond that is freed.
+    pub fn new(most: usize) -> FramePool {
+        let store = Store { small: ArrayQueue::new(most.max(1)), large: ArrayQueue::new(most.max(1)) };
+        FramePool { small: Vec::new(), large: Vec::new(), store: Arc::new(store) }
+    }
+
+    /// An empty frame for headers (at least 256 bytes).
+    #[inline]
+    pub fn small(&mut self) -> Box<Frame> {
+        match self.small.pop().or_else(|| self.store.small.pop()) {
+            Some(frame) => frame,
+            None => Box::new(Frame::with_capacity(SMALL)),
+        }
+    }
+
+    /// An empty frame for a whole super-segment (at least 64 KiB).
+    #[inline]
+    pub fn large(&mut self) -> Box<Frame> {
+        match self.large.pop().or_else(|| self.store.large.pop()) {
+            Some(frame) => frame,
+            None => Box::new(Frame::with_capacity(LARGE)),
+        }
+    }
+
+    /// Takes a frame back.
+    #[inline]
+    pub fn put(&mut self, mut frame: Box<Frame>) {
+        frame.clear();
+        if frame.capacity() >= LARGE {
+            keep(&mut self.large, &self.store.large, frame);
+        } else {
+            keep(&mut self.small, &self.store.small, frame);
+        }
+    }
+}
+
+fn keep(local: &mut Vec<Box<Frame>>, shared: &ArrayQueue<Box<Frame>>, frame: Box<Frame>) {
+    local.push(frame);
+    if local.len() > LOCAL {
+        for frame in local.drain(LOCAL / 2..) {
+            // A full store frees the frame: that bounds the pool's memory.
+            let _ = shared.push(frame);
+        }
+    }
+}
+
+impl Clone for FramePool {
+    /// Another handle to the same store.
+    fn clone(&self) -> FramePool {
+        FramePool { small: Vec::new(), large: Vec::new(), store: Arc::clone(&self.store) }
+    }
+}
