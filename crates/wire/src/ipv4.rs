@@ -119,3 +119,75 @@ impl Header {
         bytes[10..12].copy_from_slice(&sum.finish().to_be_bytes());
     }
 }
+
+/// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE and the header checksum follows.
+/// Returns whether it is marked now; a sender that is not ECN-capable, or bytes that are no header, stay as they are.
+pub fn mark_ce(packet: &mut [u8]) -> bool {
+    if packet.len() < HEADER_LEN || packet[0] >> 4 != 4 || Ecn::from(packet[1]) == Ecn::NotEct {
+        return false;
+    }
+    packet[1] |= Ecn::Ce as u8;
+    rewrite_checksum(packet);
+    true
+}
+
+/// Gives a header (whose first bytes are valid, as [`Header::parse`] checks) another total length and
+/// identification, options kept: for cutting a super-segment.
+pub fn set_len_and_id(packet: &mut [u8], total_len: u16, id: u16) {
+    packet[2..4].copy_from_slice(&total_len.to_be_bytes());
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    rewrite_checksum(packet);
+}
+
+fn rewrite_checksum(packet: &mut [u8]) {
+    let header_len = ((packet[0] & 0x0f) as usize * 4).clamp(HEADER_LEN, packet.len());
+    packet[10..12].copy_from_slice(&[0, 0]);
+    let mut sum = Sum::new();
+    sum.add(&packet[..header_len]);
+    packet[10..12].copy_from_slice(&sum.finish().to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(ecn: Ecn) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let header = Header {
+            src,
+            dst,
+            protocol: TCP,
+            ttl: 64,
+            ecn,
+            dscp: 5,
+            id: 7,
+            dont_fragment: true,
+            is_fragment: false,
+            payload_len: 0,
+        };
+        header.emit(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn only_capable_packets_are_marked_and_the_checksum_follows() {
+        for (before, marked, after) in
+            [(Ecn::NotEct, false, Ecn::NotEct), (Ecn::Ect0, true, Ecn::Ce), (Ecn::Ect1, true, Ecn::Ce)]
+        {
+            let mut bytes = packet(before);
+            assert_eq!(mark_ce(&mut bytes), marked);
+            let (header, _) = Header::parse(&bytes, HEADER_LEN).unwrap();
+            assert_eq!((header.ecn, header.dscp), (after, 5));
+        }
+        assert!(!mark_ce(&mut [0x45; 10]));
+    }
+
+    #[test]
+    fn a_new_length_and_identification_parse() {
+        let mut bytes = packet(Ecn::Ect0);
+        set_len_and_id(&mut bytes, 120, 99);
+        let (header, _) = Header::parse(&bytes, 120).unwrap();
+        assert_eq!((header.payload_len, header.id), (100, 99));
+    }
+}

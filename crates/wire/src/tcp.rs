@@ -249,6 +249,14 @@ impl Header {
     }
 }
 
+/// Gives a header (at least [`HEADER_LEN`] bytes) another sequence number and other flags, options kept, and puts
+/// `checksum` into its field: for cutting a super-segment.
+pub fn set_segment(header: &mut [u8], seq: Seq, flags: Flags, checksum: u16) {
+    header[4..8].copy_from_slice(&seq.0.to_be_bytes());
+    header[13] = flags.0;
+    header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
