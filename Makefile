@@ -1,0 +1,42 @@
+# What a developer does here. `make demo` and `make test` each work alone on a fresh Debian machine.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
+CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
+
+.PHONY: help demo test build apps grid faults setup clean
+
+help:
+	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
+	@echo 'make test    format, lints, unit tests, then real programs over every port'
+	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
+	@echo 'make faults  only the bad input and the killed processes'
+	@echo 'make build   everything, optimised'
+	@echo 'make setup   the Debian packages that all of this needs'
+
+demo: build
+	$(TARGET)/release/toe demo
+
+test:
+	tests/run
+
+build: setup apps
+	cargo build --release --workspace
+
+apps: $(APPS)
+
+$(TARGET)/apps/%: apps/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -pthread -o $@ $<
+
+grid: build
+	$(TARGET)/release/grid $(GRID)
+
+faults: build
+	$(TARGET)/release/faults $(FAULTS)
+
+setup:
+	@tests/setup
+
+clean:
+	cargo clean
