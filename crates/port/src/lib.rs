@@ -2,11 +2,15 @@
 //!
 //! A port moves frames and parses nothing above what it needs to steer.
 
+mod cut;
 mod drops;
+mod fabric;
 mod frame;
 mod pool;
 
+pub use cut::cut;
 pub use drops::{Drop, DropCounts};
+pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
 pub use pool::FramePool;
 
@@ -56,6 +60,11 @@ pub trait Port: Send {
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts);
     /// A descriptor that becomes readable when frames arrive, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// The caller is about to sleep: from now until [`Port::awake`], frames that arrive signal [`Port::wait_fd`]. Look
+    /// at [`Port::has_work`] once more before waiting. A port whose caller never says so signals at any time.
+    fn prepare_to_sleep(&self) {}
+    /// The caller polls again: no signals are needed.
+    fn awake(&self) {}
     /// When the port next has something to do by itself (a delayed frame falls due), for sleeping.
     fn next_deadline(&self) -> Option<Nanos>;
     /// Something can be received right now, as far as can be told without a system call.

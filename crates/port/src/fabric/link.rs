@@ -1,0 +1,234 @@
+//! The switch's link towards one member: its impairments, its queue, its clockless timing.
+use super::config::FabricConfig;
+use super::random::Random;
+use crate::{Checksum, Drop, Frame, FramePool, Nanos};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+use wire::{EtherType, ethernet, ipv4};
+
+/// Frames on their way to one member.
+pub(super) struct Link {
+    /// Frames that can be received now, in order.
+    ready: VecDeque<Box<Frame>>,
+    /// Frames whose time has not come.
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// Bytes of both.
+    bytes: u64,
+    /// When the last frame's last bit is out at the link's rate, in picoseconds: a short frame on a fast link takes
+    /// a fraction of a nanosecond, and many of them must add up.
+    busy_until_ps: u128,
+    /// When the latest frame that kept its place is due.
+    last_due: Nanos,
+    /// A burst of losses is under way.
+    bursting: bool,
+    /// Frames accepted so far: keeps frames that are due at the same time in order.
+    accepted: u64,
+    random: Random,
+}
+
+struct Waiting {
+    due: Nanos,
+    order: u64,
+    frame: Box<Frame>,
+}
+
+impl Link {
+    pub(super) fn new(seed: u64) -> Link {
+        Link {
+            ready: VecDeque::new(),
+            waiting: BinaryHeap::new(),
+            bytes: 0,
+            busy_until_ps: 0,
+            last_due: 0,
+            bursting: false,
+            accepted: 0,
+            random: Random::new(seed),
+        }
+    }
+
+    /// Begins the random decisions anew.
+    pub(super) fn reseed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
+    /// Bytes that have not been received.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When there is something to receive: 0 for now, `Nanos::MAX` where the link is empty.
+    pub(super) fn next_due(&self) -> Nanos {
+        if !self.ready.is_empty() {
+            return 0;
+        }
+        self.waiting.peek().map_or(Nanos::MAX, |Reverse(first)| first.due)
+    }
+
+    /// Takes the next frame that is due. [`Link::mature`] comes first.
+    pub(super) fn pop(&mut self) -> Option<Box<Frame>> {
+        let frame = self.ready.pop_front()?;
+        self.bytes -= frame.len() as u64;
+        Some(frame)
+    }
+
+    /// Makes frames whose time has come ready.
+    pub(super) fn mature(&mut self, now: Nanos) {
+        while self.waiting.peek().is_some_and(|Reverse(first)| first.due <= now) {
+            if let Some(Reverse(first)) = self.waiting.pop() {
+                self.ready.push_back(first.frame);
+            }
+        }
+    }
+
+    /// Sends a frame down the link. What is dropped is named to `dropped`.
+    pub(super) fn push(
+        &mut self,
+        now: Nanos,
+        frame: Box<Frame>,
+        config: &FabricConfig,
+        pool: &mut FramePool,
+        dropped: &mut impl FnMut(Drop),
+    ) {
+        if self.is_lost(config) {
+            pool.put(frame);
+            return dropped(Drop::FabricLoss);
+        }
+        let twin = self.random.chance(config.duplicate).then(|| copy(&frame, pool));
+        for frame in std::iter::once(frame).chain(twin) {
+            if let Err((frame, reason)) = self.carry(now, frame, config) {
+                pool.put(frame);
+                dropped(reason);
+            }
+        }
+    }
+
+    /// Independent loss, and bursts after Gilbert's model of two states (all lost in the bad one).
+    fn is_lost(&mut self, config: &FabricConfig) -> bool {
+        self.bursting = if self.bursting {
+            config.burst_begin > 0.0 && !self.random.chance(config.burst_end)
+        } else {
+            self.random.chance(config.burst_begin)
+        };
+        let alone = self.random.chance(config.loss);
+        self.bursting || alone
+    }
+
+    fn carry(&mut self, now: Nanos, mut frame: Box<Frame>, config: &FabricConfig) -> Result<(), (Box<Frame>, Drop)> {
+        if self.random.chance(config.corrupt) && !flip_a_bit(&mut frame, &mut self.random) {
+            return Err((frame, Drop::FabricLoss));
+        }
+        let (backlog, len) = (self.backlog(now, config), frame.len() as u64);
+        if backlog + len > config.buffer_bytes || self.bytes + len > config.buffer_bytes + in_flight(config) {
+            return Err((frame, Drop::FabricQueue));
+        }
+        if config.ecn_threshold_bytes > 0 && backlog > config.ecn_threshold_bytes {
+            mark(&mut frame);
+        }
+        self.mature(now);
+        let due = self.due(now, len, config);
+        self.bytes += len;
+        self.accepted += 1;
+        if due <= now {
+            self.ready.push_back(frame);
+        } else {
+            // It waits: nothing may refer to an application's memory for long.
+            frame.flatten();
+            self.waiting.push(Reverse(Waiting { due, order: self.accepted, frame }));
+        }
+        Ok(())
+    }
+
+    /// Bytes that the rate has not yet let out; without a rate, all that has not been received.
+    fn backlog(&self, now: Nanos, config: &FabricConfig) -> u64 {
+        if config.rate_bps == 0 {
+            return self.bytes;
+        }
+        let left_ps = self.busy_until_ps.saturating_sub(u128::from(now) * 1000);
+        (left_ps * u128::from(config.rate_bps) / (8 * PS_PER_S)) as u64
+    }
+
+    /// When a frame arrives that is sent now.
+    fn due(&mut self, now: Nanos, len: u64, config: &FabricConfig) -> Nanos {
+        let mut due = now;
+        if config.rate_bps > 0 {
+            let start = self.busy_until_ps.max(u128::from(now) * 1000);
+            self.busy_until_ps = start + u128::from(len) * 8 * PS_PER_S / u128::from(config.rate_bps);
+            due = self.busy_until_ps.div_ceil(1000) as Nanos;
+        }
+        due = due.saturating_add(config.delay_ns).saturating_add(self.random.up_to(config.jitter_ns));
+        due = due.max(self.last_due);
+        if self.random.chance(config.reorder) {
+            return due.saturating_add(config.reorder_delay_ns);
+        }
+        if due > now {
+            self.last_due = due;
+        }
+        due
+    }
+}
+
+const PS_PER_S: u128 = 1_000_000_000_000;
+
+/// Bytes that a link of this rate and delay holds besides its buffer.
+fn in_flight(config: &FabricConfig) -> u64 {
+    let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns);
+    (u128::from(config.rate_bps) * delay / 8_000_000_000).min(1 << 40) as u64
+}
+
+/// A flat copy of a frame.
+pub(super) fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
+    let mut twin = pool.small();
+    if frame.len() > twin.capacity() {
+        pool.put(twin);
+        twin = pool.large();
+    }
+    twin.bytes_vec().extend_from_slice(frame.bytes());
+    twin.set_payload(frame.payload().cloned());
+    twin.flatten();
+    twin.checksum = frame.checksum;
+    twin.segment_size = frame.segment_size;
+    twin
+}
+
+/// Flips one bit of an IPv4 packet whose checksums are complete: a single flipped bit always changes the Internet
+/// checksum. Returns whether there was such a packet.
+fn flip_a_bit(frame: &mut Frame, random: &mut Random) -> bool {
+    let Ok(header) = ethernet::Header::parse(frame.bytes()) else { return false };
+    let whole = frame.len();
+    let Some(packet) = frame.bytes().get(ethernet::HEADER_LEN..) else { return false };
+    let Ok((ip, ip_len)) = ipv4::Header::parse(packet, whole - ethernet::HEADER_LEN) else { return false };
+    if header.ethertype != EtherType::Ipv4 {
+        return false;
+    }
+    frame.complete_checksum();
+    frame.checksum = Checksum::Complete;
+    // Not in the padding behind a short packet, where nobody would notice.
+    let bits = (ip_len as u64 + u64::from(ip.payload_len)) * 8;
+    let bit = random.up_to(bits - 1) as usize;
+    frame.bytes_mut()[ethernet::HEADER_LEN + bit / 8] ^= 1 << (bit % 8);
+    true
+}
+
+fn mark(frame: &mut Frame) {
+    let is_ip = ethernet::Header::parse(frame.bytes()).is_ok_and(|header| header.ethertype == EtherType::Ipv4);
+    if is_ip {
+        ipv4::mark_ce(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> Ordering {
+        (self.due, self.order).cmp(&(other.due, other.order))
+    }
+}
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Waiting {}
