@@ -19,18 +19,19 @@ pub fn cut(frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) 
 }
 
 /// Where the headers of a TCP segment end and what they say.
-struct Layout {
+pub(crate) struct Layout {
     ip: ipv4::Header,
-    tcp: tcp::Header,
+    pub(crate) tcp: tcp::Header,
     /// First byte of the TCP header.
     tcp_at: usize,
     /// First byte of payload.
-    payload_at: usize,
-    payload_len: usize,
+    pub(crate) payload_at: usize,
+    pub(crate) payload_len: usize,
 }
 
 impl Layout {
-    fn of(frame: &Frame) -> Option<Layout> {
+    /// That of a super-segment; none where the frame is none.
+    pub(crate) fn of(frame: &Frame) -> Option<Layout> {
         let bytes = frame.bytes();
         let header = ethernet::Header::parse(bytes).ok()?;
         let packet = &bytes[ethernet::HEADER_LEN..];

@@ -6,13 +6,20 @@ mod cut;
 mod drops;
 mod fabric;
 mod frame;
+mod interface;
+mod netlink;
+mod netns;
 mod pool;
+mod tap;
 
 pub use cut::cut;
 pub use drops::{Drop, DropCounts};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
+pub use interface::{Interface, Offloads};
+pub use netns::Netns;
 pub use pool::FramePool;
+pub use tap::{Tap, TapConfig, local_mac};
 
 use std::os::fd::BorrowedFd;
 use wire::Mac;

@@ -1,0 +1,265 @@
+//! The kernel's network interfaces: addresses, state, and what they leave to hardware. No outside program is run.
+//!
+//! Everything acts in the calling thread's network namespace; see [`crate::Netns::run`].
+use crate::Netns;
+use crate::netlink::{LinkMessage, RouteMessage, request};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use wire::Mac;
+
+/// An interface of the kernel, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface(String);
+
+/// What the kernel leaves to an interface's hardware and so does not do in software. All of it must be off on the peer
+/// of an AF_XDP port on a veth pair: its frames arrive without passing hardware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offloads {
+    /// Transport checksums of frames sent.
+    pub tx_checksum: bool,
+    /// Cutting of TCP super-segments sent (TSO).
+    pub tso: bool,
+    /// Cutting of super-segments late, in software (GSO).
+    pub gso: bool,
+    /// Merging of segments received (GRO).
+    pub gro: bool,
+}
+
+impl Interface {
+    /// The interface with this name, which exists.
+    pub fn named(name: &str) -> Result<Interface, String> {
+        let interface = Interface::unchecked(name)?;
+        interface.index()?;
+        Ok(interface)
+    }
+
+    fn unchecked(name: &str) -> Result<Interface, String> {
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', ' ']) {
+            return Err(format!("`{}` is no name for an interface: 1 to 15 characters", name.escape_debug()));
+        }
+        Ok(Interface(name.into()))
+    }
+
+    /// Makes a veth pair; the second end goes to `peer_netns` where given.
+    pub fn create_veth(name: &str, peer: &str, peer_netns: Option<&Netns>) -> Result<Interface, String> {
+        let interface = Interface::unchecked(name)?;
+        Interface::unchecked(peer)?;
+        let message = LinkMessage::veth(name, peer, peer_netns.map(Netns::raw_fd));
+        request(&message).map_err(|e| format!("cannot make the veth pair {name}, {peer}: {e}"))?;
+        Ok(interface)
+    }
+
+    /// Deletes the interface; the other end of a veth pair goes with it.
+    pub fn delete(&self) -> Result<(), String> {
+        request(&LinkMessage::delete(self.index()?)).map_err(|e| format!("cannot delete {}: {e}", self.0))
+    }
+
+    /// Moves the interface to another namespace.
+    pub fn move_to(&self, netns: &Netns) -> Result<(), String> {
+        request(&LinkMessage::move_to(self.index()?, netns.raw_fd()))
+            .map_err(|e| format!("cannot move {}: {e}", self.0))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The kernel's number for it.
+    pub fn index(&self) -> Result<u32, String> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFINDEX, &mut request).map_err(|e| format!("no interface {}: {e}", self.0))?;
+        // SAFETY: the kernel filled this variant.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+    }
+
+    /// Its hardware address.
+    pub fn mac(&self) -> Result<Mac, String> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFHWADDR, &mut request).map_err(|e| self.failed("read the address of", e))?;
+        // SAFETY: the kernel filled this variant.
+        let data = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+        Ok(Mac(std::array::from_fn(|i| data[i] as u8)))
+    }
+
+    /// Most bytes of an IP packet.
+    pub fn mtu(&self) -> Result<u16, String> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFMTU, &mut request).map_err(|e| self.failed("read the MTU of", e))?;
+        // SAFETY: the kernel filled this variant.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.clamp(0, u16::MAX.into()) as u16)
+    }
+
+    /// Sets the MTU, where it is not that already.
+    pub fn set_mtu(&self, mtu: u16) -> Result<(), String> {
+        if self.mtu()? == mtu {
+            return Ok(());
+        }
+        let mut request = self.request();
+        request.ifr_ifru.ifru_mtu = mtu.into();
+        self.ioctl(libc::SIOCSIFMTU, &mut request).map_err(|e| self.failed(&format!("set the MTU to {mtu} of"), e))
+    }
+
+    /// Sets how many frames may wait in its queue.
+    pub fn set_queue_len(&self, frames: u32) -> Result<(), String> {
+        let mut request = self.request();
+        request.ifr_ifru.ifru_metric = frames as libc::c_int;
+        self.ioctl(libc::SIOCSIFTXQLEN, &mut request).map_err(|e| self.failed("set the queue length of", e))
+    }
+
+    /// Whether it is up.
+    pub fn is_up(&self) -> Result<bool, String> {
+        Ok(self.flags()? & libc::IFF_UP != 0)
+    }
+
+    /// Switches it on, where it is not already.
+    pub fn set_up(&self) -> Result<(), String> {
+        self.set_flags(libc::IFF_UP, true)
+    }
+
+    /// Switches it off.
+    pub fn set_down(&self) -> Result<(), String> {
+        self.set_flags(libc::IFF_UP, false)
+    }
+
+    /// Receives frames for any station, or only for its own.
+    pub fn set_promiscuous(&self, on: bool) -> Result<(), String> {
+        self.set_flags(libc::IFF_PROMISC, on)
+    }
+
+    /// Sets its IPv4 address with the length of the network's prefix, in bits.
+    pub fn set_address(&self, address: Ipv4Addr, prefix: u8) -> Result<(), String> {
+        let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0));
+        for (code, value) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, mask)] {
+            let mut request = self.request();
+            request.ifr_ifru.ifru_addr = socket_address(value);
+            let what = format!("give {address}/{prefix} to");
+            self.ioctl(code, &mut request).map_err(|e| self.failed(&what, e))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a route to `network`/`prefix` through this interface, by a gateway where given.
+    pub fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Option<Ipv4Addr>) -> Result<(), String> {
+        let message = RouteMessage::add(self.index()?, network, prefix, gateway);
+        request(&message).map_err(|e| self.failed(&format!("route {network}/{prefix} through"), e))
+    }
+
+    /// What is left to its hardware.
+    pub fn offloads(&self) -> Result<Offloads, String> {
+        Ok(Offloads {
+            tx_checksum: self.ethtool_get(ETHTOOL_GTXCSUM)?,
+            tso: self.ethtool_get(ETHTOOL_GTSO)?,
+            gso: self.ethtool_get(ETHTOOL_GGSO)?,
+            gro: self.ethtool_get(ETHTOOL_GGRO)?,
+        })
+    }
+
+    /// Sets what is left to its hardware (`ethtool -K`).
+    pub fn set_offloads(&self, offloads: Offloads) -> Result<(), String> {
+        // Segmentation needs checksums: off in this order, on in the reverse one, so that no step is refused.
+        let mut steps = [
+            (ETHTOOL_STSO, offloads.tso),
+            (ETHTOOL_SGSO, offloads.gso),
+            (ETHTOOL_SGRO, offloads.gro),
+            (ETHTOOL_STXCSUM, offloads.tx_checksum),
+        ];
+        if offloads.tx_checksum {
+            steps.reverse();
+        }
+        for (command, on) in steps {
+            self.ethtool(command, on).map_err(|e| self.failed("change the offloads of", e))?;
+        }
+        Ok(())
+    }
+
+    fn ethtool_get(&self, command: u32) -> Result<bool, String> {
+        self.ethtool(command, false).map_err(|e| self.failed("read the offloads of", e))
+    }
+
+    /// One command of the kernel's ethtool interface with a value; returns the value.
+    fn ethtool(&self, command: u32, on: bool) -> io::Result<bool> {
+        // struct ethtool_value of linux/ethtool.h.
+        let mut value = [command, u32::from(on)];
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        self.ioctl(libc::SIOCETHTOOL, &mut request)?;
+        Ok(value[1] != 0)
+    }
+
+    fn flags(&self) -> Result<libc::c_int, String> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFFLAGS, &mut request).map_err(|e| self.failed("read the state of", e))?;
+        // SAFETY: the kernel filled this variant.
+        Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
+    }
+
+    fn set_flags(&self, flags: libc::c_int, on: bool) -> Result<(), String> {
+        let before = self.flags()?;
+        let after = if on { before | flags } else { before & !flags };
+        if before == after {
+            return Ok(());
+        }
+        let mut request = self.request();
+        request.ifr_ifru.ifru_flags = after as libc::c_short;
+        self.ioctl(libc::SIOCSIFFLAGS, &mut request).map_err(|e| self.failed("switch the state of", e))
+    }
+
+    fn request(&self) -> libc::ifreq {
+        // SAFETY: ifreq is plain data for which zero is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.0.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request
+    }
+
+    fn ioctl(&self, code: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+        let socket = any_socket()?;
+        // SAFETY: the request is a whole ifreq whose pointer, where the code uses one, is to a local of the caller's.
+        let done = unsafe { libc::ioctl(socket.as_raw_fd(), code as _, std::ptr::from_mut(request)) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> String {
+        format!("cannot {what} {}: {error}", self.0)
+    }
+}
+
+impl Offloads {
+    /// Nothing is left to hardware.
+    pub const NONE: Offloads = Offloads { tx_checksum: false, tso: false, gso: false, gro: false };
+}
+
+// Commands of linux/ethtool.h.
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_STXCSUM: u32 = 0x17;
+const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_SGSO: u32 = 0x24;
+const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_SGRO: u32 = 0x2c;
+
+/// Interface requests go through any socket of the namespace.
+fn any_socket() -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; the result is checked and owned at once.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fd is fresh and valid.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn socket_address(ip: Ipv4Addr) -> libc::sockaddr {
+    // SAFETY: sockaddr is plain data for which zero is valid.
+    let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
+    address.sa_family = libc::AF_INET as libc::sa_family_t;
+    // A sockaddr_in: two bytes of port, then the address.
+    for (to, from) in address.sa_data[2..6].iter_mut().zip(ip.octets()) {
+        *to = from as libc::c_char;
+    }
+    address
+}
