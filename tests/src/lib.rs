@@ -1,1 +1,14 @@
+//! Whole-system tests: unmodified programs on OpenTOE and on the kernel (`grid`), bad input and killed processes
+//! (`faults`), and the rules of the house (`tests/tidy.rs`).
+//!
+//! A driver makes its own network namespaces, devices and daemon ([`lab`]), runs programs in them ([`process`]),
+//! and looks afterwards for anything that was left behind ([`leaks`]).
+#![forbid(unsafe_code)]
 
+pub mod cases;
+pub mod daemon;
+pub mod lab;
+pub mod leaks;
+pub mod network;
+pub mod process;
+pub mod report;

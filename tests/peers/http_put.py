@@ -1,0 +1,31 @@
+"""An HTTP/1.1 server that answers PUT with the SHA-256 of what was sent, and GET /N with N bytes.
+
+Usage: http_put.py PORT
+"""
+import hashlib
+import http.server
+import sys
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self):
+        digest, rest = hashlib.sha256(), int(self.headers["Content-Length"])
+        while rest and (data := self.rfile.read(min(rest, 65536))):
+            digest.update(data)
+            rest -= len(data)
+        self.answer(200, digest.hexdigest().encode())
+
+    def do_GET(self):
+        name = self.path[1:]
+        self.answer(200, b"x" * int(name)) if name.isdigit() else self.answer(404, b"not a number")
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler).serve_forever()

@@ -1,0 +1,119 @@
+//! The application grid: unmodified programs over every link, one line each, the count at the end.
+use std::time::Duration;
+use tests::cases::{ALL, Bench, Case, Files};
+use tests::lab::{Lab, Link};
+use tests::leaks::Before;
+use tests::network::sweep;
+use tests::process::Session;
+use tests::report::{Outcome, Report};
+
+const USAGE: &str = "usage: grid [--stack opentoe|linux] [--link NAME] [--filter TEXT] [--list]
+Runs Debian's programs, server and client on two sides of a link, and checks what they print.
+  --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
+  --link NAME      only this link: tap-server, tap-client, fabric, afxdp-server, afxdp-client, linux
+  --filter TEXT    only the cases whose name contains TEXT
+  --list           print the cases and run nothing";
+
+/// Making or ending a laboratory takes at most this long.
+const LAB_LIMIT: Duration = Duration::from_secs(40);
+
+struct Choice {
+    links: Vec<Link>,
+    filter: String,
+    list: bool,
+}
+
+fn main() {
+    let choice = parse(std::env::args().skip(1)).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(2);
+    });
+    match run(&choice) {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("grid: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
+    let mut choice = Choice { links: Link::OPENTOE.to_vec(), filter: String::new(), list: false };
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
+        match word.as_str() {
+            "--stack" => choice.links = stack(&value()?)?,
+            "--link" => choice.links = vec![link(&value()?)?],
+            "--filter" => choice.filter = value()?,
+            "--list" => choice.list = true,
+            "--help" | "-h" => {
+                println!("{USAGE}");
+                std::process::exit(0);
+            }
+            other => return Err(format!("grid: unknown option {other}\n{USAGE}")),
+        }
+    }
+    Ok(choice)
+}
+
+fn stack(name: &str) -> Result<Vec<Link>, String> {
+    match name {
+        "opentoe" => Ok(Link::OPENTOE.to_vec()),
+        "linux" => Ok(vec![Link::Linux]),
+        other => Err(format!("grid: no stack is called {other}\n{USAGE}")),
+    }
+}
+
+fn link(name: &str) -> Result<Link, String> {
+    let all = [&[Link::Linux], Link::OPENTOE].concat();
+    all.into_iter().find(|link| link.label() == name).ok_or(format!("grid: no link is called {name}\n{USAGE}"))
+}
+
+fn run(choice: &Choice) -> Result<bool, String> {
+    if choice.list {
+        ALL.iter().for_each(|case| println!("{}", case.name));
+        return Ok(true);
+    }
+    sweep();
+    let session = Session::new()?;
+    let files = Files::new(&session)?;
+    let mut report = Report::default();
+    for link in &choice.links {
+        group(&mut report, &session, &files, *link, &choice.filter);
+    }
+    Ok(report.finish(&session))
+}
+
+/// All chosen cases over one link, in one laboratory; then what the laboratory left behind.
+fn group(report: &mut Report, session: &Session, files: &Files, link: Link, filter: &str) {
+    let chosen = |case: &&Case| case.name.contains(filter) && (case.short || !link.is_short());
+    let cases: Vec<&Case> = ALL.iter().filter(chosen).collect();
+    if cases.is_empty() || session.interrupted() {
+        return;
+    }
+    let before = Before::look();
+    session.begin_case(LAB_LIMIT);
+    match Lab::new(session, link) {
+        Ok(lab) => {
+            for case in cases {
+                let name = format!("{:<13} {}", link.label(), case.name);
+                let bench = Bench { session, lab: &lab, files, port: files.fresh_port() };
+                report.case(session, &name, Duration::from_secs(case.limit), || (case.run)(&bench));
+            }
+            report.case(session, &format!("{:<13} nothing left behind", link.label()), LAB_LIMIT, || end(lab, &before));
+        }
+        Err(error) => report.case(session, &format!("{:<13} set-up", link.label()), LAB_LIMIT, || Err(error)),
+    }
+}
+
+/// Ends a laboratory; an error if anything of it is still there.
+fn end(mut lab: Lab, before: &Before) -> Outcome {
+    let daemon = match lab.daemon.take() {
+        Some(daemon) => daemon.finish(),
+        None => Ok(String::new()),
+    };
+    drop(lab);
+    let machine = before.compare()?;
+    Ok([daemon?, machine].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; "))
+}

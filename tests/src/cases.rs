@@ -1,0 +1,245 @@
+//! The application grid's cases: Debian's own programs and three small ones of ours.
+//!
+//! A case starts a server on one side of a [`Lab`], drives it from the other side, and looks at the result: a hash,
+//! the content of replies, counts, no errors.
+mod bulk;
+mod echo;
+mod http;
+mod iperf;
+mod memcached;
+mod nginx;
+mod redis;
+mod socat;
+
+use crate::lab::Lab;
+use crate::process::{Process, Session};
+use crate::report::Outcome;
+use std::cell::Cell;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One line of the grid.
+pub struct Case {
+    /// Its name, for the report and `--filter`.
+    pub name: &'static str,
+    /// Most seconds it may take.
+    pub limit: u64,
+    /// It belongs to the short form.
+    pub short: bool,
+    /// What it does.
+    pub run: fn(&Bench) -> Outcome,
+}
+
+const fn case(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
+    Case { name, limit: 40, short: false, run }
+}
+
+const fn short(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
+    Case { name, limit: 60, short: true, run }
+}
+
+/// The whole grid, in the order of the report.
+pub const ALL: &[Case] = &[
+    short("memcached -t 1", memcached::one_thread),
+    case("memcached -t 4", memcached::four_threads),
+    case("redis-cli", redis::cli),
+    case("redis-benchmark", redis::benchmark),
+    case("redis-benchmark -P 16", redis::pipelined),
+    case("nginx, wrk keep-alive", nginx::keep_alive),
+    case("nginx, wrk connection per request", nginx::connection_per_request),
+    case("nginx, ab", nginx::ab),
+    case("nginx, ab keep-alive", nginx::ab_keep_alive),
+    short("nginx, 100 MB by curl", nginx::large_file),
+    case("nginx, reload under load", nginx::reload),
+    case("iperf3", iperf::forward),
+    case("iperf3 -R", iperf::reverse),
+    case("iperf3 -P 4", iperf::parallel),
+    case("iperf3 -P 4 -R", iperf::parallel_reverse),
+    short("curl", http::curl),
+    case("python3 http.server", http::module),
+    case("python3 asyncio streams", echo::asyncio),
+    case("socat fork", socat::fork),
+    case("socat EXEC", socat::exec),
+    case("socat EXEC nofork", socat::exec_nofork),
+    case("1 GB to the server, python3 sendfile", bulk::put),
+    case("1 GB from the server, python3 sendfile", bulk::get),
+    case("100 MB, nc to socat", bulk::nc),
+    case("1 GB each way at once, stream", bulk::stream),
+    case("echo 64 B, 64 connections, depth 4", echo::small),
+    case("echo 20 kB, 8 connections, depth 3", echo::large),
+];
+
+/// What a case works with.
+pub struct Bench<'a> {
+    /// Runs programs.
+    pub session: &'a Session,
+    /// Where.
+    pub lab: &'a Lab<'a>,
+    /// Data to move.
+    pub files: &'a Files,
+    /// A port of the server's side that no case of this session used before.
+    pub port: u16,
+}
+
+impl<'a> Bench<'a> {
+    /// Starts a server and waits until it listens.
+    pub fn server(&self, mut command: Command, arguments: &[&str]) -> Result<Process<'a>, String> {
+        command.args(arguments);
+        let mut process = self.session.spawn(command)?;
+        self.session.until("the server to listen", || {
+            process.running()?;
+            self.lab.listens(self.port)
+        })?;
+        Ok(process)
+    }
+
+    /// Starts one of the Python programs in `tests/peers` as server.
+    pub fn python_server(&self, script: &str, arguments: &[&str]) -> Result<Process<'a>, String> {
+        let script = self.files.path(script);
+        self.server(self.lab.on_server(PYTHON), &[&[script.as_str()], arguments].concat())
+    }
+
+    /// Runs a client to its end; its standard output.
+    pub fn client(&self, program: &str, arguments: &[&str]) -> Outcome {
+        let mut command = self.lab.on_client(program);
+        command.args(arguments);
+        self.session.run(command)
+    }
+
+    /// Starts a client and returns at once.
+    pub fn client_in_background(&self, program: &str, arguments: &[&str]) -> Result<Process<'a>, String> {
+        let mut command = self.lab.on_client(program);
+        command.args(arguments);
+        self.session.spawn(command)
+    }
+
+    /// Runs one of the Python programs in `tests/peers` as client.
+    pub fn python_client(&self, script: &str, arguments: &[&str]) -> Outcome {
+        let script = self.files.path(script);
+        self.client(PYTHON, &[&[script.as_str()], arguments].concat())
+    }
+
+    /// The server's address, for a command line.
+    pub fn address(&self) -> String {
+        self.lab.server.address.to_string()
+    }
+
+    /// The port, for a command line.
+    pub fn port(&self) -> String {
+        self.port.to_string()
+    }
+
+    /// The URL of something on the server.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}:{}/{path}", self.address(), self.port)
+    }
+}
+
+/// Debian's Python, not one that a developer may have in front of it.
+pub const PYTHON: &str = "/usr/bin/python3";
+/// Name of the small file to move.
+pub const SMALL: &str = "small.bin";
+/// 100 MB.
+pub const LARGE: &str = "100m.bin";
+/// 1 GB and a bit, so that nothing divides it.
+pub const HUGE: &str = "1g.bin";
+
+/// Files to move, made once in a session, and their SHA-256.
+pub struct Files {
+    dir: PathBuf,
+    digests: Vec<(&'static str, String)>,
+    next_port: Cell<u16>,
+}
+
+impl Files {
+    /// Writes the Python programs and the small files; the huge one waits until somebody asks.
+    pub fn new(session: &Session) -> Result<Files, String> {
+        let dir = session.dir().join("files");
+        let mut files = Files { dir, digests: Vec::new(), next_port: Cell::new(20000) };
+        fs::create_dir_all(&files.dir).map_err(|error| error.to_string())?;
+        for (name, text) in [
+            ("memcached_client.py", include_str!("../peers/memcached_client.py")),
+            ("asyncio_echo.py", include_str!("../peers/asyncio_echo.py")),
+            ("bulk.py", include_str!("../peers/bulk.py")),
+            ("http_put.py", include_str!("../peers/http_put.py")),
+        ] {
+            fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
+        }
+        for (name, length) in [(SMALL, 1000), (LARGE, 100_000_000), (HUGE, 1_000_000_007)] {
+            write_random(&files.dir.join(name), length).map_err(|error| format!("{name}: {error}"))?;
+            files.digests.push((name, sha256(session, &files.dir.join(name))?));
+        }
+        Ok(files)
+    }
+
+    /// Path of one, for a command line.
+    pub fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// The folder, for servers that serve all of it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// SHA-256 in hexadecimal.
+    pub fn digest(&self, name: &str) -> &str {
+        self.digests.iter().find(|(known, _)| *known == name).map_or("", |(_, digest)| digest)
+    }
+
+    /// An error unless `found` is the digest of `name`.
+    pub fn expect(&self, name: &str, found: &str) -> Result<(), String> {
+        match found.split_whitespace().next() {
+            Some(digest) if digest == self.digest(name) => Ok(()),
+            other => Err(format!("SHA-256 is {}, not {}", other.unwrap_or("missing"), self.digest(name))),
+        }
+    }
+
+    /// A port that was not used before.
+    pub fn fresh_port(&self) -> u16 {
+        self.next_port.replace(self.next_port.get() + 1)
+    }
+}
+
+/// Bytes of xorshift64: the same in each run, and no two places alike.
+fn write_random(path: &Path, length: usize) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::with_capacity(1 << 20, fs::File::create(path)?);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut block = [0u8; 8192];
+    let mut rest = length;
+    while rest > 0 {
+        for word in block.chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let count = rest.min(block.len());
+        file.write_all(&block[..count])?;
+        rest -= count;
+    }
+    file.flush()
+}
+
+/// Path of one of our own example programs: they lie beside the drivers' build.
+fn app(name: &str) -> String {
+    let driver = std::env::current_exe().unwrap_or_default();
+    let target = driver.ancestors().nth(2).unwrap_or(Path::new("target"));
+    target.join("apps").join(name).display().to_string()
+}
+
+fn sha256(session: &Session, path: &Path) -> Result<String, String> {
+    let mut command = Command::new("sha256sum");
+    command.arg(path);
+    let output = session.run(command)?;
+    output.split_whitespace().next().map(String::from).ok_or("sha256sum printed nothing".into())
+}
+
+/// The number after `label` in a program's output.
+pub fn number_after(output: &str, label: &str) -> Result<f64, String> {
+    let (_, rest) = output.split_once(label).ok_or_else(|| format!("no '{label}' in the output"))?;
+    let word = rest.split_whitespace().next().unwrap_or_default();
+    word.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().map_err(|_| format!("'{label}' is '{word}'"))
+}

@@ -1,0 +1,30 @@
+//! Echo servers: Python's asyncio, and our own on epoll.
+use super::Bench;
+use crate::report::Outcome;
+use serde_json::Value;
+
+pub(super) fn asyncio(bench: &Bench) -> Outcome {
+    let port = bench.port();
+    let _server = bench.python_server("asyncio_echo.py", &["serve", &port])?;
+    let printed = bench.python_client("asyncio_echo.py", &["call", &bench.address(), &port, "50", "40"])?;
+    Ok(printed.trim().into())
+}
+
+pub(super) fn small(bench: &Bench) -> Outcome {
+    drive(bench, &["-n", "64", "-s", "64", "-d", "4"])
+}
+
+pub(super) fn large(bench: &Bench) -> Outcome {
+    drive(bench, &["-n", "8", "-s", "20000", "-d", "3"])
+}
+
+fn drive(bench: &Bench, options: &[&str]) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let _server = bench.server(bench.lab.on_server(&super::app("echo_server")), &["-p", &port])?;
+    let common = ["-c", &address, "-p", &port, "-t", "2"];
+    let printed = bench.client(&super::app("echo_client"), &[&common, options].concat())?;
+    let report: Value = serde_json::from_str(&printed).map_err(|error| error.to_string())?;
+    let (rate, latency) = (report["ops_per_s"].as_f64(), &report["latency_us"]);
+    let rate = rate.filter(|rate| *rate > 0.0).ok_or("no operation was counted")?;
+    Ok(format!("{:.0} k/s, p50 {} us, p99 {} us", rate / 1e3, latency["p50"], latency["p99"]))
+}

@@ -1,0 +1,124 @@
+//! nginx (a master, two workers) with wrk, ab and curl.
+use super::{Bench, LARGE, SMALL, number_after};
+use crate::process::Process;
+use crate::report::Outcome;
+use rustix::process::Signal;
+use std::fs;
+use std::time::Duration;
+
+fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
+    let prefix = bench.session.dir().join("nginx");
+    fs::create_dir_all(&prefix).map_err(|error| error.to_string())?;
+    let root = bench.files.dir().display();
+    let configuration = format!(
+        "daemon off; worker_processes 2; user root; pid {0}/pid; error_log stderr warn;
+         events {{ worker_connections 1024; }}
+         http {{
+             access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; default_type text/plain;
+             client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/fastcgi;
+             uwsgi_temp_path {0}/uwsgi; scgi_temp_path {0}/scgi;
+             server {{ listen 0.0.0.0:{1} backlog=4096; root {root}; }}
+         }}",
+        prefix.display(),
+        bench.port
+    );
+    let path = prefix.join("nginx.conf");
+    fs::write(&path, configuration).map_err(|error| error.to_string())?;
+    let (prefix, path) = (prefix.display().to_string(), path.display().to_string());
+    bench.server(bench.lab.on_server("nginx"), &["-p", &prefix, "-c", &path, "-e", "stderr"])
+}
+
+pub(super) fn keep_alive(bench: &Bench) -> Outcome {
+    let _server = server(bench)?;
+    wrk(bench, &[])
+}
+
+pub(super) fn connection_per_request(bench: &Bench) -> Outcome {
+    let _server = server(bench)?;
+    wrk(bench, &["-H", "Connection: close"])
+}
+
+fn wrk(bench: &Bench, options: &[&str]) -> Outcome {
+    let url = bench.url(SMALL);
+    let printed = bench.client("wrk", &[&["-t", "2", "-c", "64", "-d", "2s"], options, &[url.as_str()]].concat())?;
+    for trouble in ["Socket errors", "Non-2xx"] {
+        if let Some(line) = printed.lines().find(|line| line.contains(trouble)) {
+            return Err(line.trim().into());
+        }
+    }
+    let rate = number_after(&printed, "Requests/sec:")?;
+    if rate > 0.0 { Ok(format!("{:.1} k/s", rate / 1e3)) } else { Err("no request was answered".into()) }
+}
+
+pub(super) fn ab(bench: &Bench) -> Outcome {
+    let _server = server(bench)?;
+    drive_ab(bench, 5000, &[])
+}
+
+pub(super) fn ab_keep_alive(bench: &Bench) -> Outcome {
+    let _server = server(bench)?;
+    drive_ab(bench, 20000, &["-k"])
+}
+
+fn drive_ab(bench: &Bench, requests: u32, options: &[&str]) -> Outcome {
+    let (number, url) = (requests.to_string(), bench.url(SMALL));
+    let printed = bench.client("ab", &[&["-q", "-c", "32", "-n", &number], options, &[&url]].concat())?;
+    let count = |label: &str| number_after(&printed, label);
+    let (complete, failed) = (count("Complete requests:")?, count("Failed requests:")?);
+    let bytes = count("HTML transferred:")?;
+    if complete != f64::from(requests) || failed != 0.0 || bytes != f64::from(requests) * 1000.0 {
+        return Err(format!("{complete} requests complete, {failed} failed, {bytes} bytes"));
+    }
+    Ok(format!("{requests} requests, {:.1} k/s", count("Requests per second:")? / 1e3))
+}
+
+pub(super) fn large_file(bench: &Bench) -> Outcome {
+    let _server = server(bench)?;
+    let script = format!("curl -sS --fail {} | sha256sum", bench.url(LARGE));
+    bench.files.expect(LARGE, &bench.client("sh", &["-c", &script])?)?;
+    Ok("SHA-256 equal".into())
+}
+
+/// Three reloads while requests come in, each on a connection of its own, and while one download is under way:
+/// the old workers finish what they have, the new ones take over the listening socket, nobody sees an error.
+pub(super) fn reload(bench: &Bench) -> Outcome {
+    let master = server(bench)?;
+    let load = ["-q", "-c", "16", "-t", "3", "-n", "1000000", &bench.url(SMALL)];
+    let mut load = bench.client_in_background("ab", &load)?;
+    let script = format!("curl -sS --fail --limit-rate 40M {} | sha256sum", bench.url(LARGE));
+    let mut download = bench.client_in_background("sh", &["-c", &script])?;
+    let worker_sets = reload_three_times(bench, &master)?;
+    load.running().map_err(|error| format!("the load did not last until the reloads were over: {error}"))?;
+    let printed = load.succeed()?;
+    let (complete, failed) =
+        (number_after(&printed, "Complete requests:")?, number_after(&printed, "Failed requests:")?);
+    if failed != 0.0 || complete == 0.0 {
+        return Err(format!("{failed} of {complete} requests failed"));
+    }
+    bench.files.expect(LARGE, &download.succeed()?)?;
+    let printed =
+        bench.client("curl", &["-sS", "--fail", "-o", "/dev/null", "-w", "%{http_code}", &bench.url(SMALL)])?;
+    match printed.as_str() {
+        "200" => Ok(format!("{worker_sets} sets of workers, {complete} requests, a download under way intact")),
+        other => Err(format!("after the reloads nginx answers {other}")),
+    }
+}
+
+fn reload_three_times(bench: &Bench, master: &Process) -> Result<usize, String> {
+    let mut sets = vec![workers(master.id())];
+    for _ in 0..3 {
+        bench.session.pause(Duration::from_millis(300))?;
+        master.signal(Signal::HUP)?;
+        let before = sets.last().cloned().unwrap_or_default();
+        bench.session.until("new workers", || {
+            Ok(workers(master.id()).iter().filter(|worker| !before.contains(worker)).count() >= 2)
+        })?;
+        sets.push(workers(master.id()));
+    }
+    Ok(sets.len())
+}
+
+fn workers(master: u32) -> Vec<String> {
+    let list = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
+    list.split_whitespace().map(String::from).collect()
+}

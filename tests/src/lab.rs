@@ -1,0 +1,157 @@
+//! Where a case runs: a server's side and a client's, each on OpenTOE or on the kernel, and the link between.
+use crate::daemon::Daemon;
+use crate::network::{Namespace, join};
+use crate::process::Session;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+/// The server's address in every laboratory.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+/// The client's.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
+/// The link's devices are called this, on both stacks.
+pub const DEVICE: &str = "toe0";
+
+/// How the two sides are joined, and which of them are on OpenTOE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Both on the kernel over veth: it proves the cases, and is what the others are compared with.
+    Linux,
+    /// Server on OpenTOE, client on the kernel, over a TAP device.
+    TapServer,
+    /// Client on OpenTOE, server on the kernel, over a TAP device.
+    TapClient,
+    /// Both on OpenTOE: two hosts of one daemon on the fabric.
+    Fabric,
+    /// Server on OpenTOE over AF_XDP on a veth device, client on the kernel at its other end.
+    AfxdpServer,
+    /// Client on OpenTOE over AF_XDP, server on the kernel.
+    AfxdpClient,
+}
+
+impl Link {
+    /// Every link over which OpenTOE is tested, in the order of the report.
+    pub const OPENTOE: &'static [Link] =
+        &[Link::TapServer, Link::TapClient, Link::Fabric, Link::AfxdpServer, Link::AfxdpClient];
+
+    /// The name in the report and for `--link`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Link::Linux => "linux",
+            Link::TapServer => "tap-server",
+            Link::TapClient => "tap-client",
+            Link::Fabric => "fabric",
+            Link::AfxdpServer => "afxdp-server",
+            Link::AfxdpClient => "afxdp-client",
+        }
+    }
+
+    /// Only a short form of the grid runs here: copy mode on veth is for correctness, not for load.
+    pub fn is_short(self) -> bool {
+        matches!(self, Link::AfxdpServer | Link::AfxdpClient)
+    }
+
+    fn toe_sides(self) -> (bool, bool) {
+        match self {
+            Link::Linux => (false, false),
+            Link::TapServer | Link::AfxdpServer => (true, false),
+            Link::TapClient | Link::AfxdpClient => (false, true),
+            Link::Fabric => (true, true),
+        }
+    }
+}
+
+/// A place where programs of one side run.
+pub struct Side {
+    /// Its address on the link.
+    pub address: Ipv4Addr,
+    /// The host of the daemon that programs attach to; `None`: they stay on the kernel.
+    host: Option<&'static str>,
+}
+
+/// Two sides and what joins them.
+pub struct Lab<'a> {
+    /// Which link this is.
+    pub link: Link,
+    /// The daemon; `None` where both sides are on the kernel.
+    pub daemon: Option<Daemon<'a>>,
+    /// Where servers run.
+    pub server: Side,
+    /// Where clients run.
+    pub client: Side,
+    /// The kernel's side of the link (the server's where both are on the kernel).
+    pub near: Namespace,
+    /// The client's side where both are on the kernel; with AF_XDP the daemon's; otherwise unconnected, so nothing
+    /// of an accelerated program can leave through the kernel unnoticed.
+    pub far: Namespace,
+}
+
+impl<'a> Lab<'a> {
+    /// Makes namespaces, devices and daemon.
+    pub fn new(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
+        let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
+        let (server_toe, client_toe) = link.toe_sides();
+        let server = Side { address: SERVER, host: server_toe.then_some("server") };
+        let client = Side { address: CLIENT, host: client_toe.then_some("client") };
+        match link {
+            Link::Linux => {
+                join(&near, &far, DEVICE)?;
+                near.configure(DEVICE, &format!("{SERVER}/24"))?;
+                far.configure(DEVICE, &format!("{CLIENT}/24"))?;
+            }
+            Link::AfxdpServer | Link::AfxdpClient => {
+                join(&near, &far, DEVICE)?;
+                let kernel = if client_toe { &server } else { &client };
+                near.configure(DEVICE, &format!("{}/24", kernel.address))?;
+                far.ip(&["link", "set", DEVICE, "up"])?;
+                plain_frames(&near)?;
+            }
+            Link::TapServer | Link::TapClient | Link::Fabric => {}
+        }
+        let mut lab = Lab { link, daemon: None, server, client, near, far };
+        if link != Link::Linux {
+            lab.daemon = Some(Daemon::start(session, &lab)?);
+        }
+        Ok(lab)
+    }
+
+    /// A program on the server's side.
+    pub fn on_server(&self, program: &str) -> Command {
+        self.command(&self.server, program)
+    }
+
+    /// A program on the client's side.
+    pub fn on_client(&self, program: &str) -> Command {
+        self.command(&self.client, program)
+    }
+
+    fn command(&self, side: &Side, program: &str) -> Command {
+        match (&self.daemon, side.host) {
+            (Some(daemon), Some(host)) => daemon.command(&self.far, host, program),
+            _ => self.kernel_of(side).command(program),
+        }
+    }
+
+    fn kernel_of(&self, side: &Side) -> &Namespace {
+        if self.link == Link::Linux && side.address == self.client.address { &self.far } else { &self.near }
+    }
+
+    /// Somebody listens on a port of the server's side.
+    pub fn listens(&self, port: u16) -> Result<bool, String> {
+        match (&self.daemon, self.server.host) {
+            (Some(daemon), Some(host)) => daemon.listens(host, port),
+            _ => self.near.listens(port),
+        }
+    }
+}
+
+/// AF_XDP sees frames as the peer's kernel left them: no checksum left to a device, nothing merged.
+fn plain_frames(peer: &Namespace) -> Result<(), String> {
+    let mut ethtool = peer.command("ethtool");
+    let output = ethtool.args(["-K", DEVICE, "tx", "off", "tso", "off", "gso", "off", "gro", "off"]).output();
+    let output = output.map_err(|error| format!("ethtool: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ethtool: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
