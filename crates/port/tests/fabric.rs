@@ -1,0 +1,498 @@
+//! The fabric in virtual time.
+mod common;
+
+use common::*;
+use port::{Capabilities, Checksum, Drop, DropCounts, Fabric, FabricConfig, FabricPort, Frame, FramePool};
+use port::{Nanos, Port, PortCounters};
+use proptest::prelude::*;
+use shm::{Mirror, PAGE, Region, Span};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use wire::tcp::Flags;
+use wire::{Mac, ipv4};
+
+fn pair(config: FabricConfig) -> (Fabric, FabricPort, FabricPort, Hands) {
+    let fabric = Fabric::new(config);
+    let (a, b) = (fabric.join("a", A).unwrap(), fabric.join("b", B).unwrap());
+    (fabric, a, b, Hands::new())
+}
+
+fn send(port: &mut FabricPort, now: Nanos, hands: &mut Hands, frame: Box<Frame>) {
+    port.send(now, &mut vec![frame], &mut hands.pool, &mut hands.drops);
+}
+
+fn receive(port: &mut FabricPort, now: Nanos, hands: &mut Hands) -> Vec<Box<Frame>> {
+    let mut frames = Vec::new();
+    port.receive(now, usize::MAX, &mut hands.pool, &mut frames);
+    frames
+}
+
+fn by_reference(hands: &mut Hands, data: &[u8], segment_size: u16) -> Box<Frame> {
+    let region = Arc::new(Region::create("fabric-test", 32 * PAGE).unwrap());
+    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    mirror.write(PAGE as u32 - 7, data);
+    let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::CWR;
+    let (bytes, headers) = tcp_segment(B, A, u32::MAX - 5000, flags, ipv4::Ecn::Ect0, data);
+    let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
+    frame.set_payload(Some(Span::new(&mirror, PAGE as u32 - 7, data.len() as u32)));
+    frame.checksum = TCP_PARTIAL;
+    frame.segment_size = segment_size;
+    frame
+}
+
+/// The first payload bytes of each frame are its number.
+fn number(frame: &Frame) -> u32 {
+    let mut flat = frame_of(&mut FramePool::new(1), frame.bytes());
+    flat.checksum = frame.checksum;
+    flat.complete_checksum();
+    let (_, _, data) = check_tcp(flat.bytes()).unwrap();
+    u32::from_be_bytes(data[..4].try_into().unwrap())
+}
+
+fn numbered(hands: &mut Hands, number: u32, len: usize) -> Box<Frame> {
+    let mut data = number.to_be_bytes().to_vec();
+    data.resize(len.max(4), number as u8);
+    tcp_frame(&mut hands.pool, B, A, number, &data)
+}
+
+#[test]
+fn a_perfect_link_hands_over_super_segments_and_references_untouched() {
+    let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    let offer = a.capabilities();
+    assert!(offer.super_segment > 64_000 && offer.checksum && offer.mtu == 1500);
+    let data = pattern(60_000);
+    let frame = by_reference(&mut hands, &data, 1448);
+    let (address, span) = (std::ptr::from_ref(frame.as_ref()), frame.payload().unwrap().as_ptr());
+    assert!(!b.has_work(0));
+    send(&mut a, 0, &mut hands, frame);
+    assert!(b.has_work(0) && b.next_deadline() == Some(0));
+    let got = receive(&mut b, 0, &mut hands).pop().unwrap();
+    assert_eq!(std::ptr::from_ref(got.as_ref()), address, "the same frame, not a copy");
+    assert_eq!(got.payload().unwrap().as_ptr(), span);
+    assert_eq!((got.checksum, got.segment_size), (TCP_PARTIAL, 1448));
+    assert!(!b.has_work(u64::MAX - 1) && b.next_deadline().is_none());
+    assert_eq!((a.counters().tx_frames, b.counters().rx_bytes), (1, got.len() as u64));
+}
+
+#[test]
+fn broadcasts_reach_all_others_as_flat_copies() {
+    let (fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    let mut c = fabric.join("c", C).unwrap();
+    let request = arp_request(A, IP_A, IP_B);
+    let frame = frame_of(&mut hands.pool, &request);
+    send(&mut a, 0, &mut hands, frame);
+    for port in [&mut b, &mut c] {
+        let frames = receive(port, 0, &mut hands);
+        assert_eq!(frames.len(), 1);
+        assert_eq!(frames[0].bytes(), request);
+    }
+    assert!(receive(&mut a, 0, &mut hands).is_empty());
+}
+
+#[test]
+fn a_member_that_left_is_unknown() {
+    let (fabric, mut a, b, mut hands) = pair(FabricConfig::default());
+    drop(b);
+    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"");
+    send(&mut a, 0, &mut hands, frame);
+    assert_eq!(hands.drops.get(Drop::FabricUnknown), 1);
+    let figures = fabric.members();
+    assert_eq!((figures.len(), figures[0].drops.clone()), (1, vec![("fabric_unknown", 1)]));
+    // Its place and address are free again.
+    let mut b = fabric.join("b", B).unwrap();
+    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"");
+    send(&mut a, 0, &mut hands, frame);
+    assert_eq!(receive(&mut b, 0, &mut hands).len(), 1);
+}
+
+#[test]
+fn rate_and_delay_are_exact_and_waiting_frames_refer_to_nothing() {
+    // 10 Gbit/s: 0.8 ns a byte.
+    let config = FabricConfig { rate_bps: 10_000_000_000, delay_ns: 5_000, ..FabricConfig::default() };
+    let (_fabric, mut a, mut b, mut hands) = pair(config);
+    assert_eq!(a.capabilities(), Capabilities { mtu: 1500, super_segment: 0, checksum: false });
+    let frame = by_reference(&mut hands, &pattern(1000), 0);
+    let len = frame.len() as u64;
+    for _ in 0..100 {
+        let frame = by_reference(&mut hands, &pattern(1000), 0);
+        send(&mut a, 1_000, &mut hands, frame);
+    }
+    for i in 1..=100u64 {
+        let due = 1_000 + 5_000 + (i * len * 4).div_ceil(5);
+        assert_eq!(b.next_deadline(), Some(due), "frame {i}");
+        assert!(!b.has_work(due - 1) && b.has_work(due));
+        assert!(receive(&mut b, due - 1, &mut hands).is_empty());
+        let frames = receive(&mut b, due, &mut hands);
+        assert_eq!(frames.len(), 1);
+        assert!(frames[0].payload().is_none());
+    }
+}
+
+#[test]
+fn the_backlog_is_bounded_and_marked_above_the_threshold() {
+    let config = FabricConfig {
+        rate_bps: 1_000_000_000,
+        buffer_bytes: 100_000,
+        ecn_threshold_bytes: 30_000,
+        ..FabricConfig::default()
+    };
+    let (_fabric, mut a, mut b, mut hands) = pair(config);
+    for i in 0..200 {
+        let frame = numbered(&mut hands, i, 1000);
+        send(&mut a, 0, &mut hands, frame);
+    }
+    let frames = receive(&mut b, 1_000_000_000, &mut hands);
+    let len = frames[0].len();
+    assert_eq!(frames.len(), 100_000 / len);
+    assert_eq!(hands.drops.get(Drop::FabricQueue), 200 - frames.len() as u64);
+    for (i, frame) in frames.iter().enumerate() {
+        let (ip, _) = ipv4::Header::parse(&frame.bytes()[14..], frame.len() - 14).unwrap();
+        let marked = if i * len > 30_000 { ipv4::Ecn::Ce } else { ipv4::Ecn::Ect0 };
+        assert_eq!(ip.ecn, marked, "frame {i}");
+    }
+}
+
+#[test]
+fn a_receiver_that_never_polls_bounds_the_memory_without_a_rate_too() {
+    let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig { buffer_bytes: 65_536, ..FabricConfig::default() });
+    for i in 0..1000 {
+        let frame = numbered(&mut hands, i, 1000);
+        send(&mut a, 0, &mut hands, frame);
+    }
+    let bytes: usize = receive(&mut b, 0, &mut hands).iter().map(|frame| frame.len()).sum();
+    assert!((64_000..=65_536).contains(&bytes), "{bytes}");
+    assert!(hands.drops.get(Drop::FabricQueue) > 900);
+}
+
+#[test]
+fn losses_come_alone_or_in_bursts() {
+    let losses = |config: FabricConfig| {
+        let (_fabric, mut a, mut b, mut hands) = pair(config);
+        let mut arrived = Vec::new();
+        for i in 0..20_000 {
+            let frame = numbered(&mut hands, i, 4);
+            send(&mut a, 0, &mut hands, frame);
+            arrived.extend(receive(&mut b, 0, &mut hands).iter().map(|frame| number(frame)));
+        }
+        assert_eq!(arrived.len() as u64 + hands.drops.get(Drop::FabricLoss), 20_000);
+        let bursts = arrived.windows(2).filter(|pair| pair[1] - pair[0] > 1).count();
+        ((20_000 - arrived.len()) as f64, bursts as f64)
+    };
+    let (lost, bursts) = losses(FabricConfig { loss: 0.05, ..FabricConfig::default() });
+    assert!((800.0..1200.0).contains(&lost), "{lost}");
+    assert!(lost / bursts < 1.2);
+    // Bursts of 5 frames that begin at one frame in 100.
+    let (lost, bursts) = losses(FabricConfig { burst_begin: 0.01, burst_end: 0.2, ..FabricConfig::default() });
+    assert!((600.0..1400.0).contains(&lost), "{lost}");
+    assert!((3.5..6.5).contains(&(lost / bursts)), "{lost} in {bursts}");
+}
+
+#[test]
+fn corruption_is_always_detectable() {
+    let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig { corrupt: 1.0, ..FabricConfig::default() });
+    for i in 0..2000 {
+        let frame = numbered(&mut hands, i, 4 + (i as usize * 7) % 900);
+        send(&mut a, 0, &mut hands, frame);
+        let got = receive(&mut b, 0, &mut hands).pop().unwrap();
+        assert_eq!(got.checksum, Checksum::Complete);
+        assert!(check_tcp(got.bytes()).is_err(), "frame {i} went unnoticed");
+    }
+    let frame = frame_of(&mut hands.pool, &arp_request(A, IP_A, IP_B));
+    send(&mut a, 0, &mut hands, frame);
+    assert!(receive(&mut b, 0, &mut hands).is_empty(), "ARP has no checksum: it is lost instead");
+    assert_eq!(hands.drops.get(Drop::FabricLoss), 1);
+}
+
+#[test]
+fn flows_that_began_before_an_impairment_are_cut() {
+    let (fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    fabric.configure(FabricConfig { loss: 1e-12, ..FabricConfig::default() });
+    let data = pattern(10_000);
+    let frame = by_reference(&mut hands, &data, 1448);
+    send(&mut a, 0, &mut hands, frame);
+    let frames = receive(&mut b, 0, &mut hands);
+    assert_eq!(frames.len(), 7);
+    let mut stream = Vec::new();
+    for (i, mut frame) in frames.into_iter().enumerate() {
+        assert!(frame.len() <= 1514 && frame.segment_size == 0);
+        frame.complete_checksum();
+        let (ip, tcp, part) = check_tcp(frame.bytes()).unwrap();
+        assert_eq!(tcp.seq - wire::Seq(u32::MAX - 5000), stream.len() as u32);
+        assert_eq!(ip.id as usize, 1 + i);
+        assert_eq!(tcp.flags.has(Flags::CWR), i == 0, "only the first");
+        assert_eq!(tcp.flags.any(Flags::FIN | Flags::PSH), i == 6, "only the last");
+        assert!(tcp.flags.has(Flags::ACK) && tcp.options.timestamps.is_some());
+        stream.extend_from_slice(&part);
+    }
+    assert_eq!(stream, data);
+}
+
+#[test]
+fn frames_that_are_no_frames_are_named() {
+    let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    for (frame, reason) in [
+        (vec![0; 13], Drop::Ethernet),
+        (tcp_segment(B, A, 0, Flags::ACK, ipv4::Ecn::NotEct, &pattern(1449)).0, Drop::TooLong),
+    ] {
+        let frame = frame_of(&mut hands.pool, &frame);
+        send(&mut a, 0, &mut hands, frame);
+        assert_eq!(hands.drops.get(reason), 1);
+    }
+    let mut lie = frame_of(&mut hands.pool, &arp_request(A, IP_A, IP_B));
+    lie.segment_size = 5;
+    let (_impaired, mut c, _d, _) = pair(FabricConfig { loss: 1e-12, ..FabricConfig::default() });
+    send(&mut c, 0, &mut hands, lie);
+    assert_eq!(hands.drops.get(Drop::TooLong), 2);
+    assert!(receive(&mut b, 0, &mut hands).is_empty());
+}
+
+#[test]
+fn configurations_that_mean_nothing_are_refused_by_name() {
+    let bad = [
+        ("loss", FabricConfig { loss: 1.5, ..FabricConfig::default() }),
+        ("corrupt", FabricConfig { corrupt: f64::NAN, ..FabricConfig::default() }),
+        ("burst_end", FabricConfig { burst_begin: 0.1, burst_end: 0.0, ..FabricConfig::default() }),
+        ("mtu", FabricConfig { mtu: 100, ..FabricConfig::default() }),
+        ("buffer_bytes", FabricConfig { buffer_bytes: 1, ..FabricConfig::default() }),
+    ];
+    for (key, config) in bad {
+        assert!(config.check().unwrap_err().contains(key));
+    }
+    assert_eq!(FabricConfig::default().check(), Ok(()));
+}
+
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd on the stack, with its count.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn a_sleeper_is_woken_and_one_that_is_awake_is_not() {
+    let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    let go = |a: &mut FabricPort, hands: &mut Hands| {
+        let frame = tcp_frame(&mut hands.pool, B, A, 0, b"");
+        send(a, 0, hands, frame);
+    };
+    go(&mut a, &mut hands);
+    assert!(readable(b.wait_fd().unwrap()), "asleep until it says otherwise");
+    receive(&mut b, 0, &mut hands);
+    assert!(!readable(b.wait_fd().unwrap()));
+    b.awake();
+    go(&mut a, &mut hands);
+    assert!(!readable(b.wait_fd().unwrap()));
+    b.prepare_to_sleep();
+    assert!(b.has_work(0), "the second look finds it");
+    go(&mut a, &mut hands);
+    assert!(readable(b.wait_fd().unwrap()));
+    assert_eq!(receive(&mut b, 0, &mut hands).len(), 2);
+}
+
+/// Threads that send to each other as fast as they can and sleep on their descriptors lose no frame.
+#[test]
+fn no_wake_up_is_lost_between_threads() {
+    const ROUNDS: u32 = 20_000;
+    let (_fabric, mut a, mut b, _) = pair(FabricConfig::default());
+    let await_one = |port: &mut FabricPort, hands: &mut Hands| {
+        loop {
+            if let Some(frame) = receive(port, 0, hands).pop() {
+                return frame;
+            }
+            port.prepare_to_sleep();
+            if !port.has_work(0) {
+                let fd = port.wait_fd().unwrap().as_raw_fd();
+                let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                // SAFETY: one pollfd on the stack, with its count.
+                assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1, "nobody woke the sleeper");
+            }
+            port.awake();
+        }
+    };
+    let peer = std::thread::spawn(move || {
+        let mut hands = Hands::new();
+        for i in 0..ROUNDS {
+            assert_eq!(number(&await_one(&mut b, &mut hands)), i);
+            let mut data = i.to_be_bytes().to_vec();
+            data.push(0);
+            let frame = tcp_frame(&mut hands.pool, A, B, 0, &data);
+            send(&mut b, 0, &mut hands, frame);
+        }
+    });
+    let mut hands = Hands::new();
+    for i in 0..ROUNDS {
+        let frame = numbered(&mut hands, i, 4);
+        send(&mut a, 0, &mut hands, frame);
+        assert_eq!(number(&await_one(&mut a, &mut hands)), i);
+    }
+    peer.join().unwrap();
+}
+
+/// An outside port whose other side the test holds.
+struct Outside {
+    takes: Capabilities,
+    inwards: Arc<Mutex<Vec<Box<Frame>>>>,
+    outwards: Arc<Mutex<Vec<Box<Frame>>>>,
+    event: std::os::fd::OwnedFd,
+}
+
+impl Port for Outside {
+    fn name(&self) -> String {
+        "outside".into()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.takes
+    }
+    fn mac(&self) -> Mac {
+        Mac::default()
+    }
+    fn receive(&mut self, _: Nanos, _: usize, _: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        let frames = std::mem::take(&mut *self.inwards.lock().unwrap());
+        let count = frames.len();
+        into.extend(frames);
+        count
+    }
+    fn send(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, _: &mut FramePool, _: &mut DropCounts) {
+        self.outwards.lock().unwrap().append(frames);
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+    fn has_work(&self, _: Nanos) -> bool {
+        !self.inwards.lock().unwrap().is_empty()
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+#[test]
+fn an_uplink_is_learned_served_and_adapted_to() {
+    let (fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
+    let (inwards, outwards) = (Arc::default(), Arc::default());
+    let outside = Outside {
+        takes: Capabilities { mtu: 1400, super_segment: 0, checksum: false },
+        inwards: Arc::clone(&inwards),
+        outwards: Arc::clone(&outwards),
+        event: shm::Doorbell::eventfd().unwrap(),
+    };
+    fabric.uplink("out", Box::new(outside)).unwrap();
+    assert_eq!(a.capabilities(), Capabilities { mtu: 1400, super_segment: 0, checksum: true });
+    assert_eq!(fabric.wait_fds().unwrap().len(), 2);
+
+    // Unknown stations are looked for outside, in segments with complete checksums.
+    let data = pattern(5000);
+    let mut frame = by_reference(&mut hands, &data, 1348);
+    frame.bytes_mut()[..6].copy_from_slice(&C.0);
+    send(&mut a, 0, &mut hands, frame);
+    assert!(fabric.has_work(0));
+    assert_eq!(fabric.poll(0, &mut hands.pool, &mut hands.drops), 1);
+    let stream: Vec<u8> =
+        outwards.lock().unwrap().drain(..).flat_map(|frame: Box<Frame>| check_tcp(frame.bytes()).unwrap().2).collect();
+    assert_eq!(stream, data);
+    assert!(receive(&mut b, 0, &mut hands).is_empty());
+
+    // What comes from outside reaches its host, and only it; its sender is known from now on.
+    let frame = tcp_frame(&mut hands.pool, A, C, 9, b"in");
+    inwards.lock().unwrap().push(frame);
+    assert_eq!(fabric.poll(0, &mut hands.pool, &mut hands.drops), 1);
+    assert_eq!((receive(&mut a, 0, &mut hands).len(), receive(&mut b, 0, &mut hands).len()), (1, 0));
+    // Nobody outside takes over the address of a host.
+    let frame = tcp_frame(&mut hands.pool, A, B, 9, b"I am b");
+    inwards.lock().unwrap().push(frame);
+    fabric.poll(0, &mut hands.pool, &mut hands.drops);
+    let frame = tcp_frame(&mut hands.pool, B, A, 9, b"to the real b");
+    send(&mut a, 0, &mut hands, frame);
+    assert_eq!(receive(&mut b, 0, &mut hands).len(), 1);
+    assert_eq!(hands.drops, DropCounts::default());
+}
+
+fn config() -> impl Strategy<Value = FabricConfig> {
+    let chance = || prop_oneof![Just(0.0), 0.0..0.5f64];
+    let network = (prop_oneof![Just(0), 1_000_000..100_000_000_000u64], 0..100_000u64, 0..50_000u64, any::<u64>());
+    (network, chance(), chance(), chance(), chance()).prop_map(
+        |((rate_bps, delay_ns, jitter_ns, seed), loss, reorder, duplicate, corrupt)| FabricConfig {
+            rate_bps,
+            delay_ns,
+            jitter_ns,
+            seed,
+            loss,
+            reorder,
+            duplicate,
+            corrupt,
+            ..FabricConfig::default()
+        },
+    )
+}
+
+/// Sends frames at given gaps; what arrives, when: (time, bytes).
+fn run(config: &FabricConfig, gaps: &[u64]) -> (Vec<(Nanos, Vec<u8>)>, DropCounts) {
+    let (_fabric, mut a, mut b, mut hands) = pair(config.clone());
+    let (mut now, mut arrived) = (0, Vec::new());
+    let take = |now: Nanos, b: &mut FabricPort, hands: &mut Hands, arrived: &mut Vec<(Nanos, Vec<u8>)>| {
+        while let Some(due) = b.next_deadline().filter(|due| *due <= now) {
+            let frames = receive(b, due.max(arrived.last().map_or(0, |last| last.0)), hands);
+            assert!(!frames.is_empty(), "a deadline with nothing due");
+            arrived.extend(frames.into_iter().map(|mut frame| {
+                frame.complete_checksum();
+                (due, frame.bytes().to_vec())
+            }));
+        }
+    };
+    for (i, gap) in gaps.iter().enumerate() {
+        now += gap;
+        take(now, &mut b, &mut hands, &mut arrived);
+        let frame = numbered(&mut hands, i as u32, 4 + (i * 13) % 1000);
+        send(&mut a, now, &mut hands, frame);
+    }
+    take(u64::MAX - 1, &mut b, &mut hands, &mut arrived);
+    (arrived, hands.drops)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_same_seed_gives_the_same_fates(config in config(), gaps in prop::collection::vec(0..20_000u64, 1..120)) {
+        prop_assert_eq!(run(&config, &gaps), run(&config, &gaps));
+    }
+
+    #[test]
+    fn every_frame_arrives_in_order_unless_something_was_asked_for(
+        config in config(), gaps in prop::collection::vec(0..20_000u64, 1..120),
+    ) {
+        let calm = FabricConfig { loss: 0.0, reorder: 0.0, duplicate: 0.0, corrupt: 0.0, ..config };
+        let (arrived, drops) = run(&calm, &gaps);
+        prop_assert_eq!(drops, DropCounts::default());
+        let numbers: Vec<u32> =
+            arrived.iter().map(|(_, bytes)| u32::from_be_bytes(check_tcp(bytes).unwrap().2[..4].try_into().unwrap())).collect();
+        prop_assert_eq!(numbers, (0..gaps.len() as u32).collect::<Vec<_>>());
+        let mut sent = 0;
+        for ((due, _), gap) in arrived.iter().zip(&gaps) {
+            sent += gap;
+            prop_assert!(calm.rate_bps == 0 || *due >= sent + calm.delay_ns);
+        }
+    }
+
+    #[test]
+    fn nothing_is_invented_and_nothing_disappears_unnamed(
+        config in config(), gaps in prop::collection::vec(0..20_000u64, 1..120),
+    ) {
+        let whole = FabricConfig { corrupt: 0.0, ..config };
+        let (arrived, drops) = run(&whole, &gaps);
+        let mut seen = vec![0u64; gaps.len()];
+        for (_, bytes) in &arrived {
+            let (_, tcp, data) = check_tcp(bytes).unwrap();
+            let number = u32::from_be_bytes(data[..4].try_into().unwrap());
+            prop_assert_eq!(tcp.seq.0, number);
+            prop_assert_eq!(data.len(), 4 + (number as usize * 13) % 1000);
+            prop_assert!(data[4..].iter().all(|byte| *byte == number as u8));
+            seen[number as usize] += 1;
+        }
+        let missing = seen.iter().filter(|times| **times == 0).count() as u64;
+        prop_assert_eq!(missing, drops.get(Drop::FabricLoss));
+        prop_assert!(seen.iter().all(|times| *times <= 1 + u64::from(whole.duplicate > 0.0)));
+    }
+}

@@ -1,0 +1,274 @@
+//! The TAP port against the kernel's own stack, in a namespace made here.
+mod common;
+
+use common::*;
+use port::{Checksum, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
+use shm::{Mirror, PAGE, Region, Span};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
+
+const KERNEL: Ipv4Addr = IP_B;
+const HOST: Ipv4Addr = IP_A;
+
+/// A TAP device in a namespace of its own. The namespace lives as long as the device.
+fn open(test: &str, offload: bool) -> Option<(Netns, Tap)> {
+    let netns = netns_or_skip(test)?;
+    let config = TapConfig {
+        name: "toe%d".into(),
+        netns: Some(netns.path()),
+        kernel_address: Some((KERNEL, 24)),
+        offload,
+        ..TapConfig::default()
+    };
+    match Tap::open(&config) {
+        Ok(tap) => Some((netns, tap)),
+        Err(sentence) => {
+            println!("SKIPPED {test}: {sentence}");
+            None
+        }
+    }
+}
+
+/// The first frame that `wanted` picks; others (IPv6 noise of the kernel) are passed over.
+fn await_frame(tap: &mut Tap, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
+    for _ in 0..500 {
+        let mut frames = Vec::new();
+        tap.receive(0, 64, &mut hands.pool, &mut frames);
+        if let Some(frame) = frames.into_iter().find(|frame| wanted(frame)) {
+            return frame;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the kernel did not answer within five seconds");
+}
+
+fn send(tap: &mut Tap, hands: &mut Hands, frame: Box<Frame>) {
+    tap.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
+}
+
+fn ethertype(frame: &Frame) -> EtherType {
+    ethernet::Header::parse(frame.bytes()).unwrap().ethertype
+}
+
+fn introduce(tap: &mut Tap, hands: &mut Hands) -> Mac {
+    let request = frame_of(&mut hands.pool, &arp_request(tap.mac(), HOST, KERNEL));
+    send(tap, hands, request);
+    let reply = await_frame(tap, hands, |frame| ethertype(frame) == EtherType::Arp);
+    let packet = arp::Packet::parse(&reply.bytes()[ethernet::HEADER_LEN..]).unwrap();
+    assert_eq!((packet.operation, packet.sender_ip), (arp::Operation::Reply, KERNEL));
+    packet.sender_mac
+}
+
+#[test]
+fn the_kernel_answers_arp_and_ping() {
+    let Some((_netns, mut tap)) = open("the_kernel_answers_arp_and_ping", true) else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut tap, hands);
+    assert_ne!(kernel, tap.mac());
+    assert_eq!(tap.mac().0[0] & 3, 2, "a locally administered address of one station");
+    let data = pattern(1000);
+    let ping = frame_of(&mut hands.pool, &echo_request(kernel, tap.mac(), HOST, KERNEL, 5, &data));
+    send(&mut tap, hands, ping);
+    let reply = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    let packet = &reply.bytes()[ethernet::HEADER_LEN..];
+    let (ip, at) = ipv4::Header::parse(packet, packet.len()).unwrap();
+    assert_eq!((ip.src, ip.dst), (KERNEL, HOST));
+    assert_eq!(icmpv4::Message::parse(&packet[at..]), Ok(icmpv4::Message::EchoReply(7, 5)));
+    assert_eq!(packet[at + icmpv4::HEADER_LEN..], data);
+    assert_eq!((tap.counters().tx_frames, hands.drops.iter().count()), (2, 0));
+}
+
+/// RST answers a super-segment by reference to a port that nobody listens on: so the kernel took it as valid.
+#[test]
+fn the_kernel_completes_checksums_and_takes_super_segments_by_reference() {
+    let Some((netns, mut tap)) = open("the_kernel_takes_super_segments", true) else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut tap, hands);
+    let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
+    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    let data = pattern(60_000);
+    let pos = u32::MAX - 999;
+    mirror.write(pos, &data);
+
+    let flags = wire::tcp::Flags::ACK;
+    let (bytes, headers) = tcp_segment(kernel, tap.mac(), 5000, flags, ipv4::Ecn::NotEct, &data);
+    let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
+    frame.set_payload(Some(Span::new(&mirror, pos, data.len() as u32)));
+    frame.checksum = TCP_PARTIAL;
+    frame.segment_size = 1448;
+    send(&mut tap, hands, frame);
+    let mut answer = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    answer.complete_checksum();
+    let (_, tcp, _) = check_tcp(answer.bytes()).unwrap();
+    assert!(tcp.flags.has(wire::tcp::Flags::RST), "nobody listens: {tcp:?}");
+    assert_eq!(hands.drops.iter().count(), 0);
+    drop(netns);
+}
+
+#[test]
+fn a_complete_checksum_is_not_touched_and_a_wrong_one_is_refused_by_the_kernel() {
+    let Some((_netns, mut tap)) = open("a_wrong_checksum", true) else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut tap, hands);
+    let (mut bad, _) = tcp_segment(kernel, tap.mac(), 1, wire::tcp::Flags::SYN, ipv4::Ecn::NotEct, b"");
+    bad[50] ^= 0x55;
+    let frame = frame_of(&mut hands.pool, &bad);
+    send(&mut tap, hands, frame);
+    // The answer to a right one that comes later is the first TCP frame to be seen.
+    let mut right = tcp_frame(&mut hands.pool, kernel, tap.mac(), 4242, b"");
+    right.complete_checksum();
+    send(&mut tap, hands, right);
+    let is_tcp = |frame: &Frame| ethertype(frame) == EtherType::Ipv4;
+    let mut answer = await_frame(&mut tap, hands, is_tcp);
+    answer.complete_checksum();
+    let (_, tcp, _) = check_tcp(answer.bytes()).unwrap();
+    assert_eq!(tcp.seq.0, 77, "a reset in answer to an acknowledgement takes its number (RFC 9293 3.5.2)");
+}
+
+#[test]
+fn the_kernel_leaves_checksums_to_the_port_and_the_port_says_so() {
+    let test = "the_kernel_leaves_checksums";
+    for offload in [true, false] {
+        let Some((netns, mut tap)) = open(test, offload) else { return };
+        let hands = &mut Hands::new();
+        introduce(&mut tap, hands);
+        let socket = netns.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
+        socket.send_to(b"hello", (HOST, 9)).unwrap();
+        let mut frame = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+        if offload {
+            assert_eq!(frame.checksum, Checksum::Partial { start: 34, field: 40 });
+        } else {
+            assert_eq!(frame.checksum, Checksum::Complete);
+        }
+        frame.complete_checksum();
+        let packet = &frame.bytes()[ethernet::HEADER_LEN..];
+        let (ip, at) = ipv4::Header::parse(packet, packet.len()).unwrap();
+        let mut sum = wire::checksum::Sum::pseudo_header(ip.src, ip.dst, ip.protocol, ip.payload_len.into());
+        sum.add(&packet[at..at + ip.payload_len as usize]);
+        assert_eq!(sum.finish(), 0);
+        assert_eq!(tap.capabilities().super_segment > 0, offload);
+    }
+}
+
+#[test]
+fn a_deleted_device_is_a_sentence_and_not_a_loop() {
+    let Some((netns, mut tap)) = open("a_deleted_device", true) else { return };
+    let hands = &mut Hands::new();
+    let name = tap.device().to_string();
+    netns.run(|| Interface::named(&name).unwrap().delete().unwrap()).unwrap();
+    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
+    send(&mut tap, hands, frame);
+    assert_eq!(hands.drops.get(port::Drop::PortQueue), 1);
+    assert!(tap.failure().is_some_and(|sentence| sentence.contains("deleted")));
+    assert_eq!(tap.receive(0, 64, &mut hands.pool, &mut Vec::new()), 0);
+    assert!(tap.wait_fd().is_none() && !tap.has_work(0));
+}
+
+#[test]
+fn a_device_that_is_switched_off_refuses_frames_and_recovers() {
+    let Some((netns, mut tap)) = open("a_device_switched_off", true) else { return };
+    let hands = &mut Hands::new();
+    let interface = netns.run(|| Interface::named("toe0").unwrap()).unwrap();
+    netns.run(|| interface.set_down().unwrap()).unwrap();
+    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
+    send(&mut tap, hands, frame);
+    assert_eq!((hands.drops.get(port::Drop::PortQueue), tap.failure()), (1, None));
+    netns.run(|| interface.set_up().unwrap()).unwrap();
+    introduce(&mut tap, hands);
+}
+
+#[test]
+fn too_long_frames_are_named() {
+    let Some((_netns, mut tap)) = open("too_long", true) else { return };
+    let hands = &mut Hands::new();
+    let frame = tcp_frame(&mut hands.pool, B, A, 0, &pattern(1500));
+    send(&mut tap, hands, frame);
+    assert_eq!(hands.drops.get(port::Drop::TooLong), 1);
+}
+
+#[test]
+fn the_device_is_configured_and_goes_with_the_port() {
+    let Some(netns) = netns_or_skip("the_device_is_configured") else { return };
+    let config = TapConfig { name: "wide".into(), mtu: 9000, netns: Some(netns.path()), ..TapConfig::default() };
+    let tap = match Tap::open(&config) {
+        Ok(tap) => tap,
+        Err(sentence) => return println!("SKIPPED the_device_is_configured: {sentence}"),
+    };
+    assert_eq!((tap.name(), tap.capabilities().mtu), ("tap wide".to_string(), 9000));
+    let seen = netns.run(|| Interface::named("wide").and_then(|i| Ok((i.mtu()?, i.is_up()?)))).unwrap();
+    assert_eq!(seen, Ok((9000, true)));
+    let again = Tap::open(&config).err().expect("a device has one owner");
+    assert!(again.contains("in use"), "{again}");
+    drop(tap);
+    assert!(netns.run(|| Interface::named("wide")).unwrap().is_err());
+}
+
+#[test]
+fn sentences_for_what_cannot_be() {
+    let missing = TapConfig { netns: Some("no-such-namespace".into()), ..TapConfig::default() };
+    let sentence = Tap::open(&missing).err().expect("there is no such namespace");
+    assert!(sentence.contains("no-such-namespace"), "{sentence}");
+    let long = TapConfig { name: "a-name-that-is-too-long".into(), ..TapConfig::default() };
+    assert!(Tap::open(&long).is_err());
+}
+
+#[test]
+fn derived_addresses_differ_and_are_stable() {
+    assert_eq!(local_mac("a"), local_mac("a"));
+    assert_ne!(local_mac("a"), local_mac("b"));
+    assert_eq!(local_mac("x").0[0] & 3, 2);
+}
+
+#[test]
+fn a_named_namespace_comes_and_goes() {
+    let name = format!("toe-test-{}", std::process::id());
+    let netns = match Netns::create_named(&name) {
+        Ok(netns) => netns,
+        Err(sentence) => return println!("SKIPPED a_named_namespace_comes_and_goes: {sentence}"),
+    };
+    assert!(Netns::create_named(&name).is_err());
+    let again = Netns::open(&name).unwrap();
+    assert_eq!(again.run(|| Interface::named("lo").unwrap().is_up().unwrap()), Ok(true));
+    let mut command = std::process::Command::new("cat");
+    command.arg("/proc/net/dev");
+    netns.start_inside(&mut command).unwrap();
+    let listed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert_eq!(listed.lines().filter(|line| line.contains(':')).count(), 1, "only the loopback: {listed}");
+    Netns::remove(&name).unwrap();
+    assert!(Netns::open(&name).is_err());
+}
+
+#[test]
+fn a_veth_pair_is_made_moved_routed_and_deleted() {
+    let (Some(a), Some(b)) = (netns_or_skip("veth"), netns_or_skip("veth")) else { return };
+    a.run(|| {
+        let veth = Interface::create_veth("left", "right", Some(&b)).unwrap();
+        assert!(Interface::create_veth("left", "other", None).is_err());
+        veth.set_address(IP_A, 24).unwrap();
+        veth.set_up().unwrap();
+        veth.add_route(Ipv4Addr::new(10, 50, 0, 0), 16, Some(IP_B)).unwrap();
+        veth.set_offloads(port::Offloads::NONE).unwrap();
+        assert_eq!(veth.offloads(), Ok(port::Offloads::NONE));
+    })
+    .unwrap();
+    b.run(|| assert!(Interface::named("right").unwrap().offloads().unwrap().tso)).unwrap();
+    a.run(|| Interface::named("left").unwrap().delete().unwrap()).unwrap();
+    assert!(b.run(|| Interface::named("right")).unwrap().is_err());
+}
+
+#[test]
+fn the_wait_descriptor_is_readable_when_a_frame_waits() {
+    let Some((netns, mut tap)) = open("wait_fd", true) else { return };
+    let hands = &mut Hands::new();
+    introduce(&mut tap, hands);
+    while tap.receive(0, 64, &mut hands.pool, &mut Vec::new()) > 0 {}
+    let socket = netns.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
+    socket.send_to(b"wake up", (HOST, 9)).unwrap();
+    let mut poll = libc::pollfd { fd: tap.wait_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd on the stack, with its count.
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, 5000) }, 1);
+    await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+}
