@@ -84,6 +84,11 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
+    /// The same place, with another port.
+    pub fn on_another_port(&self) -> Bench<'a> {
+        Bench { port: self.files.fresh_port(), ..*self }
+    }
+
     /// Starts a server and waits until it listens.
     pub fn server(&self, mut command: Command, arguments: &[&str]) -> Result<Process<'a>, String> {
         command.args(arguments);
@@ -163,6 +168,8 @@ impl Files {
             ("memcached_client.py", include_str!("../peers/memcached_client.py")),
             ("asyncio_echo.py", include_str!("../peers/asyncio_echo.py")),
             ("bulk.py", include_str!("../peers/bulk.py")),
+            ("frames.py", include_str!("../peers/frames.py")),
+            ("sockets.py", include_str!("../peers/sockets.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
@@ -224,7 +231,7 @@ fn write_random(path: &Path, length: usize) -> std::io::Result<()> {
 }
 
 /// Path of one of our own example programs: they lie beside the drivers' build.
-fn app(name: &str) -> String {
+pub(crate) fn app(name: &str) -> String {
     let driver = std::env::current_exe().unwrap_or_default();
     let target = driver.ancestors().nth(2).unwrap_or(Path::new("target"));
     target.join("apps").join(name).display().to_string()

@@ -2,6 +2,7 @@
 use crate::lab::{DEVICE, Lab, Link};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,24 @@ impl Daemon<'_> {
         Ok(listeners.iter().any(|listener| listener["port"] == port))
     }
 
+    /// Sends a signal to the daemon itself.
+    pub fn signal(&self, signal: Signal) -> Result<(), String> {
+        self.process.signal(signal)
+    }
+
+    /// How often the daemon's hosts dropped for these reasons, all of which must have occurred.
+    pub fn drops_named(&self, reasons: &[&str]) -> Result<String, String> {
+        let stats = self.ask("stats")?;
+        let mut found = Vec::new();
+        for reason in reasons {
+            match count_of(&stats, reason) {
+                0 => return Err(format!("no drop was counted as {reason}")),
+                count => found.push(format!("{reason} {count}")),
+            }
+        }
+        Ok(found.join(", "))
+    }
+
     fn ask(&self, command: &str) -> Result<Value, String> {
         let mut toe = Command::new(beside("toe"));
         let output = toe.arg(command).arg("--json").arg("--socket").arg(&self.socket).output();
@@ -62,13 +81,41 @@ impl Daemon<'_> {
     }
 }
 
+/// The sum of all numbers that are called `name`, at whatever depth.
+fn count_of(value: &Value, name: &str) -> u64 {
+    match value {
+        Value::Object(map) => {
+            let own = map.get(name).and_then(Value::as_u64).unwrap_or(0);
+            own + map.values().map(|inner| count_of(inner, name)).sum::<u64>()
+        }
+        Value::Array(list) => list.iter().map(|inner| count_of(inner, name)).sum(),
+        _ => 0,
+    }
+}
+
 /// A program that was built together with this driver.
 pub fn beside(name: &str) -> String {
     let driver = std::env::current_exe().unwrap_or_default();
     driver.parent().unwrap_or(Path::new("target/release")).join(name).display().to_string()
 }
 
-/// The daemon's configuration for a laboratory.
+/// The daemon's configuration for a laboratory. TIME-WAIT is short, so that the search for leaks need not wait.
 fn configuration(lab: &Lab, socket: &Path) -> String {
-    format!("socket = {socket:?}\ndevice = {DEVICE:?}\naddress = \"{}\"\n", lab.server.address)
+    let mut text = format!("socket = {socket:?}\n");
+    if lab.link == Link::Fabric {
+        text += "[[fabric]]\nname = \"lab\"\n";
+    }
+    for (name, side, other) in [("server", &lab.server, &lab.client), ("client", &lab.client, &lab.server)] {
+        if !side.is_accelerated() {
+            continue;
+        }
+        let port = match lab.link {
+            Link::Fabric => "kind = \"fabric\"".to_string(),
+            Link::AfxdpServer | Link::AfxdpClient => format!("kind = \"afxdp\", device = {DEVICE:?}"),
+            _ => format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{}/24\"", other.address),
+        };
+        text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {{ {port} }}\n", side.address);
+        text += "[host.timers]\ntime_wait_ms = 1000\n";
+    }
+    text
 }

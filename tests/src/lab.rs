@@ -69,6 +69,13 @@ pub struct Side {
     host: Option<&'static str>,
 }
 
+impl Side {
+    /// Its programs run on OpenTOE.
+    pub fn is_accelerated(&self) -> bool {
+        self.host.is_some()
+    }
+}
+
 /// Two sides and what joins them.
 pub struct Lab<'a> {
     /// Which link this is.

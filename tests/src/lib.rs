@@ -7,8 +7,10 @@
 
 pub mod cases;
 pub mod daemon;
+pub mod faults;
 pub mod lab;
 pub mod leaks;
 pub mod network;
 pub mod process;
+pub mod refusals;
 pub mod report;

@@ -305,7 +305,10 @@ fn every_crate_says_what_it_is_for() {
             ["lib.rs", "main.rs"].iter().filter_map(|name| fs::read_to_string(source.join(name)).ok()).collect();
         texts.is_empty() || texts.iter().any(|text| !text.starts_with("//!"))
     };
-    none("crates whose first line does not say what they are for", &crates().into_iter().filter(silent).collect::<Vec<_>>());
+    none(
+        "crates whose first line does not say what they are for",
+        &crates().into_iter().filter(silent).collect::<Vec<_>>(),
+    );
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! Bad input, killed processes, wrong configurations: what must be refused is refused with a sentence, what must
+//! survive survives, and nothing is left behind.
+use std::time::Duration;
+use tests::cases::{Bench, Files};
+use tests::faults::{ALL, Fault};
+use tests::lab::{Lab, Link};
+use tests::leaks::Before;
+use tests::process::Session;
+use tests::report::{Outcome, Report};
+use tests::{network, refusals};
+
+const USAGE: &str = "usage: faults [--link NAME] [--filter TEXT]
+  --link NAME    only this link: tap-server, tap-client, fabric, or linux (to prove the cases)
+  --filter TEXT  only the cases whose name contains TEXT";
+
+const LIMIT: Duration = Duration::from_secs(45);
+
+fn main() {
+    let (mut link, mut filter) = (None, String::new());
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match (word.as_str(), words.next()) {
+            ("--link", Some(name)) => link = Some(name),
+            ("--filter", Some(text)) => filter = text,
+            _ => {
+                eprintln!("{USAGE}");
+                std::process::exit(if word == "--help" { 0 } else { 2 });
+            }
+        }
+    }
+    match run(link.as_deref(), &filter) {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("faults: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn run(only: Option<&str>, filter: &str) -> Result<bool, String> {
+    network::sweep();
+    let session = Session::new()?;
+    let files = Files::new(&session)?;
+    let mut report = Report::default();
+    for fault in ALL.iter().filter(|fault| fault.name.contains(filter)) {
+        let wanted = |link: &&Link| only.map_or(**link != Link::Linux, |name| name == link.label());
+        for link in fault.links.iter().filter(wanted) {
+            let name = format!("{:<13} {}", link.label(), fault.name);
+            report.case(&session, &name, LIMIT, || in_laboratory(&session, &files, *link, fault));
+        }
+    }
+    if only.is_none() {
+        for refusal in refusals::ALL.iter().filter(|refusal| refusal.name.contains(filter)) {
+            report.case(&session, refusal.name, LIMIT, || (refusal.run)(&session));
+        }
+    }
+    Ok(report.finish(&session))
+}
+
+/// Runs a fault in a laboratory of its own and ends with the search for leaks.
+fn in_laboratory(session: &Session, files: &Files, link: Link, fault: &Fault) -> Outcome {
+    let before = Before::look();
+    let mut lab = Lab::new(session, link)?;
+    let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
+    let daemon = lab.daemon.take();
+    let clean = match (&outcome, daemon) {
+        (Ok(_), Some(daemon)) => daemon.finish(),
+        _ => Ok(String::new()),
+    };
+    drop(lab);
+    let words = outcome?;
+    clean?;
+    before.compare()?;
+    Ok(words)
+}

@@ -1,0 +1,209 @@
+//! Bad input and sudden deaths. Each case has a laboratory of its own, and a pair of programs that has nothing to do
+//! with the fault and must not notice it.
+use crate::cases::{Bench, PYTHON, app};
+use crate::lab::Link;
+use crate::process::Process;
+use crate::report::Outcome;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// One fault.
+pub struct Fault {
+    /// Its name, for the report and `--filter`.
+    pub name: &'static str,
+    /// Where it is tried.
+    pub links: &'static [Link],
+    /// What happens, and what must follow.
+    pub run: fn(&Bench) -> Outcome,
+}
+
+const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
+const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
+
+/// All that need a laboratory.
+pub const ALL: &[Fault] = &[
+    Fault { name: "client killed in mid-transfer", links: EVERYWHERE, run: client_killed },
+    Fault { name: "server killed in mid-transfer", links: EVERYWHERE, run: server_killed },
+    Fault { name: "receiver stopped for a while", links: EVERYWHERE, run: receiver_stopped },
+    Fault { name: "refused and unreachable", links: EVERYWHERE, run: refused },
+    Fault { name: "address in use", links: EVERYWHERE, run: address_in_use },
+    Fault { name: "malformed and random frames", links: &[Link::Linux, Link::TapServer], run: malformed },
+    Fault { name: "sockets of the kernel", links: &[Link::Linux, Link::Fabric], run: mixed },
+    Fault { name: "daemon killed", links: OPENTOE, run: daemon_killed },
+];
+
+/// Far more than any machine moves before the fault.
+const ENDLESS: &str = "1000000000000";
+
+/// Programs that talk to each other through the fault: an echo server and its client.
+struct Bystanders<'a> {
+    _server: Process<'a>,
+    client: Process<'a>,
+}
+
+impl<'a> Bystanders<'a> {
+    fn start(bench: &Bench<'a>) -> Result<Bystanders<'a>, String> {
+        let bench = bench.on_another_port();
+        let (address, port) = (bench.address(), bench.port());
+        let server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;
+        let arguments = ["-c", &address, "-p", &port, "-n", "8", "-s", "700", "-d", "2", "-t", "4"];
+        let client = bench.client_in_background(&app("echo_client"), &arguments)?;
+        Ok(Bystanders { _server: server, client })
+    }
+
+    /// They noticed nothing.
+    fn finish(mut self) -> Result<(), String> {
+        self.client.succeed().map(drop).map_err(|error| format!("bystanders noticed: {error}"))
+    }
+}
+
+/// A transfer in both directions at once that will not end by itself.
+fn endless_transfer<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>), String> {
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let both = ["-c", &address, "-p", &port, "-u", ENDLESS, "-d", ENDLESS];
+    let mut client = bench.client_in_background(&app("stream"), &both)?;
+    bench.session.pause(Duration::from_millis(700))?;
+    server.running()?;
+    client.running()?;
+    Ok((server, client))
+}
+
+fn client_killed(bench: &Bench) -> Outcome {
+    let bystanders = Bystanders::start(bench)?;
+    let (mut server, client) = endless_transfer(bench)?;
+    client.signal_all(Signal::KILL)?;
+    ends_with_error(&mut server)?;
+    bystanders.finish()?;
+    Ok(format!("the server saw: {}", complaint(&server)))
+}
+
+fn server_killed(bench: &Bench) -> Outcome {
+    let bystanders = Bystanders::start(bench)?;
+    let (server, mut client) = endless_transfer(bench)?;
+    server.signal_all(Signal::KILL)?;
+    ends_with_error(&mut client)?;
+    bystanders.finish()?;
+    Ok(format!("the client saw: {}", complaint(&client)))
+}
+
+fn ends_with_error(process: &mut Process) -> Result<(), String> {
+    let status = process.wait()?;
+    if status.code() == Some(1) { Ok(()) } else { Err(format!("it ended with {status} instead of an error")) }
+}
+
+fn complaint(process: &Process) -> String {
+    process.stderr().trim().rsplit(": ").next().unwrap_or_default().to_lowercase()
+}
+
+/// The receiving program does not run for a while: its window closes, the sender probes, nothing is lost.
+fn receiver_stopped(bench: &Bench) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let mut client = bench.client_in_background(&app("stream"), &["-c", &address, "-p", &port, "-u", "3000000000"])?;
+    bench.session.pause(Duration::from_millis(200))?;
+    server.signal_all(Signal::STOP)?;
+    bench.session.pause(Duration::from_millis(1500))?;
+    client.running().map_err(|error| format!("with the receiver stopped: {error}"))?;
+    server.signal_all(Signal::CONT)?;
+    client.succeed()?;
+    server.succeed()?;
+    Ok("3 GB intact, every word compared".into())
+}
+
+fn refused(bench: &Bench) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let refused = bench.python_client("sockets.py", &["refused", &address, &port])?;
+    let unreachable = bench.python_client("sockets.py", &["unreachable", "10.78.0.99"])?;
+    Ok(format!("{}; {}", refused.trim(), unreachable.trim()))
+}
+
+fn address_in_use(bench: &Bench) -> Outcome {
+    let port = bench.port();
+    let _first = bench.python_server("asyncio_echo.py", &["serve", &port])?;
+    let mut second = bench.lab.on_server(PYTHON);
+    second.args([&bench.files.path("asyncio_echo.py"), "serve", &port]);
+    let mut second = bench.session.spawn(second)?;
+    ends_with_error(&mut second)?;
+    match second.stderr().contains("Errno 98") {
+        true => Ok("the second server was told".into()),
+        false => Err("the second server was not told EADDRINUSE".into()),
+    }
+}
+
+fn malformed(bench: &Bench) -> Outcome {
+    let bystanders = Bystanders::start(bench)?;
+    let closed = bench.on_another_port();
+    let _server = bench.python_server("asyncio_echo.py", &["serve", &bench.port()])?;
+    let own = bench.lab.client.address.to_string();
+    let seed = std::process::id().to_string();
+    let sent = bench.python_client(
+        "frames.py",
+        &[crate::lab::DEVICE, &bench.address(), &own, &bench.port(), &closed.port(), &seed],
+    )?;
+    bystanders.finish()?;
+    bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "4", "10"])?;
+    let names = match &bench.lab.daemon {
+        Some(daemon) => daemon.drops_named(&[
+            "ethernet",
+            "ipv4",
+            "not_ours",
+            "fragment",
+            "protocol",
+            "tcp_header",
+            "tcp_checksum",
+            "icmp",
+            "no_flow",
+        ])?,
+        None => String::new(),
+    };
+    Ok(format!("{} (seed {seed}) {names}", sent.trim()))
+}
+
+fn mixed(bench: &Bench) -> Outcome {
+    let seen = bench.python_client("sockets.py", &["mixed"])?;
+    if seen.trim() == "pipe tcp udp unix" { Ok(seen.trim().into()) } else { Err(format!("ready were only: {seen}")) }
+}
+
+/// The programs' sockets break at once; nothing hangs, and nothing starts half-accelerated afterwards.
+fn daemon_killed(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let (mut server, mut client) = endless_transfer(bench)?;
+    let idle = bench.on_another_port();
+    let _echo = idle.python_server("asyncio_echo.py", &["serve", &idle.port()])?;
+    let script = bench.files.path("sockets.py");
+    let mut waiting = idle.client_in_background(PYTHON, &[&script, "wait", &idle.address(), &idle.port()])?;
+    bench.session.until("the waiting connection", || Ok(waiting.stdout().contains("connected")))?;
+    daemon.signal(Signal::KILL)?;
+    let mut seen = Vec::new();
+    if bench.lab.server.is_accelerated() {
+        ends_with_error(&mut server)?;
+        seen.push(complaint(&server));
+    }
+    if bench.lab.client.is_accelerated() {
+        ends_with_error(&mut client)?;
+        seen.push(complaint(&client));
+        waiting.wait()?;
+        seen.push(waiting.stdout().lines().last().unwrap_or_default().to_lowercase());
+    }
+    let known = ["connection reset by peer", "broken pipe", "econnreset", "epipe"];
+    match seen.iter().find(|words| !known.contains(&words.as_str())) {
+        Some(other) => Err(format!("a program saw '{other}'")),
+        None => nothing_starts(bench).map(|words| format!("programs saw {}; {words}", seen.join(", "))),
+    }
+}
+
+fn nothing_starts(bench: &Bench) -> Outcome {
+    let accelerated =
+        if bench.lab.server.is_accelerated() { bench.lab.on_server("echo") } else { bench.lab.on_client("echo") };
+    let mut command = accelerated;
+    command.arg("started");
+    let mut late = bench.session.spawn(command)?;
+    ends_with_error(&mut late)?;
+    let lines = late.stderr().trim().lines().count();
+    match (late.stdout().is_empty(), lines) {
+        (true, 1) => Ok("a new one is not started".into()),
+        (false, _) => Err("a program was started without its daemon".into()),
+        _ => Err(format!("toe run says {lines} lines instead of one sentence")),
+    }
+}

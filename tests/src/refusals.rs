@@ -1,0 +1,151 @@
+//! What must be refused: with one sentence that says what is wrong, the right exit status, and nothing started.
+use crate::daemon::beside;
+use crate::process::{Process, Session};
+use crate::report::Outcome;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// One refusal.
+pub struct Refusal {
+    /// Its name, for the report and `--filter`.
+    pub name: &'static str,
+    /// What is tried, and what must be said.
+    pub run: fn(&Session) -> Outcome,
+}
+
+/// All of them.
+pub const ALL: &[Refusal] = &[
+    Refusal { name: "configuration: unknown key", run: unknown_key },
+    Refusal { name: "configuration: unknown value", run: unknown_value },
+    Refusal { name: "configuration: two hosts of one name", run: same_name },
+    Refusal { name: "configuration: not there", run: no_file },
+    Refusal { name: "toed: wrong usage", run: usage },
+    Refusal { name: "toed: TAP without privilege", run: no_privilege },
+    Refusal { name: "toed: a second one on the same socket", run: second_daemon },
+    Refusal { name: "toe run: no daemon at the socket", run: no_daemon },
+    Refusal { name: "toe run: no host of that name", run: no_host },
+    Refusal { name: "toe run: no such program", run: no_program },
+];
+
+const HOST: &str = "[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"a\"\naddress = \"10.78.1.2\"\n";
+
+fn unknown_key(session: &Session) -> Outcome {
+    let text = HOST.replace("address", "adress");
+    refused(session, toed(session, &text)?, 1, &[":6:", "adress", "did you mean `address`"])
+}
+
+fn unknown_value(session: &Session) -> Outcome {
+    let text = format!("{HOST}port = {{ kind = \"tapp\" }}\n");
+    refused(session, toed(session, &text)?, 1, &[":7:", "tapp", "did you mean `tap`"])
+}
+
+fn same_name(session: &Session) -> Outcome {
+    refused(session, toed(session, &format!("{HOST}{}", &HOST[HOST.find("[[host").unwrap_or(0)..]))?, 1, &["`a`"])
+}
+
+fn no_file(session: &Session) -> Outcome {
+    let mut command = Command::new(beside("toed"));
+    command.args(["--config", "/nonexistent/toed.toml"]);
+    refused(session, command, 1, &["/nonexistent/toed.toml", "No such file"])
+}
+
+fn usage(session: &Session) -> Outcome {
+    let mut command = Command::new(beside("toed"));
+    command.arg("--no-such-option");
+    let mut process = session.spawn(command)?;
+    expect_status(&mut process, 2)?;
+    Ok("exit status 2".into())
+}
+
+fn no_privilege(session: &Session) -> Outcome {
+    let text = format!("{HOST}port = {{ kind = \"tap\", device = \"toetest0\" }}\n");
+    let daemon = toed(session, &text)?;
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set",
+        "-all",
+    ]);
+    command.arg(daemon.get_program()).args(daemon.get_args());
+    refused(session, command, 1, &["toetest0"])
+}
+
+fn second_daemon(session: &Session) -> Outcome {
+    let _first = running(session)?;
+    refused(session, toed(session, HOST)?, 1, &["toe-refusals"])
+}
+
+fn no_daemon(session: &Session) -> Outcome {
+    let mut command = Command::new(beside("toe"));
+    command.args(["run", "--socket", "/nonexistent/toe", "--", "echo", "started"]);
+    refused(session, command, 1, &["/nonexistent/toe"])
+}
+
+fn no_host(session: &Session) -> Outcome {
+    let _daemon = running(session)?;
+    let mut command = toe_run(session);
+    command.args(["--host", "nowhere", "--", "echo", "started"]);
+    refused(session, command, 1, &["nowhere"])
+}
+
+fn no_program(session: &Session) -> Outcome {
+    let _daemon = running(session)?;
+    let mut command = toe_run(session);
+    command.args(["--", "/nonexistent/program"]);
+    refused(session, command, 1, &["/nonexistent/program"])
+}
+
+/// Runs a command that must say one line on standard error, with all of `words` in it, and print nothing else.
+fn refused(session: &Session, command: Command, status: i32, words: &[&str]) -> Outcome {
+    let mut process = session.spawn(command)?;
+    expect_status(&mut process, status)?;
+    let said = process.stderr();
+    let said = said.trim();
+    if let Some(missing) = words.iter().find(|word| !said.contains(**word)) {
+        return Err(format!("'{missing}' is not in: {said}"));
+    }
+    if said.lines().count() != 1 || !process.stdout().is_empty() {
+        return Err(format!("it must say one line, and start nothing: {said}"));
+    }
+    Ok(said.into())
+}
+
+fn expect_status(process: &mut Process, wanted: i32) -> Result<(), String> {
+    let status = process.wait()?;
+    if status.code() == Some(wanted) { Ok(()) } else { Err(format!("it ended with {status}, not {wanted}")) }
+}
+
+fn toed(session: &Session, text: &str) -> Result<Command, String> {
+    let file = session.dir().join("refused.toml");
+    let socket = socket(session);
+    fs::write(&file, format!("socket = \"{socket}\"\n{text}")).map_err(|e| e.to_string())?;
+    let mut command = Command::new(beside("toed"));
+    command.arg("--config").arg(file);
+    Ok(command)
+}
+
+fn toe_run(session: &Session) -> Command {
+    let mut command = Command::new(beside("toe"));
+    command.args(["run", "--socket", &socket(session)]);
+    command
+}
+
+/// A daemon with one host on a fabric, ready.
+fn running(session: &Session) -> Result<Process<'_>, String> {
+    let mut process = session.spawn(toed(session, HOST)?)?;
+    session.until("toed's socket", || {
+        process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
+        Ok(Path::new(&socket(session)).exists())
+    })?;
+    Ok(process)
+}
+
+fn socket(session: &Session) -> String {
+    session.dir().join("toe-refusals").display().to_string()
+}
