@@ -2,6 +2,8 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
+# Namespaces and devices need root.
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
 .PHONY: help demo test build apps grid faults setup clean
@@ -15,7 +17,7 @@ help:
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo: build
-	$(TARGET)/release/toe demo
+	$(AS_ROOT) $(TARGET)/release/toe demo
 
 test:
 	tests/run
@@ -30,10 +32,10 @@ $(TARGET)/apps/%: apps/%.c
 	$(CC) $(CFLAGS) -pthread -o $@ $<
 
 grid: build
-	$(TARGET)/release/grid $(GRID)
+	$(AS_ROOT) $(TARGET)/release/grid $(GRID)
 
 faults: build
-	$(TARGET)/release/faults $(FAULTS)
+	$(AS_ROOT) $(TARGET)/release/faults $(FAULTS)
 
 setup:
 	@tests/setup
