@@ -1,1 +1,36 @@
+//! The control plane: everything but the data-path of established connections (FlexTOE appendix D, thesis section
+//! 3.1): ARP, routes, ICMP, opening and closing connections, timers, congestion control, limits. And the [`Host`],
+//! which joins it with an engine. Sans-I/O: frames, time and randomness are passed in.
+#![forbid(unsafe_code)]
 
+mod bindings;
+mod budget;
+mod closing;
+mod config;
+mod congestion;
+mod contexts;
+mod flow;
+mod host;
+mod icmp;
+mod input;
+mod net;
+mod opening;
+mod pacing;
+mod plane;
+mod random;
+mod requests;
+mod route;
+mod rtt;
+mod shares;
+mod slab;
+mod tcp;
+mod timers;
+mod timing;
+mod view;
+
+pub use config::{CongestionName, HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};
+pub use contexts::Application;
+pub use engine::ContextId;
+pub use host::Host;
+pub use route::RouteConfig;
+pub use view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};

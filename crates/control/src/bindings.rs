@@ -1,0 +1,176 @@
+//! Local addresses that applications reserved, and who listens on them.
+use crate::contexts::Holder;
+use context::Endpoint;
+use engine::{ContextId, FlowId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::Ipv4Addr;
+
+/// A reserved local address.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub local: Endpoint,
+    pub uid: u32,
+    pub reuse_address: bool,
+    pub reuse_port: bool,
+    pub holders: BTreeSet<Holder>,
+    pub listener: Option<Listener>,
+}
+
+/// A binding that takes connections.
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    pub backlog: u32,
+    /// Connections whose handshake is going on.
+    pub half_open: u32,
+    /// Open connections that no context has room for yet, oldest first: keys of openings.
+    pub ready: VecDeque<u32>,
+    /// Connections taken back from a context that went, still run by the engine in that context's buffers.
+    pub parked: VecDeque<FlowId>,
+    /// How many connections each context takes.
+    pub armed: BTreeMap<ContextId, u32>,
+    /// Who got the last connection.
+    pub last: Option<ContextId>,
+}
+
+/// All bindings of a host.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    all: BTreeMap<u32, Binding>,
+    by_port: BTreeMap<u16, Vec<u32>>,
+    last: u32,
+}
+
+impl Bindings {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Binding)> {
+        self.all.iter().map(|(id, binding)| (*id, binding))
+    }
+
+    pub fn get(&self, id: u32) -> Option<&Binding> {
+        self.all.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut Binding> {
+        self.all.get_mut(&id)
+    }
+
+    /// The listener of a binding.
+    pub fn listener(&mut self, id: u32) -> Option<&mut Listener> {
+        self.all.get_mut(&id)?.listener.as_mut()
+    }
+
+    /// Adds a binding; its number is never used for another.
+    pub fn add(&mut self, binding: Binding) -> u32 {
+        self.last += 1;
+        self.by_port.entry(binding.local.port).or_default().push(self.last);
+        self.all.insert(self.last, binding);
+        self.last
+    }
+
+    pub fn remove(&mut self, id: u32) -> Option<Binding> {
+        let binding = self.all.remove(&id)?;
+        if let Some(ids) = self.by_port.get_mut(&binding.local.port) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_port.remove(&binding.local.port);
+            }
+        }
+        Some(binding)
+    }
+
+    fn on_port(&self, port: u16) -> impl Iterator<Item = (u32, &Binding)> {
+        self.by_port.get(&port).into_iter().flatten().filter_map(|id| Some((*id, self.all.get(id)?)))
+    }
+
+    /// A port has a binding.
+    pub fn has_port(&self, port: u16) -> bool {
+        self.by_port.contains_key(&port)
+    }
+
+    /// A new binding would collide with one that is there: the rules of Linux's `SO_REUSEADDR` and `SO_REUSEPORT`.
+    pub fn conflicts(&self, local: Endpoint, uid: u32, reuse_address: bool, reuse_port: bool) -> bool {
+        self.on_port(local.port).any(|(_, other)| {
+            let shared_port = reuse_port && other.reuse_port && uid == other.uid;
+            let shared_address = reuse_address && other.reuse_address && other.listener.is_none();
+            overlap(local.ip, other.local.ip) && !shared_port && !shared_address
+        })
+    }
+
+    /// Another binding of an overlapping address listens, and does not share its port with this one.
+    pub fn listener_conflicts(&self, id: u32) -> bool {
+        let Some(mine) = self.all.get(&id) else { return true };
+        self.on_port(mine.local.port).any(|(other_id, other)| {
+            let shared = mine.reuse_port && other.reuse_port && mine.uid == other.uid;
+            other_id != id && other.listener.is_some() && overlap(mine.local.ip, other.local.ip) && !shared
+        })
+    }
+
+    /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
+    /// the port, the one that `spread` falls on.
+    pub fn listener_for(&self, local: Endpoint, spread: u64) -> Option<u32> {
+        for ip in [local.ip, Ipv4Addr::UNSPECIFIED] {
+            let listens =
+                |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
+            let found: Vec<u32> = self.on_port(local.port).filter_map(listens).collect();
+            if !found.is_empty() {
+                return Some(found[(spread % found.len() as u64) as usize]);
+            }
+        }
+        None
+    }
+}
+
+fn overlap(a: Ipv4Addr, b: Ipv4Addr) -> bool {
+    a == b || a.is_unspecified() || b.is_unspecified()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+    const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+    fn bindings(ip: Ipv4Addr, reuse_address: bool, reuse_port: bool, listening: bool) -> Bindings {
+        let mut bindings = Bindings::default();
+        let listener = listening.then(Listener::default);
+        let local = Endpoint { ip, port: 80 };
+        bindings.add(Binding { local, uid: 1, reuse_address, reuse_port, holders: BTreeSet::new(), listener });
+        bindings
+    }
+
+    #[test]
+    fn conflicts_are_those_of_linux() {
+        let at = |ip| Endpoint { ip, port: 80 };
+        for (have, want, conflict) in [
+            ((IP, false, false, false), (IP, 1, false, false), true),
+            ((ANY, false, false, false), (IP, 1, false, false), true),
+            ((IP, true, false, false), (IP, 1, true, false), false),
+            ((IP, true, false, true), (IP, 1, true, false), true),
+            ((IP, false, true, true), (IP, 1, false, true), false),
+            ((IP, false, true, true), (IP, 2, false, true), true),
+            ((IP, false, true, true), (IP, 1, false, false), true),
+            ((IP, false, false, true), (Ipv4Addr::new(10, 0, 0, 9), 1, false, false), false),
+        ] {
+            let there = bindings(have.0, have.1, have.2, have.3);
+            assert_eq!(there.conflicts(at(want.0), want.1, want.2, want.3), conflict, "{have:?} {want:?}");
+            let elsewhere = Endpoint { ip: want.0, port: 81 };
+            assert!(!there.conflicts(elsewhere, want.1, want.2, want.3));
+        }
+    }
+
+    #[test]
+    fn the_exact_address_comes_before_any_and_sharers_take_turns() {
+        let mut all = bindings(ANY, false, true, true);
+        let local = Endpoint { ip: IP, port: 80 };
+        assert_eq!(all.listener_for(local, 7), Some(1));
+        for _ in 0..2 {
+            let listener = Some(Listener::default());
+            let holders = BTreeSet::new();
+            all.add(Binding { local, uid: 1, reuse_address: false, reuse_port: true, holders, listener });
+        }
+        assert_eq!((all.listener_for(local, 8), all.listener_for(local, 9)), (Some(2), Some(3)));
+        all.remove(2);
+        assert_eq!(all.listener_for(local, 8), Some(3));
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, 0), None);
+    }
+}

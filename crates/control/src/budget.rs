@@ -1,0 +1,40 @@
+//! Limits on answers to strangers: so many a second, and no more.
+use engine::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// A budget for each second (RFC 5961 section 7 wants such a one for challenge acknowledgements).
+pub(crate) struct Budget {
+    per_second: u32,
+    left: u32,
+    since: Nanos,
+}
+
+impl Budget {
+    pub fn new(per_second: u32) -> Budget {
+        Budget { per_second, left: per_second, since: 0 }
+    }
+
+    /// Takes one; false where the second's budget is spent.
+    pub fn take(&mut self, now: Nanos) -> bool {
+        if now.saturating_sub(self.since) >= SECOND {
+            self.since = now;
+            self.left = self.per_second;
+        }
+        let taken = self.left > 0;
+        self.left -= taken as u32;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_its_budget_and_no_more() {
+        let mut budget = Budget::new(2);
+        assert_eq!([budget.take(0), budget.take(1), budget.take(2)], [true, true, false]);
+        assert!(budget.take(SECOND));
+    }
+}

@@ -1,0 +1,244 @@
+//! Closing flows: shares of connections, errors, and what becomes of a connection when its flow leaves the engine.
+use crate::contexts::{Holder, Life};
+use crate::flow::{After, Place};
+use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::tcp::{ClosingEvent, State, Wait};
+use crate::timers::Timer;
+use context::{Reply, Slot};
+use engine::{Command, ContextId, Event, FlowEnd, FlowId, Nanos};
+
+/// Where an application that closes a connection has come in its buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Positions {
+    pub tx_head: u32,
+    pub rx_head: u32,
+}
+
+impl Plane {
+    /// Gives up a share of a flow; the last one closes the connection. Without `positions` (the process is gone) the
+    /// engine's own knowledge of what was written counts.
+    pub fn give_up_share(&mut self, now: Nanos, id: FlowId, holder: Holder, positions: Option<Positions>, abort: bool) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if !flow.holders.remove(&holder) {
+            return;
+        }
+        let last = flow.holders.is_empty();
+        if let Holder::Context(context) = holder {
+            if let Some(at) = flow.name_in(context) {
+                flow.names[at].open = false;
+            }
+            if let Some(context) = self.contexts.get_mut(context.0) {
+                context.flows.remove(&id);
+            }
+        }
+        if last {
+            self.close_flow(now, id, positions, abort);
+        } else {
+            self.leave_name(id);
+        }
+    }
+
+    /// The name that notices go to was closed, but others share the flow: another open name takes its place. A
+    /// closed slot that holds neither the notices nor the buffers is free.
+    fn leave_name(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if !flow.name().open {
+            if let Some(other) = flow.names.iter().position(|name| name.open) {
+                flow.current = other;
+                let name = flow.name();
+                if flow.place == Place::Engine {
+                    self.commands.push(Command::Rename { flow: id, context: name.context, slot: name.slot });
+                }
+            }
+        }
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let current = flow.current;
+        let mut freed = Vec::new();
+        for (at, name) in flow.names.iter_mut().enumerate() {
+            if at != 0 && at != current && !name.open && name.taken {
+                name.taken = false;
+                freed.push(*name);
+            }
+        }
+        for name in freed {
+            self.reply(name.context, Reply::Freed { slot: name.slot });
+            self.free_slot(name.context, name.slot);
+        }
+    }
+
+    /// Nobody has a share of the flow any more.
+    fn close_flow(&mut self, now: Nanos, id: FlowId, positions: Option<Positions>, abort: bool) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if flow.place != Place::Engine {
+            return self.settle(now, id);
+        }
+        let figures = flow.stats.read();
+        let unread = positions.is_some_and(|at| (figures.rx_bytes as u32).wrapping_sub(at.rx_head) as i32 > 0);
+        if abort || unread {
+            // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
+            return self.remove_flow(id, After::Reset);
+        }
+        let fin_acked = matches!(flow.closing.state, State::FinWait2 | State::TimeWait | State::Closed);
+        let written =
+            figures.snd_una.wrapping_sub(flow.iss.0 + 1).wrapping_add(figures.outstanding).wrapping_add(figures.unsent);
+        flow.closing.on(ClosingEvent::LocalClose);
+        if flow.closing.leaves_engine() {
+            return self.leave_engine(id);
+        }
+        if !fin_acked {
+            let tx_head = positions.map_or(written, |at| at.tx_head);
+            let rx_head = positions.map_or(figures.rx_bytes as u32, |at| at.rx_head);
+            self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: true });
+        }
+        self.commands.push(Command::Orphan(id));
+    }
+
+    /// The engine has no more use for the flow: what follows depends on who closed first.
+    fn leave_engine(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get(id.0) else { return };
+        let after = if flow.closing.state == State::Closed { After::Nothing } else { After::Wait };
+        self.remove_flow(id, after);
+    }
+
+    /// Takes a flow out of the engine.
+    pub fn remove_flow(&mut self, id: FlowId, after: After) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if flow.place != Place::Engine {
+            return;
+        }
+        flow.place = Place::Leaving(after);
+        self.tracked -= std::mem::take(&mut flow.pace.tracked) as u32;
+        self.timers.cancel(Timer::Flow(id.0));
+        self.commands.push(Command::Remove(id));
+    }
+
+    /// The connection has failed: its applications are told, and it leaves the engine.
+    pub fn fail_flow(&mut self, id: FlowId, errno: i32, after: After) {
+        let Some(flow) = self.flows.get(id.0) else { return };
+        if flow.place != Place::Engine {
+            return;
+        }
+        let open: Vec<_> = flow.names.iter().filter(|name| name.open).copied().collect();
+        for name in open {
+            self.reply(name.context, Reply::Error { slot: name.slot, errno: errno as u16 });
+        }
+        self.remove_flow(id, after);
+    }
+
+    /// What an engine says.
+    pub fn on_event(&mut self, now: Nanos, event: Event) {
+        match event {
+            Event::Active(id) => self.flow_active(now, id),
+            Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
+            Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
+            Event::Reset(id) => {
+                let Some(flow) = self.flows.get(id.0) else { return };
+                let errno = if flow.closing.state == State::CloseWait { libc::EPIPE } else { libc::ECONNRESET };
+                self.fail_flow(id, errno, After::Nothing);
+            }
+            // RFC 9293 section 3.6.1: data for nobody resets the connection.
+            Event::OrphanData(id) => self.remove_flow(id, After::Reset),
+            Event::Removed(id, end) => self.flow_removed(now, id, &end),
+            Event::RingCorrupt(context) => {
+                self.drops.count(engine::Drop::RingCorrupt);
+                self.end_context(context);
+            }
+        }
+    }
+
+    fn advance_closing(&mut self, id: FlowId, event: ClosingEvent) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        flow.closing.on(event);
+        if flow.closing.leaves_engine() {
+            self.leave_engine(id);
+        }
+    }
+
+    fn flow_removed(&mut self, now: Nanos, id: FlowId, end: &FlowEnd) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let Place::Leaving(after) = flow.place else { return };
+        flow.place = Place::Gone;
+        let (tuple, fin_received) = (flow.tuple, flow.closing.state == State::TimeWait);
+        self.connections.remove(&tuple);
+        match after {
+            After::Wait => self.start_wait(now, Wait::new(now, tuple, end, fin_received)),
+            After::Reset => self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt)),
+            After::Nothing => {}
+        }
+        self.settle(now, id);
+    }
+
+    /// A flow that left the engine and that nobody has any more is forgotten, and its slots are free.
+    fn settle(&mut self, now: Nanos, id: FlowId) {
+        let Some(flow) = self.flows.get(id.0) else { return };
+        if flow.place != Place::Gone || !flow.holders.is_empty() {
+            return;
+        }
+        let Some(flow) = self.flows.remove(id.0) else { return };
+        for name in flow.names.iter().filter(|name| name.taken) {
+            self.reply(name.context, Reply::Freed { slot: name.slot });
+            self.free_slot(name.context, name.slot);
+            self.place_for(now, name.context);
+        }
+    }
+
+    /// A slot came free: connections may wait for room in this context.
+    fn place_for(&mut self, now: Nanos, context: ContextId) {
+        let Some(context) = self.contexts.get(context.0) else { return };
+        let bindings: Vec<u32> = context.bindings.iter().copied().collect();
+        for binding in bindings {
+            if self.bindings.listener(binding).is_some_and(|listener| !listener.ready.is_empty()) {
+                self.place(now, binding);
+            }
+        }
+    }
+
+    /// Gives a slot back; a context that is gone and has no slot in use any more is forgotten.
+    pub fn free_slot(&mut self, id: ContextId, slot: Slot) {
+        if let Some(context) = self.contexts.get_mut(id.0) {
+            context.slots.free(slot, &context.end);
+        }
+        self.retire(id);
+    }
+
+    /// Forgets a context whose process is gone once no flow needs its name or its rings.
+    pub fn retire(&mut self, id: ContextId) {
+        let Some(context) = self.contexts.get(id.0) else { return };
+        if context.life == Life::Gone && context.released && context.slots.used() == 0 {
+            self.contexts.remove(id.0);
+            self.commands.push(Command::Detach(id));
+        }
+    }
+
+    /// Adds a closed connection to those that wait. Where there are too many, the oldest is forgotten.
+    fn start_wait(&mut self, now: Nanos, wait: Wait) {
+        if self.waits.is_full() {
+            let oldest = self.waits.iter().min_by_key(|(_, wait)| wait.since).map(|(key, _)| key);
+            oldest.into_iter().for_each(|key| self.end_wait(key));
+        }
+        let tuple = wait.tuple;
+        let Some(key) = self.waits.insert(wait) else { return };
+        self.connections.set(tuple, Stage::Wait(key));
+        self.time_wait(now, key);
+    }
+
+    /// Starts the clock of a waiting connection anew.
+    pub fn time_wait(&mut self, now: Nanos, key: u32) {
+        let Some(wait) = self.waits.get(key) else { return };
+        let timers = &self.config.timers;
+        let ms = if wait.fin_received { timers.time_wait_ms } else { timers.fin_timeout_ms };
+        self.timers.set(Timer::Wait(key), now + ms as Nanos * MILLISECOND);
+    }
+
+    pub fn wait_due(&mut self, _now: Nanos, key: u32) {
+        self.end_wait(key);
+    }
+
+    /// Forgets a waiting connection.
+    pub fn end_wait(&mut self, key: u32) {
+        self.timers.cancel(Timer::Wait(key));
+        if let Some(wait) = self.waits.remove(key) {
+            self.connections.remove(&wait.tuple);
+        }
+    }
+}

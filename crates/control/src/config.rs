@@ -1,0 +1,337 @@
+//! The configuration of one host. Every key has a default, so an empty section is a working host.
+use crate::route::RouteConfig;
+use context::{Congestion, Geometry};
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+
+/// One IP stack: addresses, limits, timers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostConfig {
+    /// Name, for people and for `toe run --host`.
+    pub name: String,
+    /// The host's IPv4 address.
+    pub address: Ipv4Addr,
+    /// Bits of the network part of the address: what is reached without a gateway.
+    pub prefix_len: u8,
+    /// Next hop for everything that no other route covers.
+    pub gateway: Option<Ipv4Addr>,
+    /// Further routes.
+    pub routes: Vec<RouteConfig>,
+    /// Most bytes of an IP packet; 0 for what the port carries.
+    pub mtu: u16,
+    /// Connections at once, of all applications, `TIME-WAIT` not counted.
+    pub max_flows: u32,
+    /// Attached applications at once.
+    pub max_contexts: u32,
+    /// Sizes of each application's region.
+    pub memory: MemoryConfig,
+    /// Negotiate explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Congestion control of connections that do not choose; by default `dctcp` with ECN, else `cubic`.
+    pub congestion: Option<CongestionName>,
+    /// TCP's timers.
+    pub timers: TimerConfig,
+    /// Limits on opening connections and on answers to strangers.
+    pub limits: LimitConfig,
+    /// First port of the range that connections without a bound port take.
+    pub ephemeral_first: u16,
+    /// Last port of that range.
+    pub ephemeral_last: u16,
+    /// Ports below this one are for user 0 only, as the kernel's `ip_unprivileged_port_start`.
+    pub unprivileged_port_start: u16,
+    /// Who may bind which ports. A port that no rule names is free for everybody.
+    pub port_rules: Vec<PortRule>,
+}
+
+/// Sizes of an application's region. Only what is written costs memory. All are powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryConfig {
+    /// Connections that one application can hold at once.
+    pub slots: u32,
+    /// Entries of each data ring.
+    pub data_entries: u32,
+    /// Entries of each control ring.
+    pub control_entries: u32,
+    /// Bytes of a connection's receive buffer.
+    pub rx_bytes: u32,
+    /// Bytes of a connection's transmit buffer.
+    pub tx_bytes: u32,
+    /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
+    /// a closed connection goes back to the system.
+    pub cached_buffers: u32,
+}
+
+/// TCP's timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimerConfig {
+    /// Least retransmission timeout, milliseconds. RFC 6298 section 2.4 says 1000, made for the clocks of 1990;
+    /// Linux takes 200, and a data centre's round trip is far below 1. The default is a deliberate deviation.
+    pub min_rto_ms: u32,
+    /// Largest retransmission timeout, milliseconds (RFC 6298 section 2.5: at least 60,000).
+    pub max_rto_ms: u32,
+    /// First timeout of SYN and SYN-ACK, milliseconds (RFC 6298 section 2.1).
+    pub syn_rto_ms: u32,
+    /// How often a SYN is sent again before the connection attempt fails with `ETIMEDOUT`.
+    pub syn_retries: u32,
+    /// How often a SYN-ACK is sent again before the attempt is forgotten.
+    pub syn_ack_retries: u32,
+    /// How long unacknowledged data is sent again before the connection fails, milliseconds: R2 of RFC 9293
+    /// section 3.8.3 (at least 100,000).
+    pub give_up_ms: u32,
+    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000; old
+    /// duplicates live far shorter today, and timestamps allow safe reuse (RFC 6191).
+    pub time_wait_ms: u32,
+    /// How long a connection that its application closed may wait for the peer's FIN or acknowledgement, ms.
+    pub fin_timeout_ms: u32,
+    /// Idle time before the first keepalive probe, seconds (RFC 9293 section 3.8.4: at least 7200 by default).
+    pub keepalive_idle_s: u32,
+    /// Time between keepalive probes, seconds.
+    pub keepalive_interval_s: u32,
+    /// Unanswered keepalive probes before the connection fails.
+    pub keepalive_probes: u32,
+    /// Least time between two looks of congestion control at a flow, microseconds.
+    pub congestion_interval_us: u32,
+    /// How long an ARP entry is believed without asking again, milliseconds.
+    pub arp_reachable_ms: u32,
+    /// Time between ARP requests for one address, milliseconds.
+    pub arp_retry_ms: u32,
+    /// ARP requests before an address counts as unreachable.
+    pub arp_tries: u32,
+    /// How long what a process had is held for the child that it forks, milliseconds.
+    pub fork_hold_ms: u32,
+}
+
+/// Limits on opening connections and on answers to strangers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitConfig {
+    /// Largest backlog that `listen` gets, as the kernel's `somaxconn`.
+    pub max_backlog: u32,
+    /// Connections of one listener whose handshake is not complete.
+    pub syn_backlog: u32,
+    /// Connections being opened, of all applications.
+    pub max_openings: u32,
+    /// Connections in TIME-WAIT; the oldest goes when a new one comes.
+    pub max_time_wait: u32,
+    /// Connections of one application (FlexTOE appendix D); 0 for as many as its region holds.
+    pub connections_per_application: u32,
+    /// Local addresses that one application may have reserved.
+    pub bindings_per_application: u32,
+    /// Challenge acknowledgements a second (RFC 5961 section 7).
+    pub challenge_acks_per_s: u32,
+    /// Resets a second to segments for no connection.
+    pub resets_per_s: u32,
+    /// ICMP messages sent a second.
+    pub icmp_per_s: u32,
+    /// Addresses in the ARP table.
+    pub arp_entries: u32,
+    /// Frames kept for connections that nobody has accepted yet.
+    pub held_frames: u32,
+}
+
+/// Port partitioning between applications (FlexTOE appendix D): who may bind the ports `first..=last`. An
+/// application must match one rule of those that name the port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortRule {
+    /// First port.
+    pub first: u16,
+    /// Last port.
+    pub last: u16,
+    /// User numbers that may; empty for all.
+    #[serde(default)]
+    pub uids: Vec<u32>,
+    /// Programs that may (file name of the command's first word); empty for all.
+    #[serde(default)]
+    pub commands: Vec<String>,
+}
+
+/// A congestion-control policy by the name that `TCP_CONGESTION` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionName {
+    /// DCTCP (RFC 8257).
+    Dctcp,
+    /// TIMELY.
+    Timely,
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// The peer's window alone limits.
+    None,
+}
+
+impl Default for HostConfig {
+    fn default() -> HostConfig {
+        HostConfig {
+            name: "toe0".into(),
+            address: Ipv4Addr::new(10, 77, 0, 2),
+            prefix_len: 24,
+            gateway: None,
+            routes: Vec::new(),
+            mtu: 0,
+            max_flows: 65_536,
+            max_contexts: 256,
+            memory: MemoryConfig::default(),
+            ecn: false,
+            congestion: None,
+            timers: TimerConfig::default(),
+            limits: LimitConfig::default(),
+            ephemeral_first: 32_768,
+            ephemeral_last: 60_999,
+            unprivileged_port_start: 1024,
+            port_rules: Vec::new(),
+        }
+    }
+}
+
+impl Default for MemoryConfig {
+    fn default() -> MemoryConfig {
+        MemoryConfig {
+            slots: 4096,
+            data_entries: 4096,
+            control_entries: 1024,
+            rx_bytes: 256 << 10,
+            tx_bytes: 256 << 10,
+            cached_buffers: 1024,
+        }
+    }
+}
+
+impl Default for TimerConfig {
+    fn default() -> TimerConfig {
+        TimerConfig {
+            min_rto_ms: 10,
+            max_rto_ms: 60_000,
+            syn_rto_ms: 1000,
+            syn_retries: 6,
+            syn_ack_retries: 5,
+            give_up_ms: 120_000,
+            time_wait_ms: 10_000,
+            fin_timeout_ms: 60_000,
+            keepalive_idle_s: 7200,
+            keepalive_interval_s: 75,
+            keepalive_probes: 9,
+            congestion_interval_us: 100,
+            arp_reachable_ms: 60_000,
+            arp_retry_ms: 500,
+            arp_tries: 4,
+            fork_hold_ms: 5000,
+        }
+    }
+}
+
+impl Default for LimitConfig {
+    fn default() -> LimitConfig {
+        LimitConfig {
+            max_backlog: 4096,
+            syn_backlog: 4096,
+            max_openings: 16_384,
+            max_time_wait: 32_768,
+            connections_per_application: 0,
+            bindings_per_application: 1024,
+            challenge_acks_per_s: 1000,
+            resets_per_s: 1000,
+            icmp_per_s: 1000,
+            arp_entries: 1024,
+            held_frames: 1024,
+        }
+    }
+}
+
+impl MemoryConfig {
+    /// The region's geometry.
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            slots: self.slots,
+            data_entries: self.data_entries,
+            control_entries: self.control_entries,
+            rx_bytes: self.rx_bytes,
+            tx_bytes: self.tx_bytes,
+        }
+    }
+}
+
+impl From<CongestionName> for Congestion {
+    fn from(name: CongestionName) -> Congestion {
+        match name {
+            CongestionName::Dctcp => Congestion::Dctcp,
+            CongestionName::Timely => Congestion::Timely,
+            CongestionName::Cubic => Congestion::Cubic,
+            CongestionName::None => Congestion::None,
+        }
+    }
+}
+
+impl HostConfig {
+    /// The congestion control of connections that do not choose.
+    pub fn default_congestion(&self) -> Congestion {
+        match self.congestion {
+            Some(name) => name.into(),
+            None if self.ecn => Congestion::Dctcp,
+            None => Congestion::Cubic,
+        }
+    }
+
+    /// A sentence about the first value that cannot be.
+    pub fn validate(&self) -> Result<(), String> {
+        let check = |ok: bool, sentence: &str| if ok { Ok(()) } else { Err(format!("host {}: {sentence}", self.name)) };
+        let unicast = !self.address.is_unspecified() && !self.address.is_multicast() && !self.address.is_broadcast();
+        check(!self.name.is_empty(), "name must not be empty")?;
+        check(unicast && !self.address.is_loopback(), "address must be a unicast address outside 127.0.0.0/8")?;
+        check((1..=32).contains(&self.prefix_len), "prefix_len must be between 1 and 32")?;
+        check(self.mtu == 0 || self.mtu >= 576, "mtu must be 0 or at least 576")?;
+        check((1..=1 << 22).contains(&self.max_flows), "max_flows must be between 1 and 4194304")?;
+        check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
+        check(
+            self.memory.geometry().is_valid(),
+            "memory: all sizes must be powers of two; rings at least 64 entries, buffers at least 4096 bytes",
+        )?;
+        check(
+            self.timers.min_rto_ms >= 1 && self.timers.min_rto_ms <= self.timers.max_rto_ms,
+            "timers: min_rto_ms must be between 1 and max_rto_ms",
+        )?;
+        check(self.timers.syn_rto_ms >= 1, "timers: syn_rto_ms must be at least 1")?;
+        check(
+            self.ephemeral_first >= 1 && self.ephemeral_first <= self.ephemeral_last,
+            "ephemeral_first must be between 1 and ephemeral_last",
+        )?;
+        let gateways = self.gateway.iter().chain(self.routes.iter().filter_map(|route| route.gateway.as_ref()));
+        for gateway in gateways {
+            check(*gateway != self.address, "a gateway must be another host")?;
+        }
+        for route in &self.routes {
+            check(route.prefix_len <= 32, "routes: prefix_len must be at most 32")?;
+        }
+        for rule in &self.port_rules {
+            check(rule.first <= rule.last, "port_rules: first must not be greater than last")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid_and_bad_values_are_named() {
+        assert_eq!(HostConfig::default().validate(), Ok(()));
+        let bad = HostConfig { prefix_len: 0, ..HostConfig::default() };
+        assert!(bad.validate().unwrap_err().contains("prefix_len"));
+        let bad = HostConfig { address: Ipv4Addr::LOCALHOST, ..HostConfig::default() };
+        assert!(bad.validate().unwrap_err().contains("address"));
+        let memory = MemoryConfig { rx_bytes: 5000, ..MemoryConfig::default() };
+        assert!(HostConfig { memory, ..HostConfig::default() }.validate().is_err());
+    }
+
+    #[test]
+    fn congestion_follows_ecn_unless_chosen() {
+        let with = |ecn, congestion| HostConfig { ecn, congestion, ..HostConfig::default() }.default_congestion();
+        assert_eq!(with(true, None), Congestion::Dctcp);
+        assert_eq!(with(false, None), Congestion::Cubic);
+        assert_eq!(with(true, Some(CongestionName::Timely)), Congestion::Timely);
+    }
+}

@@ -1,0 +1,218 @@
+//! Attached applications, with their slots.
+use context::{ControlEnd, Endpoint, Reply, Slot, Unaccelerated};
+use engine::{ContextId, FlowId};
+use shm::Mirror;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Who attached, as the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Application {
+    /// Process number.
+    pub pid: u32,
+    /// User number.
+    pub uid: u32,
+    /// Group number.
+    pub gid: u32,
+    /// Command line.
+    pub command: String,
+}
+
+/// Whoever has a share of a binding or of a flow; the last one closes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// An attached application.
+    Context(ContextId),
+    /// A child that was forked and has not attached yet, by its token.
+    Hold(u64),
+    /// A listener whose connection lost the context that was to accept it.
+    Listener(u32),
+}
+
+/// How far a context's end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its process runs.
+    Alive,
+    /// Its process is gone, or broke the rules; the engine still takes what it left in its ring for this many rounds.
+    Draining(u32),
+    /// Its shares are given up; it stays until no flow needs its name or its rings.
+    Gone,
+}
+
+/// What a descriptor of the application is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub reason: Unaccelerated,
+    pub slot: Option<Slot>,
+    pub binding: u32,
+}
+
+/// An attached application.
+pub(crate) struct Context {
+    pub application: Application,
+    pub end: ControlEnd,
+    pub life: Life,
+    /// The daemon has said that the process is gone: the number may be used again once all is over.
+    pub released: bool,
+    pub slots: Slots,
+    /// Flows that it has a share of.
+    pub flows: BTreeSet<FlowId>,
+    pub bindings: BTreeSet<u32>,
+    /// Connections that it is opening, by tag.
+    pub connects: BTreeMap<u32, u32>,
+    pub labels: BTreeMap<u32, Label>,
+    /// Replies that found the ring full.
+    backlog: VecDeque<Reply>,
+    to_ring: bool,
+}
+
+impl Context {
+    pub fn new(application: Application, end: ControlEnd, cached_buffers: u32) -> Context {
+        let slots = Slots::new(end.geometry().slots, cached_buffers);
+        Context {
+            application,
+            end,
+            life: Life::Alive,
+            released: false,
+            slots,
+            flows: BTreeSet::new(),
+            bindings: BTreeSet::new(),
+            connects: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            to_ring: false,
+        }
+    }
+
+    pub fn alive(&self) -> bool {
+        self.life == Life::Alive
+    }
+
+    /// Leaves a reply. One that finds the ring full waits here; requests are not taken meanwhile, and the other
+    /// replies are at most a few for each slot, so what waits is bounded.
+    pub fn reply(&mut self, reply: Reply) {
+        if self.alive() {
+            self.backlog.push_back(reply);
+            self.push_replies();
+        }
+    }
+
+    /// Replies wait for room in the ring.
+    pub fn is_backlogged(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Moves waiting replies into the ring.
+    pub fn push_replies(&mut self) {
+        while let Some(reply) = self.backlog.front() {
+            if self.end.replies.push(reply.to_words()).is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+            self.to_ring = true;
+        }
+    }
+
+    /// Wakes the application if it was told something.
+    pub fn ring(&mut self) {
+        if std::mem::take(&mut self.to_ring) {
+            self.end.app_bell.ring();
+        }
+    }
+
+    /// Most labels that it may leave: one for each slot, and some for sockets without one.
+    pub fn most_labels(&self) -> usize {
+        self.end.geometry().slots as usize + 1024
+    }
+}
+
+/// Receive and transmit buffer of a slot.
+pub(crate) type Buffers = (Arc<Mirror>, Arc<Mirror>);
+
+/// The slots of a context. The one freed last is used first: its buffers are mapped and warm.
+pub(crate) struct Slots {
+    generations: Vec<u16>,
+    flows: Vec<Option<FlowId>>,
+    free: Vec<u32>,
+    most: u32,
+    used: u32,
+    buffers: BTreeMap<u32, Buffers>,
+    cached: usize,
+}
+
+impl Slots {
+    fn new(most: u32, cached: u32) -> Slots {
+        Slots {
+            generations: Vec::new(),
+            flows: Vec::new(),
+            free: Vec::new(),
+            most,
+            used: 0,
+            buffers: BTreeMap::new(),
+            cached: cached as usize,
+        }
+    }
+
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.used >= self.most
+    }
+
+    /// Takes a free slot.
+    pub fn take(&mut self) -> Option<Slot> {
+        if self.is_full() {
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.generations.push(0);
+            self.flows.push(None);
+            self.generations.len() as u32 - 1
+        });
+        self.used += 1;
+        Some(Slot { index, generation: self.generations[index as usize] })
+    }
+
+    /// Says which flow a slot names.
+    pub fn assign(&mut self, slot: Slot, flow: FlowId) {
+        self.flows[slot.index as usize] = Some(flow);
+    }
+
+    /// The flow that a slot names, if the slot is in this use of it.
+    pub fn flow(&self, slot: Slot) -> Option<FlowId> {
+        let generation = *self.generations.get(slot.index as usize)?;
+        self.flows[slot.index as usize].filter(|_| generation == slot.generation)
+    }
+
+    /// The slot's buffers, mapped now or before.
+    pub fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
+        if let Some(buffers) = self.buffers.get(&index) {
+            return Ok(buffers.clone());
+        }
+        let (rx, tx) = end.map_buffers(index)?;
+        let buffers = (Arc::new(rx), Arc::new(tx));
+        self.buffers.insert(index, buffers.clone());
+        Ok(buffers)
+    }
+
+    /// Gives a slot back. Beyond the number that is kept, its buffers are unmapped and their memory returned.
+    pub fn free(&mut self, slot: Slot, end: &ControlEnd) {
+        let index = slot.index as usize;
+        self.flows[index] = None;
+        self.generations[index] = self.generations[index].wrapping_add(1);
+        self.free.push(slot.index);
+        self.used -= 1;
+        if self.buffers.len() > self.cached && self.buffers.remove(&slot.index).is_some() {
+            // Memory that the system does not take back now is taken back with the region.
+            let _ = end.discard_buffers(slot.index);
+        }
+    }
+}
+
+/// Local and remote address of a connection, as replies and views show them.
+pub(crate) fn ends(tuple: &engine::FourTuple) -> (Endpoint, Endpoint) {
+    (Endpoint { ip: tuple.local_ip, port: tuple.local_port }, Endpoint { ip: tuple.remote_ip, port: tuple.remote_port })
+}

@@ -1,0 +1,83 @@
+//! What the control plane knows of a flow that an engine runs.
+use crate::contexts::Holder;
+use crate::tcp::{Agreed, Closing};
+use crate::timing::{FlowOptions, Pace};
+use context::Slot;
+use engine::{ContextId, FlowStats, FourTuple};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use wire::{Mac, Seq};
+
+/// A flow.
+pub(crate) struct Flow {
+    pub tuple: FourTuple,
+    pub next_hop: Ipv4Addr,
+    pub remote_mac: Mac,
+    pub agreed: Agreed,
+    /// Payload bytes of a full segment now: path MTU discovery lowers it.
+    pub mss: u16,
+    pub iss: Seq,
+    pub stats: Arc<FlowStats>,
+    /// What applications call it. The first one is where its buffers are.
+    pub names: Vec<Name>,
+    /// Which of them its notices go to.
+    pub current: usize,
+    pub holders: BTreeSet<Holder>,
+    /// The listener that it came in on, until an application has accepted it.
+    pub unaccepted: Option<u32>,
+    pub closing: Closing,
+    pub place: Place,
+    pub options: FlowOptions,
+    pub pace: Pace,
+}
+
+/// A slot of a context that names a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub context: ContextId,
+    pub slot: Slot,
+    /// The context has not closed it.
+    pub open: bool,
+    /// The slot is taken. A name that is not is only remembered for children that know the flow by it.
+    pub taken: bool,
+}
+
+/// Where a flow is in the life of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The engine runs it.
+    Engine,
+    /// It is being removed; then this.
+    Leaving(After),
+    /// The engine has given it up. What is left is a name that an application has not closed yet.
+    Gone,
+}
+
+/// What becomes of a connection when its flow has left the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It waits for the peer's FIN or for old segments to die: TIME-WAIT or FIN-WAIT-2.
+    Wait,
+    /// The peer is told with a reset.
+    Reset,
+    /// It is over on both sides.
+    Nothing,
+}
+
+impl Flow {
+    /// The name that notices go to.
+    pub fn name(&self) -> Name {
+        self.names[self.current]
+    }
+
+    /// The name that `context` has open.
+    pub fn name_in(&self, context: ContextId) -> Option<usize> {
+        self.names.iter().position(|name| name.context == context && name.open)
+    }
+
+    /// The flow is known to an application as `slot` of `context`, or was.
+    pub fn is_called(&self, context: ContextId, slot: Slot) -> bool {
+        self.names.iter().any(|name| name.context == context && name.slot == slot)
+    }
+}

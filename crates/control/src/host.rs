@@ -1,0 +1,247 @@
+//! A host: the control plane and an engine, joined. An object without I/O: frames, time and randomness are passed in.
+use crate::config::HostConfig;
+use crate::contexts::Application;
+use crate::plane::Plane;
+use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
+use context::{ControlEnd, EngineEnd, Geometry};
+use engine::{Burst, ContextId, Engine, Event, Exception, Nanos, Worker};
+use port::{Capabilities, DropCounts, Frame, FramePool};
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use wire::Mac;
+use wire::ethernet;
+
+/// Timers that fire in one round at most.
+const TIMERS_PER_ROUND: usize = 64;
+
+/// One IP stack.
+pub struct Host {
+    plane: Plane,
+    engine: Box<dyn Engine>,
+    /// Frames that the host sends to itself.
+    looped: Vec<Box<Frame>>,
+    exceptions: Vec<(Exception, Box<Frame>)>,
+    events: Vec<Event>,
+    draining: bool,
+}
+
+impl Host {
+    /// A host on a port with these capabilities and this hardware address. The secret makes its numbers unguessable;
+    /// a simulation passes a fixed one. Fails with a sentence where the configuration cannot be.
+    pub fn new(
+        config: HostConfig,
+        caps: Capabilities,
+        mac: Mac,
+        engine: Box<dyn Engine>,
+        secret: [u8; 16],
+    ) -> Result<Host, String> {
+        config.validate()?;
+        let plane = Plane::new(config, caps, mac, secret);
+        Ok(Host { plane, engine, looped: Vec::new(), exceptions: Vec::new(), events: Vec::new(), draining: false })
+    }
+
+    /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
+    /// parent had. Fails with a sentence.
+    pub fn attach(
+        &mut self,
+        _now: Nanos,
+        application: Application,
+        ends: (EngineEnd, ControlEnd),
+        token: Option<u64>,
+    ) -> Result<ContextId, String> {
+        self.plane.attach(application, ends, token)
+    }
+
+    /// The process of a context is gone: its sockets are closed as the kernel closes those of a process that ends.
+    pub fn detach(&mut self, _now: Nanos, context: ContextId) {
+        self.draining = true;
+        self.plane.detach(context);
+    }
+
+    /// One bounded round: requests, timers, received frames, transmissions. Drains `rx`, appends to `tx`. Returns how
+    /// much was done; 0 means idle.
+    pub fn poll(
+        &mut self,
+        now: Nanos,
+        rx: &mut Vec<Box<Frame>>,
+        tx: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) -> usize {
+        let mut done = self.plane.take_requests(now) + self.fire_timers(now);
+        rx.append(&mut self.looped);
+        let sent_before = tx.len();
+        self.plane.net.flush(pool, tx, &mut self.looped);
+        done += self.round(now, rx, tx, pool);
+        // Answers go out before what the engine sends on connections that were opened just now.
+        self.plane.net.flush(pool, tx, &mut self.looped);
+        if !self.plane.commands.is_empty() || !self.plane.refeed.is_empty() {
+            let mut refeed = std::mem::take(&mut self.plane.refeed);
+            done += self.round(now, &mut refeed, tx, pool);
+            self.plane.net.flush(pool, tx, &mut self.looped);
+        }
+        self.loop_own(tx, sent_before);
+        if self.draining {
+            self.draining = self.plane.drain_contexts(now);
+            done += self.draining as usize;
+        }
+        self.finish(pool);
+        done
+    }
+
+    fn fire_timers(&mut self, now: Nanos) -> usize {
+        let due = |plane: &mut Plane| plane.timers.pop(now).map(|timer| plane.on_timer(now, timer));
+        (0..TIMERS_PER_ROUND).map_while(|_| due(&mut self.plane)).count()
+    }
+
+    /// Runs the engine once, and the control plane on what it says.
+    fn round(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
+        let mut burst = Burst {
+            rx,
+            tx,
+            exceptions: &mut self.exceptions,
+            events: &mut self.events,
+            commands: &mut self.plane.commands,
+            pool,
+            drops: &mut self.plane.drops,
+        };
+        let done = self.engine.poll(now, &mut burst) + self.events.len() + self.exceptions.len();
+        for event in self.events.drain(..) {
+            self.draining |= matches!(event, Event::RingCorrupt(_));
+            self.plane.on_event(now, event);
+        }
+        for (_, frame) in self.exceptions.drain(..) {
+            self.plane.on_frame(now, frame, pool);
+        }
+        done
+    }
+
+    /// Keeps frames that are for this host itself.
+    fn loop_own(&mut self, tx: &mut Vec<Box<Frame>>, from: usize) {
+        if !self.plane.connections.to_self() {
+            return;
+        }
+        let mac = self.plane.net.mac;
+        let own = |frame: &Frame| ethernet::Header::parse(frame.bytes()).is_ok_and(|eth| eth.dst == mac);
+        for frame in tx.split_off(from) {
+            let to = if own(&frame) { &mut self.looped } else { &mut *tx };
+            to.push(frame);
+        }
+    }
+
+    fn finish(&mut self, pool: &mut FramePool) {
+        for (_, context) in self.plane.contexts.iter_mut() {
+            context.push_replies();
+            context.ring();
+        }
+        self.plane.spent.drain(..).for_each(|frame| pool.put(frame));
+    }
+
+    /// There is something to do now. Looked at before sleeping.
+    pub fn has_work(&self, now: Nanos) -> bool {
+        let plane = &self.plane;
+        let asked =
+            |(_, context): (u32, &crate::contexts::Context)| context.alive() && !context.end.requests.is_empty();
+        self.draining
+            || !self.looped.is_empty()
+            || !plane.commands.is_empty()
+            || !plane.refeed.is_empty()
+            || plane.net.has_outgoing()
+            || plane.timers.next().is_some_and(|due| due <= now)
+            || self.engine.has_work(now)
+            || plane.contexts.iter().any(asked)
+    }
+
+    /// When something is due by itself.
+    pub fn next_deadline(&self, _now: Nanos) -> Option<Nanos> {
+        [self.plane.timers.next(), self.engine.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Announces to all applications that the daemon is about to sleep. Afterwards, ask [`Host::has_work`] once more.
+    pub fn prepare_to_sleep(&self) {
+        let alive = self.plane.contexts.iter().filter(|(_, context)| context.alive());
+        alive.for_each(|(_, context)| context.end.daemon_bell.prepare_to_sleep());
+    }
+
+    /// The daemon is awake again.
+    pub fn awake(&self) {
+        for (_, context) in self.plane.contexts.iter() {
+            context.end.daemon_bell.reset();
+            context.end.daemon_bell.clear();
+        }
+    }
+
+    /// What to sleep on for a context: its doorbell's descriptor.
+    pub fn bell(&self, context: ContextId) -> Option<BorrowedFd<'_>> {
+        self.plane.contexts.get(context.0).map(|context| context.end.daemon_bell.fd())
+    }
+
+    /// Modules of the engine that need threads of their own. Called once.
+    pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        self.engine.workers()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &HostConfig {
+        &self.plane.config
+    }
+
+    /// Its hardware address.
+    pub fn mac(&self) -> Mac {
+        self.plane.net.mac
+    }
+
+    /// Sizes of the regions that applications get.
+    pub fn geometry(&self) -> Geometry {
+        self.plane.config.memory.geometry()
+    }
+
+    /// Networks and prefix lengths that it reaches.
+    pub fn routes(&self) -> Vec<(Ipv4Addr, u8)> {
+        self.plane.net.routes.list()
+    }
+
+    /// `flextoe`, ...
+    pub fn engine_name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// All connections.
+    pub fn flows(&self) -> Vec<FlowView> {
+        self.plane.flow_views()
+    }
+
+    /// All attached applications.
+    pub fn contexts(&self) -> Vec<ContextView> {
+        self.plane.context_views()
+    }
+
+    /// All reserved local addresses.
+    pub fn bindings(&self) -> Vec<BindingView> {
+        self.plane.binding_views()
+    }
+
+    /// What applications said of their descriptors.
+    pub fn labels(&self) -> Vec<LabelView> {
+        self.plane.label_views()
+    }
+
+    /// Neighbours.
+    pub fn neighbours(&self) -> Vec<ArpView> {
+        self.plane.arp_views()
+    }
+
+    /// What was dropped, by reason.
+    pub fn drops(&self) -> Vec<DropView> {
+        self.plane.drop_views()
+    }
+
+    /// The counters behind [`Host::drops`], for the port to count into as well.
+    pub fn drop_counts(&mut self) -> &mut DropCounts {
+        &mut self.plane.drops
+    }
+
+    /// Figures of the engine's modules: module, counter, value.
+    pub fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        self.engine.module_stats()
+    }
+}

@@ -1,0 +1,172 @@
+//! The ARP table (RFC 826; limits after RFC 1122 section 2.3.2): one packet waits for each unresolved address.
+use super::Packet;
+use engine::Nanos;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use wire::Mac;
+
+/// How the table is timed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ArpTiming {
+    pub reachable: Nanos,
+    pub retry: Nanos,
+    pub tries: u32,
+}
+
+struct Entry {
+    mac: Option<Mac>,
+    /// Believed without asking until then.
+    until: Nanos,
+    /// Requests sent since the last answer.
+    tries: u32,
+    /// Looked up since the last answer.
+    used: bool,
+    queued: Option<Packet>,
+}
+
+/// What a look-up gave.
+pub(crate) struct Found {
+    pub mac: Option<Mac>,
+    /// Send a request, and come back at this time.
+    pub ask_until: Option<Nanos>,
+}
+
+/// What an answer changed.
+pub(crate) struct Learned {
+    /// The packet that waited for it.
+    pub queued: Option<Packet>,
+    /// Come back at this time.
+    pub due: Nanos,
+}
+
+/// What to do when an entry's timer fires.
+pub(crate) enum Expiry {
+    /// Send a request, and come back at this time.
+    Ask(Nanos),
+    /// The entry is gone: nobody used it.
+    Unused,
+    /// The entry is gone: nobody answered. The packet that waited is lost.
+    Unreachable(Option<Packet>),
+}
+
+/// Addresses and their neighbours.
+pub(crate) struct Arp {
+    entries: BTreeMap<Ipv4Addr, Entry>,
+    most: usize,
+    timing: ArpTiming,
+}
+
+impl Arp {
+    pub fn new(most: u32, timing: ArpTiming) -> Arp {
+        Arp { entries: BTreeMap::new(), most: most as usize, timing }
+    }
+
+    pub fn look_up(&mut self, now: Nanos, ip: Ipv4Addr) -> Found {
+        let (full, retry) = (self.entries.len() >= self.most, now + self.timing.retry);
+        match self.entries.get_mut(&ip) {
+            Some(entry) => {
+                entry.used = true;
+                let ask = now >= entry.until && entry.tries == 0;
+                entry.tries += ask as u32;
+                Found { mac: entry.mac, ask_until: ask.then_some(retry) }
+            }
+            None if full => Found { mac: None, ask_until: None },
+            None => {
+                self.entries.insert(ip, Entry { mac: None, until: now, tries: 1, used: true, queued: None });
+                Found { mac: None, ask_until: Some(retry) }
+            }
+        }
+    }
+
+    /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
+    /// one, because the table is full.
+    pub fn queue(&mut self, ip: Ipv4Addr, packet: Packet) -> bool {
+        match self.entries.get_mut(&ip) {
+            Some(entry) => entry.queued.replace(packet).is_none(),
+            None => false,
+        }
+    }
+
+    /// Takes in that `ip` is at `mac`. A stranger is only added where `add` says so: otherwise anybody could fill the
+    /// table.
+    pub fn learn(&mut self, now: Nanos, ip: Ipv4Addr, mac: Mac, add: bool) -> Option<Learned> {
+        let until = now + self.timing.reachable;
+        if !self.entries.contains_key(&ip) {
+            if !add || self.entries.len() >= self.most {
+                return None;
+            }
+            self.entries.insert(ip, Entry { mac: None, until, tries: 0, used: false, queued: None });
+        }
+        let entry = self.entries.get_mut(&ip)?;
+        *entry = Entry { mac: Some(mac), until, tries: 0, used: false, queued: entry.queued.take() };
+        Some(Learned { queued: entry.queued.take(), due: until })
+    }
+
+    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
+    pub fn doubt(&mut self, now: Nanos, ip: Ipv4Addr) {
+        if let Some(entry) = self.entries.get_mut(&ip) {
+            entry.until = entry.until.min(now);
+        }
+    }
+
+    /// The timer of an entry fired.
+    pub fn expire(&mut self, now: Nanos, ip: Ipv4Addr) -> Expiry {
+        let ArpTiming { retry, tries, .. } = self.timing;
+        let Some(entry) = self.entries.get_mut(&ip) else { return Expiry::Unused };
+        let idle = entry.tries == 0 && !entry.used;
+        if !idle && entry.tries < tries {
+            entry.tries += 1;
+            return Expiry::Ask(now + retry);
+        }
+        let queued = self.entries.remove(&ip).and_then(|entry| entry.queued);
+        if idle { Expiry::Unused } else { Expiry::Unreachable(queued) }
+    }
+
+    /// Addresses, their hardware addresses, and until when they are believed.
+    pub fn iter(&self) -> impl Iterator<Item = (Ipv4Addr, Option<Mac>, Nanos)> + '_ {
+        self.entries.iter().map(|(ip, entry)| (*ip, entry.mac, entry.until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
+
+    fn arp(most: u32) -> Arp {
+        Arp::new(most, ArpTiming { reachable: 1000, retry: 10, tries: 2 })
+    }
+
+    #[test]
+    fn asks_once_and_again_and_gives_up() {
+        let mut arp = arp(8);
+        let first = arp.look_up(0, IP);
+        assert_eq!((first.mac, first.ask_until), (None, Some(10)));
+        assert_eq!(arp.look_up(1, IP).ask_until, None, "one request is on its way");
+        assert!(matches!(arp.expire(10, IP), Expiry::Ask(20)));
+        assert!(matches!(arp.expire(20, IP), Expiry::Unreachable(None)));
+        assert_eq!(arp.iter().count(), 0);
+    }
+
+    #[test]
+    fn an_answer_is_believed_for_a_while_and_then_checked() {
+        let mut arp = arp(8);
+        arp.look_up(0, IP);
+        assert_eq!(arp.learn(5, IP, MAC, false).unwrap().due, 1005);
+        assert_eq!((arp.look_up(6, IP).mac, arp.look_up(7, IP).ask_until), (Some(MAC), None));
+        assert!(matches!(arp.expire(1005, IP), Expiry::Ask(1015)));
+        assert_eq!(arp.look_up(1006, IP).mac, Some(MAC), "the old address serves meanwhile");
+        arp.learn(1007, IP, MAC, false);
+        assert!(matches!(arp.expire(2007, IP), Expiry::Unused), "nobody used it");
+    }
+
+    #[test]
+    fn strangers_do_not_fill_the_table() {
+        let mut arp = arp(1);
+        assert!(arp.learn(0, IP, MAC, false).is_none());
+        assert!(arp.learn(0, IP, MAC, true).is_some());
+        assert!(arp.learn(0, Ipv4Addr::new(10, 0, 0, 8), MAC, true).is_none(), "full");
+    }
+}

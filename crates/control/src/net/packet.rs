@@ -1,0 +1,200 @@
+//! Reading received frames and building frames to send.
+use engine::{Drop, FourTuple};
+use port::{Checksum, Frame, FramePool};
+use std::net::Ipv4Addr;
+use wire::checksum::Sum;
+use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4, tcp};
+
+/// An IPv4 packet to send from this host's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub dst: Ipv4Addr,
+    pub body: Body,
+}
+
+/// What it carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A segment without payload.
+    Tcp(tcp::Header),
+    /// A message with its data.
+    Icmp(icmpv4::Message, Vec<u8>),
+}
+
+/// A packet with the hardware address that it goes to.
+pub(super) enum Outgoing {
+    Arp { dst: Mac, packet: arp::Packet },
+    Ip { dst: Mac, packet: Packet },
+}
+
+impl Outgoing {
+    pub fn dst(&self) -> Mac {
+        match self {
+            Outgoing::Arp { dst, .. } | Outgoing::Ip { dst, .. } => *dst,
+        }
+    }
+}
+
+/// Builds a frame. Control segments are few: their checksum is always complete.
+pub(super) fn build(src: Mac, src_ip: Ipv4Addr, outgoing: Outgoing, pool: &mut FramePool) -> Box<Frame> {
+    let dst = outgoing.dst();
+    match outgoing {
+        Outgoing::Arp { packet, .. } => {
+            let mut frame = pool.small();
+            frame.resize(ethernet::HEADER_LEN + arp::LEN);
+            ethernet::Header { dst, src, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
+            packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
+            frame
+        }
+        Outgoing::Ip { packet, .. } => build_ip(dst, src, src_ip, packet, pool),
+    }
+}
+
+fn build_ip(dst: Mac, src: Mac, src_ip: Ipv4Addr, packet: Packet, pool: &mut FramePool) -> Box<Frame> {
+    let (protocol, len) = match &packet.body {
+        Body::Tcp(header) => (ipv4::TCP, header.len()),
+        Body::Icmp(_, data) => (ipv4::ICMP, icmpv4::HEADER_LEN + data.len()),
+    };
+    let start = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    let mut frame = pool.small();
+    if start + len > frame.capacity() {
+        pool.put(frame);
+        frame = pool.large();
+    }
+    frame.resize(start + len);
+    let bytes = frame.bytes_mut();
+    ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }.emit(bytes);
+    let header = ipv4::Header {
+        src: src_ip,
+        dst: packet.dst,
+        protocol,
+        ttl: 64,
+        ecn: ipv4::Ecn::NotEct,
+        dscp: 0,
+        // With "don't fragment" the identification means nothing (RFC 6864 section 4.1).
+        id: 0,
+        dont_fragment: true,
+        is_fragment: false,
+        payload_len: len as u16,
+    };
+    header.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    let body = &mut bytes[start..];
+    match packet.body {
+        Body::Tcp(header) => emit_tcp(&header, src_ip, packet.dst, body),
+        Body::Icmp(message, data) => {
+            body[icmpv4::HEADER_LEN..].copy_from_slice(&data);
+            message.emit(body);
+        }
+    }
+    frame
+}
+
+fn emit_tcp(header: &tcp::Header, src: Ipv4Addr, dst: Ipv4Addr, body: &mut [u8]) {
+    header.emit(body);
+    let mut sum = Sum::pseudo_header(src, dst, ipv4::TCP, body.len() as u32);
+    sum.add(body);
+    body[tcp::CHECKSUM_AT..tcp::CHECKSUM_AT + 2].copy_from_slice(&sum.finish().to_be_bytes());
+}
+
+/// A received frame's outermost packet.
+pub(crate) enum Received {
+    Arp(arp::Packet),
+    Ip(Ip),
+}
+
+/// A received IPv4 packet for this host.
+pub(crate) struct Ip {
+    /// Who sent the frame.
+    pub src_mac: Mac,
+    pub header: ipv4::Header,
+    /// Byte of the frame where the IP header starts.
+    pub at: usize,
+    /// Byte of the frame where what it carries starts.
+    pub body_at: usize,
+    /// The frame was addressed to this station alone, not to all.
+    pub unicast: bool,
+}
+
+/// Reads a frame down to its IPv4 header, and says why it is to be dropped.
+pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Received, Drop> {
+    let bytes = frame.bytes();
+    let eth = ethernet::Header::parse(bytes).map_err(|_| Drop::Ethernet)?;
+    if eth.dst != mac && !eth.dst.is_group() {
+        return Err(Drop::Ethernet);
+    }
+    let at = ethernet::HEADER_LEN;
+    match eth.ethertype {
+        EtherType::Arp => arp::Packet::parse(&bytes[at..]).map(Received::Arp).map_err(|_| Drop::Ethernet),
+        EtherType::Other(_) => Err(Drop::Ethernet),
+        EtherType::Ipv4 => {
+            let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| Drop::Ipv4)?;
+            let src = header.src;
+            if src.is_broadcast() || src.is_multicast() || src.is_unspecified() || src.is_loopback() {
+                return Err(Drop::Ipv4);
+            }
+            // Nobody but this host itself speaks with its address.
+            if header.dst != address || (src == address && eth.src != mac) {
+                return Err(Drop::NotOurs);
+            }
+            if header.is_fragment {
+                return Err(Drop::Fragment);
+            }
+            Ok(Received::Ip(Ip { src_mac: eth.src, header, at, body_at: at + len, unicast: !eth.dst.is_group() }))
+        }
+    }
+}
+
+/// What the control plane looks at in a TCP segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub tuple: FourTuple,
+    pub header: tcp::Header,
+    /// Payload bytes.
+    pub payload: u32,
+}
+
+impl Segment {
+    /// SEG.LEN: payload, and one each for SYN and FIN (RFC 9293 section 3.3.1).
+    pub fn len(&self) -> u32 {
+        self.payload + self.syn() as u32 + self.fin() as u32
+    }
+    pub fn syn(&self) -> bool {
+        self.header.flags.has(tcp::Flags::SYN)
+    }
+    pub fn ack(&self) -> bool {
+        self.header.flags.has(tcp::Flags::ACK)
+    }
+    pub fn rst(&self) -> bool {
+        self.header.flags.has(tcp::Flags::RST)
+    }
+    pub fn fin(&self) -> bool {
+        self.header.flags.has(tcp::Flags::FIN)
+    }
+}
+
+/// Reads the segment of a TCP packet, checksum included. Payload that stands elsewhere is copied into the frame
+/// where the checksum needs it.
+pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, Drop> {
+    if frame.checksum == Checksum::Complete {
+        frame.flatten();
+        verify(frame, ip)?;
+    }
+    let end = (ip.body_at + ip.header.payload_len as usize).min(frame.bytes().len());
+    let (header, len) = tcp::Header::parse(&frame.bytes()[ip.body_at..end]).map_err(|_| Drop::TcpHeader)?;
+    let payload = (ip.header.payload_len as usize).checked_sub(len).ok_or(Drop::TcpHeader)? as u32;
+    let tuple = FourTuple {
+        local_ip: ip.header.dst,
+        remote_ip: ip.header.src,
+        local_port: header.dst_port,
+        remote_port: header.src_port,
+    };
+    Ok(Segment { tuple, header, payload })
+}
+
+fn verify(frame: &Frame, ip: &Ip) -> Result<(), Drop> {
+    let len = ip.header.payload_len;
+    let body = frame.bytes().get(ip.body_at..ip.body_at + len as usize).ok_or(Drop::Ipv4)?;
+    let mut sum = Sum::pseudo_header(ip.header.src, ip.header.dst, ipv4::TCP, len as u32);
+    sum.add(body);
+    if sum.finish() == 0 { Ok(()) } else { Err(Drop::TcpChecksum) }
+}

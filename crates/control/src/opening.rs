@@ -1,0 +1,527 @@
+//! Opening connections: from a request or a SYN to a flow that an engine runs.
+use crate::congestion::{Decision, Policy, initial_window};
+use crate::contexts::{Holder, ends};
+use crate::flow::{Flow, Name, Place};
+use crate::net::Segment;
+use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::rtt::RttEstimator;
+use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
+use crate::timers::Timer;
+use crate::timing::{FlowOptions, Pace};
+use context::{Congestion, Endpoint, Reply, Slot};
+use engine::{Command, ContextId, Drop, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
+use port::Frame;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::tcp::{Flags, Header, Options};
+use wire::{Mac, Seq, ipv4, tcp};
+
+/// Frames kept for one connection that waits to be accepted.
+const HELD_PER_CONNECTION: usize = 4;
+
+/// A connection being opened.
+pub(crate) struct Opening {
+    pub tuple: FourTuple,
+    pub handshake: Handshake,
+    pub owner: Owner,
+    pub congestion: Congestion,
+    /// Time until the SYN is sent again, and how often it was.
+    rto: Nanos,
+    tries: u32,
+    /// What an ICMP message said: the reason if nobody answers (RFC 9293 section 3.9.2.2).
+    pub soft_error: Option<i32>,
+    /// The peer's hardware address as last seen, should ARP not know it.
+    peer_mac: Option<Mac>,
+    /// Open, and waiting for a context that takes it.
+    pub open: Option<Established>,
+    /// Frames that came while it waited: the engine gets them when it takes over.
+    held: Vec<Box<Frame>>,
+}
+
+/// Who wants the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Connect { context: ContextId, tag: u32, slot: Slot },
+    Listener(u32),
+}
+
+/// A request for a connection, checked.
+pub(crate) struct Connect {
+    pub context: ContextId,
+    pub tag: u32,
+    pub slot: Slot,
+    pub tuple: FourTuple,
+    pub congestion: Congestion,
+    /// `TCP_MAXSEG`; 0 for none.
+    pub mss: u16,
+    /// The least initial sequence number, where a connection in TIME-WAIT is reused.
+    pub above: Option<Seq>,
+}
+
+impl Plane {
+    fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
+        let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
+        let rx_bytes = self.config.memory.rx_bytes;
+        Offer {
+            mss: if mss == 0 { most } else { most.min(mss) },
+            shift: Offer::shift_for(rx_bytes),
+            window: rx_bytes.min(u16::MAX as u32) as u16,
+            ecn: self.config.ecn,
+            timestamp_offset: self.random.timestamp_offset(tuple),
+        }
+    }
+
+    /// An initial sequence number, above one that was used before where that is given.
+    fn isn(&self, now: Nanos, tuple: &FourTuple, above: Option<Seq>) -> Seq {
+        let isn = self.random.isn(tuple, now);
+        above.map_or(isn, |least| isn.max(least))
+    }
+
+    /// There is room for one more connection in the engine, counting those being opened.
+    pub fn has_flow_room(&self) -> bool {
+        self.flows.len() + self.openings.len() < self.config.max_flows as usize && !self.openings.is_full()
+    }
+
+    /// Active open.
+    pub fn open(&mut self, now: Nanos, connect: Connect) {
+        let Connect { context, tag, slot, tuple, congestion, mss, above } = connect;
+        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), self.offer(&tuple, mss));
+        let owner = Owner::Connect { context, tag, slot };
+        if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {
+            if let Some(context) = self.contexts.get_mut(context.0) {
+                context.connects.insert(tag, key);
+            }
+            self.send_syn(now, key);
+        }
+    }
+
+    fn start(
+        &mut self,
+        tuple: FourTuple,
+        handshake: Handshake,
+        owner: Owner,
+        congestion: Congestion,
+        peer_mac: Option<Mac>,
+    ) -> Option<u32> {
+        let rto = self.config.timers.syn_rto_ms as Nanos * MILLISECOND;
+        let opening = Opening {
+            tuple,
+            handshake,
+            owner,
+            congestion,
+            rto,
+            tries: 0,
+            soft_error: None,
+            peer_mac,
+            open: None,
+            held: Vec::new(),
+        };
+        let key = self.openings.insert(opening)?;
+        self.connections.set(tuple, Stage::Opening(key));
+        Some(key)
+    }
+
+    /// Sends the SYN of the present state, and again later.
+    fn send_syn(&mut self, now: Nanos, key: u32) {
+        let Some(opening) = self.openings.get_mut(key) else { return };
+        let tuple = opening.tuple;
+        let header = opening.handshake.syn(now, &tuple);
+        self.timers.set(Timer::Opening(key), now + opening.rto);
+        self.send_tcp(now, &tuple, header);
+    }
+
+    /// No answer to a SYN or SYN-ACK.
+    pub fn opening_due(&mut self, now: Nanos, key: u32) {
+        let timers = &self.config.timers;
+        let (most, longest) = (timers.syn_retries, timers.max_rto_ms as Nanos * MILLISECOND);
+        let most_passive = timers.syn_ack_retries;
+        let Some(opening) = self.openings.get_mut(key) else { return };
+        opening.tries += 1;
+        opening.rto = (opening.rto * 2).min(longest);
+        let most = if matches!(opening.owner, Owner::Listener(_)) { most_passive } else { most };
+        if opening.tries > most {
+            let errno = opening.soft_error.unwrap_or(libc::ETIMEDOUT);
+            return self.fail_opening(now, key, errno);
+        }
+        self.send_syn(now, key);
+    }
+
+    /// A SYN for a listener (RFC 9293 section 3.10.7.2).
+    pub fn on_listen(&mut self, now: Nanos, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
+        let local = Endpoint { ip: segment.tuple.local_ip, port: segment.tuple.local_port };
+        let spread = self.random.spread(&segment.tuple);
+        let Some(binding) = self.bindings.listener_for(local, spread) else {
+            return self.refuse(now, segment);
+        };
+        if segment.rst() {
+            return self.drops.count(Drop::NoFlow);
+        }
+        if segment.ack() || !segment.syn() {
+            // "Any acknowledgment is bad if it arrives on a connection still in the LISTEN state": reset.
+            return self.refuse(now, segment);
+        }
+        if !self.has_flow_room() {
+            return self.drops.count(Drop::FlowTable);
+        }
+        let most = self.config.limits.syn_backlog;
+        let Some(listener) = self.bindings.listener(binding) else { return };
+        if listener.ready.len() as u32 >= listener.backlog || listener.half_open >= most.min(listener.backlog.max(8)) {
+            return self.drops.count(Drop::Backlog);
+        }
+        listener.half_open += 1;
+        let tuple = segment.tuple;
+        let handshake = Handshake::listen(now, self.isn(now, &tuple, above), self.offer(&tuple, 0), segment);
+        let congestion = self.config.default_congestion();
+        if let Some(key) = self.start(tuple, handshake, Owner::Listener(binding), congestion, Some(src_mac)) {
+            self.send_syn(now, key);
+        }
+    }
+
+    /// A segment for a connection being opened. Gives the frame back where it is not kept.
+    pub fn on_opening_segment(
+        &mut self,
+        now: Nanos,
+        key: u32,
+        segment: &Segment,
+        src_mac: Mac,
+        frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
+        let opening = self.openings.get_mut(key)?;
+        opening.peer_mac = Some(src_mac);
+        if let Some(open) = opening.open {
+            return self.on_waiting_segment(now, key, segment, &open, frame);
+        }
+        let tuple = opening.tuple;
+        match opening.handshake.on_segment(now, segment) {
+            Disposition::Drop(reason) => self.drops.count(reason),
+            Disposition::Challenge(reason) => {
+                let ack = opening.handshake.ack(now, &tuple);
+                self.drops.count(reason);
+                self.challenge(now, &tuple, ack);
+            }
+            Disposition::Reset(seq) => self.reset_tuple(now, &tuple, seq, None),
+            Disposition::Resend => {
+                let header = opening.handshake.syn(now, &tuple);
+                self.challenge(now, &tuple, header);
+            }
+            Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
+            Disposition::Established(open) => {
+                if open.acknowledge {
+                    let ack = opening.handshake.ack(now, &tuple);
+                    self.send_tcp(now, &tuple, ack);
+                }
+                return self.opened(now, key, open, frame);
+            }
+        }
+        Some(frame)
+    }
+
+    /// The handshake is done. Gives the frame back unless it has payload for the engine.
+    fn opened(&mut self, now: Nanos, key: u32, open: Established, frame: Box<Frame>) -> Option<Box<Frame>> {
+        self.timers.cancel(Timer::Opening(key));
+        let opening = self.openings.get_mut(key)?;
+        opening.open = Some(open);
+        let owner = opening.owner;
+        let frame = if open.pass_on { self.hold(key, frame) } else { Some(frame) };
+        match owner {
+            Owner::Connect { context, tag, slot } => match self.install(now, key, context, slot) {
+                Some(mss) => {
+                    let local = ends(&self.openings.get(key)?.tuple).0;
+                    if let Some(context) = self.contexts.get_mut(context.0) {
+                        context.connects.remove(&tag);
+                    }
+                    self.finish_opening(key);
+                    self.reply(context, Reply::Connected { tag, slot, local, mss });
+                }
+                None => self.fail_opening(now, key, libc::ENOMEM),
+            },
+            Owner::Listener(binding) => {
+                if let Some(listener) = self.bindings.listener(binding) {
+                    listener.half_open -= 1;
+                    listener.ready.push_back(key);
+                }
+                self.place(now, binding);
+            }
+        }
+        frame
+    }
+
+    /// A segment for an open connection that no context has taken yet. A few frames are kept; the rest comes again.
+    fn on_waiting_segment(
+        &mut self,
+        now: Nanos,
+        key: u32,
+        segment: &Segment,
+        open: &Established,
+        frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
+        let rcv_nxt = open.irs + 1;
+        if segment.rst() {
+            match segment.header.seq == rcv_nxt {
+                true => self.fail_opening(now, key, libc::ECONNRESET),
+                false => self.drops.count(Drop::OutsideWindow),
+            }
+            return Some(frame);
+        }
+        if segment.syn() {
+            // The peer has not seen the last acknowledgement of its SYN.
+            let opening = self.openings.get(key)?;
+            let (tuple, ack) = (opening.tuple, opening.handshake.ack(now, &opening.tuple));
+            self.challenge(now, &tuple, ack);
+            return Some(frame);
+        }
+        if segment.len() == 0 {
+            return Some(frame);
+        }
+        self.hold(key, frame)
+    }
+
+    /// Keeps a frame for the engine, within limits.
+    fn hold(&mut self, key: u32, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+        let most = self.config.limits.held_frames;
+        let opening = self.openings.get_mut(key)?;
+        if opening.held.len() >= HELD_PER_CONNECTION || self.held >= most {
+            self.drops.count(Drop::NotAccepted);
+            return Some(frame);
+        }
+        // What the frame refers to is another host's memory, which does not wait.
+        frame.flatten();
+        opening.held.push(frame);
+        self.held += 1;
+        None
+    }
+
+    /// Hands connections that wait for a context to those that take some.
+    pub fn place(&mut self, now: Nanos, binding: u32) {
+        self.place_parked(now, binding);
+        while let Some(context) = self.choose(binding) {
+            let Some(listener) = self.bindings.listener(binding) else { return };
+            let Some(key) = listener.ready.pop_front() else { return };
+            let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
+            match self.install(now, key, context, slot) {
+                Some(mss) => {
+                    let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
+                    self.finish_opening(key);
+                    self.take_credit(binding, context);
+                    let (local, remote) = ends(&tuple);
+                    self.reply(context, Reply::Accept { binding, slot, local, remote, mss });
+                }
+                None => {
+                    self.free_slot(context, slot);
+                    self.fail_opening(now, key, libc::ENOMEM);
+                }
+            }
+        }
+    }
+
+    /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
+    /// among equals, the next one after the last.
+    pub fn choose(&self, binding: u32) -> Option<ContextId> {
+        let listener = self.bindings.get(binding)?.listener.as_ref()?;
+        if listener.ready.is_empty() && listener.parked.is_empty() {
+            return None;
+        }
+        let limit = self.config.limits.connections_per_application;
+        let last = listener.last;
+        listener
+            .armed
+            .iter()
+            .filter(|(_, credits)| **credits > 0)
+            .filter_map(|(id, _)| {
+                let context = self.contexts.get(id.0)?;
+                let full = context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
+                (context.alive() && !full).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
+            })
+            .min()
+            .map(|(_, _, id)| id)
+    }
+
+    pub fn take_credit(&mut self, binding: u32, context: ContextId) {
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.last = Some(context);
+            if let Some(credits) = listener.armed.get_mut(&context) {
+                *credits -= 1;
+            }
+        }
+    }
+
+    /// Makes the engine take a connection over. `None` where the buffers cannot be mapped.
+    fn install(&mut self, now: Nanos, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
+        let opening = self.openings.get_mut(key)?;
+        let open = opening.open?;
+        let (tuple, congestion, owner) = (opening.tuple, opening.congestion, opening.owner);
+        let held = std::mem::take(&mut opening.held);
+        self.held -= held.len() as u32;
+        let id = FlowId(self.flows.vacant()?);
+        let end = self.contexts.get_mut(context.0)?;
+        let Ok((rx, tx)) = end.slots.buffers(slot.index, &end.end) else {
+            self.spent.extend(held);
+            return None;
+        };
+        end.slots.assign(slot, id);
+        end.flows.insert(id);
+        let next_hop = self.net.routes.next_hop(tuple.remote_ip).unwrap_or(tuple.remote_ip);
+        let peer_mac = self.openings.get(key)?.peer_mac?;
+        let own = tuple.remote_ip == self.net.address;
+        let remote_mac =
+            if own { self.net.mac } else { self.net.resolve(now, next_hop, &mut self.timers).unwrap_or(peer_mac) };
+        let mss = open.agreed.mss;
+        let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
+        let stats = stats_of(now, &open);
+        let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
+        self.flows.insert(Flow {
+            tuple,
+            next_hop,
+            remote_mac,
+            agreed: open.agreed,
+            mss,
+            iss: open.iss,
+            stats: Arc::clone(&stats),
+            names: vec![Name { context, slot, open: true, taken: true }],
+            current: 0,
+            holders: [Holder::Context(context)].into(),
+            unaccepted,
+            closing: Closing::default(),
+            place: Place::Engine,
+            options: self.flow_options(),
+            pace: self.pace(now, congestion, &open, enforced),
+        });
+        self.connections.set(tuple, Stage::Flow(id));
+        self.commands.push(Command::Install(Box::new(FlowParams {
+            flow: id,
+            tuple,
+            local_mac: self.net.mac,
+            remote_mac,
+            context,
+            slot,
+            rx,
+            tx,
+            snd_nxt: open.iss + 1,
+            tx_pos: 0,
+            rcv_nxt: open.irs + 1,
+            rx_pos: 0,
+            snd_wnd: open.snd_wnd,
+            snd_wscale: open.agreed.snd_shift,
+            rcv_wscale: open.agreed.rcv_shift,
+            mss,
+            super_segment: self.caps.super_segment,
+            checksum_offload: self.caps.checksum,
+            timestamps: open.timestamps,
+            sack: open.agreed.sack,
+            ecn: open.agreed.ecn,
+            dctcp_echo: congestion == Congestion::Dctcp,
+            cwnd: enforced.cwnd,
+            rate: enforced.rate,
+            stats,
+        })));
+        self.refeed.extend(held);
+        Some(mss)
+    }
+
+    fn pace(&self, now: Nanos, congestion: Congestion, open: &Established, enforced: Decision) -> Pace {
+        let timers = &self.config.timers;
+        let bound = |ms: u32| ms as Nanos * MILLISECOND;
+        let mut rtt = RttEstimator::new(bound(timers.min_rto_ms), bound(timers.max_rto_ms));
+        if let Some(first) = open.rtt {
+            rtt.sample(first);
+        }
+        Pace::new(now, Policy::new(congestion, open.agreed.mss as u32, now), rtt, enforced, open.iss + 1)
+    }
+
+    fn flow_options(&self) -> FlowOptions {
+        let timers = &self.config.timers;
+        let second = 1000 * MILLISECOND;
+        FlowOptions {
+            keepalive: false,
+            keepalive_idle: timers.keepalive_idle_s as Nanos * second,
+            keepalive_interval: timers.keepalive_interval_s as Nanos * second,
+            keepalive_probes: timers.keepalive_probes,
+            give_up: timers.give_up_ms as Nanos * MILLISECOND,
+            fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
+            pacing_rate: 0,
+        }
+    }
+
+    /// A connection attempt, or a connection that nobody has taken, has failed.
+    pub fn fail_opening(&mut self, now: Nanos, key: u32, errno: i32) {
+        let Some(opening) = self.openings.get(key) else { return };
+        let (tuple, owner, open, iss) = (opening.tuple, opening.owner, opening.open, opening.handshake.iss);
+        if open.is_some() && errno != libc::ECONNRESET {
+            self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1));
+        }
+        match owner {
+            Owner::Connect { context, tag, slot } => {
+                self.forget_connect(context, tag, slot);
+                self.reply(context, Reply::Failed { tag, errno: errno as u16 });
+            }
+            Owner::Listener(binding) => {
+                if let Some(listener) = self.bindings.listener(binding) {
+                    match open {
+                        Some(_) => listener.ready.retain(|other| *other != key),
+                        None => listener.half_open -= 1,
+                    }
+                }
+            }
+        }
+        self.connections.remove(&tuple);
+        self.finish_opening(key);
+    }
+
+    /// The application gave a connection attempt up.
+    pub fn cancel_connect(&mut self, now: Nanos, context: ContextId, tag: u32) {
+        let Some(key) = self.contexts.get(context.0).and_then(|context| context.connects.get(&tag).copied()) else {
+            // It has been opened or has failed meanwhile: the reply is on its way.
+            return;
+        };
+        let Some(opening) = self.openings.get(key) else { return };
+        let (tuple, owner, header) = (opening.tuple, opening.owner, opening.handshake.ack(now, &opening.tuple));
+        if header.ack != Seq(0) {
+            self.reset_tuple(now, &tuple, header.seq, Some(header.ack));
+        }
+        if let Owner::Connect { context, tag, slot } = owner {
+            self.forget_connect(context, tag, slot);
+        }
+        self.connections.remove(&tuple);
+        self.finish_opening(key);
+    }
+
+    fn forget_connect(&mut self, context: ContextId, tag: u32, slot: Slot) {
+        if let Some(context) = self.contexts.get_mut(context.0) {
+            context.connects.remove(&tag);
+        }
+        self.free_slot(context, slot);
+    }
+
+    fn finish_opening(&mut self, key: u32) {
+        self.timers.cancel(Timer::Opening(key));
+        if let Some(opening) = self.openings.remove(key) {
+            self.spend(opening.held);
+        }
+    }
+
+    /// Sends a reset.
+    pub fn reset_tuple(&mut self, now: Nanos, tuple: &FourTuple, seq: Seq, ack: Option<Seq>) {
+        let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
+        let header = Header {
+            src_port: tuple.local_port,
+            dst_port: tuple.remote_port,
+            seq,
+            ack: ack.unwrap_or(Seq(0)),
+            flags,
+            window: 0,
+            options: Options::default(),
+        };
+        self.send_tcp(now, tuple, header);
+    }
+}
+
+/// Counters of a flow as they stand before the engine's first segment.
+fn stats_of(now: Nanos, open: &Established) -> Arc<FlowStats> {
+    let stats = FlowStats::default();
+    stats.snd_nxt.store((open.iss + 1).0, Relaxed);
+    stats.snd_una.store((open.iss + 1).0, Relaxed);
+    stats.rcv_nxt.store((open.irs + 1).0, Relaxed);
+    stats.snd_wnd.store(open.snd_wnd, Relaxed);
+    stats.last_rx_ns.store(now, Relaxed);
+    Arc::new(stats)
+}

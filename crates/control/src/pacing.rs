@@ -1,0 +1,72 @@
+//! Looks at flows that have something to time, and tells the engine what comes of it.
+use crate::flow::{After, Place};
+use crate::plane::{MILLISECOND, Plane};
+use crate::timers::Timer;
+use crate::timing::Tick;
+use engine::{Command, FlowId, Nanos};
+
+/// What one look at a flow may cost at most, on average: with more flows, each is looked at less often.
+const LOOK: Nanos = 20_000;
+/// Longest time between two looks at a flow that is timed.
+const LONGEST_INTERVAL: Nanos = 100 * MILLISECOND;
+
+impl Plane {
+    /// The least time between two looks at a flow.
+    fn look_interval(&self) -> Nanos {
+        let configured = self.config.timers.congestion_interval_us as Nanos * 1000;
+        configured.max((self.tracked as Nanos * LOOK).min(LONGEST_INTERVAL))
+    }
+
+    /// The engine has something to time for a flow.
+    pub fn flow_active(&mut self, now: Nanos, id: FlowId) {
+        let interval = self.look_interval();
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if flow.place != Place::Engine {
+            return;
+        }
+        self.tracked += !flow.pace.tracked as u32;
+        let due = flow.pace.start(now, interval);
+        self.timers.set(Timer::Flow(id.0), due);
+    }
+
+    /// It is time to look at a flow.
+    pub fn flow_due(&mut self, now: Nanos, id: FlowId) {
+        let interval = self.look_interval();
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if flow.place != Place::Engine {
+            return;
+        }
+        let figures = flow.stats.read();
+        let (orphan, mss) = (flow.closing.orphan, flow.mss as u32);
+        let tick = flow.pace.tick(now, &figures, &flow.options, orphan, interval, mss);
+        let next_hop = flow.next_hop;
+        self.tracked -= tick.untrack as u32;
+        if tick.failed {
+            return self.fail_flow(id, libc::ETIMEDOUT, After::Reset);
+        }
+        self.command_tick(id, &tick);
+        if tick.doubt_path {
+            // Nobody answers: perhaps the next hop has another hardware address now.
+            self.net.arp.doubt(now, next_hop);
+            self.net.resolve(now, next_hop, &mut self.timers);
+        }
+        if let Some(next) = tick.next {
+            self.timers.set(Timer::Flow(id.0), next);
+        }
+    }
+
+    fn command_tick(&mut self, id: FlowId, tick: &Tick) {
+        let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
+        self.commands.extend(window.map(|bytes| Command::Window(id, bytes)));
+        self.commands.extend(rate.map(|bytes| Command::Rate(id, bytes)));
+        if retransmit {
+            self.commands.push(Command::Retransmit(id));
+        }
+        if probe {
+            self.commands.push(Command::Probe(id));
+        }
+        if untrack {
+            self.commands.push(Command::Untrack(id));
+        }
+    }
+}

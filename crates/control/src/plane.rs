@@ -1,0 +1,204 @@
+//! The control plane of a host: its tables, and what several of its parts need.
+use crate::bindings::Bindings;
+use crate::budget::Budget;
+use crate::config::HostConfig;
+use crate::contexts::Context;
+use crate::flow::Flow;
+use crate::net::{Arp, ArpTiming, Body, Net, Packet, Segment};
+use crate::opening::Opening;
+use crate::random::Random;
+use crate::route::Routes;
+use crate::shares::Hold;
+use crate::slab::Slab;
+use crate::tcp::{Wait, reset_for};
+use crate::timers::{Timer, Timers};
+use context::{Endpoint, Reply};
+use engine::{Command, ContextId, Drop, DropCounts, FlowId, FourTuple, Nanos};
+use port::{Capabilities, Frame};
+use std::collections::{BTreeMap, HashMap};
+use wire::{Mac, tcp};
+
+/// One millisecond.
+pub(crate) const MILLISECOND: Nanos = 1_000_000;
+
+/// Who a connection's segments are for, where the engine does not process them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It is being opened.
+    Opening(u32),
+    /// An engine runs it, or is about to.
+    Flow(FlowId),
+    /// It is closed and waits.
+    Wait(u32),
+}
+
+/// All connections of the host, in every stage.
+#[derive(Default)]
+pub(crate) struct Connections {
+    stages: HashMap<FourTuple, Stage>,
+    ports: BTreeMap<u16, u32>,
+    /// Connections of the host with itself.
+    own: u32,
+}
+
+impl Connections {
+    pub fn get(&self, tuple: &FourTuple) -> Option<Stage> {
+        self.stages.get(tuple).copied()
+    }
+
+    /// Adds a connection, or moves it to another stage.
+    pub fn set(&mut self, tuple: FourTuple, stage: Stage) {
+        if self.stages.insert(tuple, stage).is_none() {
+            self.own += (tuple.local_ip == tuple.remote_ip) as u32;
+            *self.ports.entry(tuple.local_port).or_default() += 1;
+        }
+    }
+
+    pub fn remove(&mut self, tuple: &FourTuple) {
+        if self.stages.remove(tuple).is_none() {
+            return;
+        }
+        self.own -= (tuple.local_ip == tuple.remote_ip) as u32;
+        if let Some(count) = self.ports.get_mut(&tuple.local_port) {
+            *count -= 1;
+            if *count == 0 {
+                self.ports.remove(&tuple.local_port);
+            }
+        }
+    }
+
+    /// A connection uses the local port.
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.ports.contains_key(&port)
+    }
+
+    /// The host is connected with itself: some of its frames are for itself.
+    pub fn to_self(&self) -> bool {
+        self.own > 0
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.stages.len()
+    }
+}
+
+/// The control plane.
+pub(crate) struct Plane {
+    pub config: HostConfig,
+    pub caps: Capabilities,
+    pub random: Random,
+    pub net: Net,
+    pub contexts: Slab<Context>,
+    pub bindings: Bindings,
+    pub openings: Slab<Opening>,
+    pub flows: Slab<Flow>,
+    pub waits: Slab<Wait>,
+    pub connections: Connections,
+    pub holds: BTreeMap<u64, Hold>,
+    pub timers: Timers,
+    /// For the engine.
+    pub commands: Vec<Command>,
+    /// Frames of flows that the engine learns of only now.
+    pub refeed: Vec<Box<Frame>>,
+    /// Frames that were kept and are of no use any more.
+    pub spent: Vec<Box<Frame>>,
+    pub drops: DropCounts,
+    pub challenges: Budget,
+    pub resets: Budget,
+    pub icmp: Budget,
+    /// Flows that are timed now.
+    pub tracked: u32,
+    /// Frames kept for connections that nobody has accepted yet.
+    pub held: u32,
+}
+
+impl Plane {
+    pub fn new(config: HostConfig, caps: Capabilities, mac: Mac, secret: [u8; 16]) -> Plane {
+        let timing = ArpTiming {
+            reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
+            retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
+            tries: config.timers.arp_tries,
+        };
+        let arp = Arp::new(config.limits.arp_entries, timing);
+        let routes = Routes::new(config.address, config.prefix_len, config.gateway, &config.routes);
+        let mtu = if config.mtu == 0 { caps.mtu } else { config.mtu.min(caps.mtu) };
+        Plane {
+            random: Random::new(secret),
+            net: Net::new(mac, config.address, mtu, routes, arp),
+            contexts: Slab::new(config.max_contexts),
+            bindings: Bindings::default(),
+            openings: Slab::new(config.limits.max_openings),
+            flows: Slab::new(config.max_flows),
+            waits: Slab::new(config.limits.max_time_wait.max(1)),
+            connections: Connections::default(),
+            holds: BTreeMap::new(),
+            timers: Timers::default(),
+            commands: Vec::new(),
+            refeed: Vec::new(),
+            spent: Vec::new(),
+            drops: DropCounts::default(),
+            challenges: Budget::new(config.limits.challenge_acks_per_s),
+            resets: Budget::new(config.limits.resets_per_s),
+            icmp: Budget::new(config.limits.icmp_per_s),
+            tracked: 0,
+            held: 0,
+            caps,
+            config,
+        }
+    }
+
+    /// Sends a segment without payload.
+    pub fn send_tcp(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header) {
+        let packet = Packet { dst: tuple.remote_ip, body: Body::Tcp(header) };
+        self.net.send(now, packet, &mut self.timers, &mut self.drops);
+    }
+
+    /// Answers with an acknowledgement that a stranger may have caused, within the budget for those.
+    pub fn challenge(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header) {
+        if self.challenges.take(now) {
+            self.send_tcp(now, tuple, header);
+        } else {
+            self.drops.count(Drop::ChallengeLimit);
+        }
+    }
+
+    /// Answers a segment that belongs to no connection.
+    pub fn refuse(&mut self, now: Nanos, segment: &Segment) {
+        self.drops.count(Drop::NoFlow);
+        if let Some(reset) = reset_for(segment) {
+            if self.resets.take(now) {
+                self.send_tcp(now, &segment.tuple, reset);
+            }
+        }
+    }
+
+    /// Tells an application something.
+    pub fn reply(&mut self, context: ContextId, reply: Reply) {
+        if let Some(context) = self.contexts.get_mut(context.0) {
+            context.reply(reply);
+        }
+    }
+
+    /// Puts a kept frame aside: the pool gets it back.
+    pub fn spend(&mut self, frames: Vec<Box<Frame>>) {
+        self.held -= frames.len() as u32;
+        self.spent.extend(frames);
+    }
+
+    /// A timer is due.
+    pub fn on_timer(&mut self, now: Nanos, timer: Timer) {
+        match timer {
+            Timer::Opening(key) => self.opening_due(now, key),
+            Timer::Flow(flow) => self.flow_due(now, FlowId(flow)),
+            Timer::Wait(key) => self.wait_due(now, key),
+            Timer::Arp(ip) => self.arp_due(now, ip),
+            Timer::Hold(token) => self.hold_due(now, token),
+        }
+    }
+
+    /// The tuple of a connection from `local` to `remote`.
+    pub fn tuple(&self, local_port: u16, remote: Endpoint) -> FourTuple {
+        FourTuple { local_ip: self.net.address, remote_ip: remote.ip, local_port, remote_port: remote.port }
+    }
+}

@@ -1,0 +1,72 @@
+//! Unguessable numbers from one secret: initial sequence numbers (RFC 6528), timestamp offsets (RFC 7323 section
+//! 5.4), ephemeral ports (RFC 6056), fork tokens. The secret is passed in, so a simulation is repeatable.
+use engine::{FourTuple, Nanos};
+use siphasher::sip::SipHasher24;
+use std::hash::{Hash, Hasher};
+use wire::Seq;
+
+/// A keyed pseudo-random function, and a generator on top of it.
+pub(crate) struct Random {
+    key: [u8; 16],
+    count: u64,
+}
+
+/// What a number is for: different purposes tell nothing about each other.
+#[derive(Hash, Clone, Copy)]
+enum Purpose {
+    Isn,
+    TimestampOffset,
+    Spread,
+    Next,
+}
+
+impl Random {
+    pub fn new(key: [u8; 16]) -> Random {
+        Random { key, count: 0 }
+    }
+
+    fn prf(&self, purpose: Purpose, what: impl Hash) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        purpose.hash(&mut hasher);
+        what.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Initial sequence number: `M + F(tuple, secret)` with a clock of 4 microseconds (RFC 6528 section 3).
+    pub fn isn(&self, tuple: &FourTuple, now: Nanos) -> Seq {
+        Seq((now / 4000) as u32) + self.prf(Purpose::Isn, tuple) as u32
+    }
+
+    /// What to add to the millisecond clock in the timestamps of a connection. The same for the same tuple, so that
+    /// timestamps grow from one incarnation to the next (RFC 6191).
+    pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
+        self.prf(Purpose::TimestampOffset, tuple) as u32
+    }
+
+    /// Spreads connections over listeners that share a port.
+    pub fn spread(&self, tuple: &FourTuple) -> u64 {
+        self.prf(Purpose::Spread, tuple)
+    }
+
+    /// A fresh number.
+    pub fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.prf(Purpose::Next, self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn sequence_numbers_grow_with_time_and_differ_by_tuple_and_secret() {
+        let ip = Ipv4Addr::new(10, 0, 0, 1);
+        let tuple = |port| FourTuple { local_ip: ip, remote_ip: ip, local_port: port, remote_port: 80 };
+        let random = Random::new([7; 16]);
+        assert_eq!(random.isn(&tuple(1), 4_000_000) - random.isn(&tuple(1), 0), 1000);
+        assert_ne!(random.isn(&tuple(1), 0), random.isn(&tuple(2), 0));
+        assert_ne!(random.isn(&tuple(1), 0), Random::new([8; 16]).isn(&tuple(1), 0));
+    }
+}

@@ -1,0 +1,347 @@
+//! Requests of applications: each is checked against what the application has.
+use crate::bindings::{Binding, Listener};
+use crate::closing::Positions;
+use crate::config::PortRule;
+use crate::congestion::Policy;
+use crate::contexts::{Application, Holder, Label};
+use crate::opening::Connect;
+use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::timers::Timer;
+use context::{Congestion, Endpoint, FlowInfo, OptionName, Reply, Request, Slot};
+use engine::{ContextId, Drop, FlowId, FourTuple, Nanos};
+use wire::Seq;
+
+/// Requests taken from one application in one round.
+const PER_ROUND: usize = 64;
+
+impl Plane {
+    /// Takes requests of all applications; returns how many.
+    pub fn take_requests(&mut self, now: Nanos) -> usize {
+        let mut done = 0;
+        for key in self.contexts.keys() {
+            let id = ContextId(key);
+            for _ in 0..PER_ROUND {
+                let Some(context) = self.contexts.get_mut(key) else { break };
+                context.push_replies();
+                if !context.alive() || context.is_backlogged() {
+                    break;
+                }
+                match context.end.requests.pop() {
+                    Ok(None) => break,
+                    Ok(Some(words)) => match Request::from_words(words) {
+                        Some(request) => self.on_request(now, id, request),
+                        None => self.drops.count(Drop::RequestInvalid),
+                    },
+                    Err(_) => {
+                        self.drops.count(Drop::RingCorrupt);
+                        self.end_context(id);
+                    }
+                }
+                done += 1;
+            }
+        }
+        done
+    }
+
+    fn on_request(&mut self, now: Nanos, id: ContextId, request: Request) {
+        let (tag, result) = match request {
+            Request::Bind { tag, local, reuse_address, reuse_port } => {
+                (tag, self.bind(id, tag, local, reuse_address, reuse_port))
+            }
+            Request::Listen { tag, binding, backlog } => (tag, self.listen(id, tag, binding, backlog)),
+            Request::Connect { tag, binding, remote, congestion, mss } => {
+                (tag, self.connect(now, id, tag, binding, remote, congestion, mss))
+            }
+            Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
+            Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
+            Request::Fork { tag } => return self.fork(now, id, tag),
+            Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),
+            Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
+            Request::Unbind { binding } => match self.holds_binding(id, binding) {
+                true => return self.unbind(now, id, binding),
+                false => return self.drops.count(Drop::RequestInvalid),
+            },
+            Request::Close { slot, tx_head, rx_head, abort } => {
+                return self.close(now, id, slot, Positions { tx_head, rx_head }, abort);
+            }
+            Request::Set { slot, option, value } => return self.set(now, id, slot, option, value),
+            Request::Label { fd, reason, slot, binding } => return self.label(id, fd, Label { reason, slot, binding }),
+        };
+        if let Err(errno) = result {
+            if errno == libc::EINVAL || errno == libc::EBADF {
+                self.drops.count(Drop::RequestInvalid);
+            }
+            self.reply(id, Reply::Failed { tag, errno: errno as u16 });
+        }
+    }
+
+    fn holds_binding(&self, id: ContextId, binding: u32) -> bool {
+        self.contexts.get(id.0).is_some_and(|context| context.bindings.contains(&binding))
+    }
+
+    /// The flow that an application calls `slot`. Naming it shows that the application has accepted it.
+    fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
+        let flow = self.contexts.get(id.0)?.slots.flow(slot)?;
+        let open = self.flows.get_mut(flow.0)?;
+        if !open.names.iter().any(|name| name.context == id && name.slot == slot && name.open) {
+            return None;
+        }
+        open.unaccepted = None;
+        Some(flow)
+    }
+
+    fn bind(&mut self, id: ContextId, tag: u32, local: Endpoint, address: bool, port: bool) -> Result<(), i32> {
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        if !local.ip.is_unspecified() && local.ip != self.net.address {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        if context.bindings.len() as u32 >= self.config.limits.bindings_per_application {
+            return Err(libc::ENOBUFS);
+        }
+        let uid = context.application.uid;
+        let local = match local.port {
+            0 => Endpoint { ip: local.ip, port: self.free_port().ok_or(libc::EADDRINUSE)? },
+            _ => local,
+        };
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        if !may_bind(&self.config.port_rules, self.config.unprivileged_port_start, &context.application, local.port) {
+            return Err(libc::EACCES);
+        }
+        // Connections that outlive their listener keep its port, unless the new one says otherwise.
+        let in_use = !address && !self.bindings.has_port(local.port) && self.connections.uses_port(local.port);
+        if in_use || self.bindings.conflicts(local, uid, address, port) {
+            return Err(libc::EADDRINUSE);
+        }
+        let holders = [Holder::Context(id)].into();
+        let binding = Binding { local, uid, reuse_address: address, reuse_port: port, holders, listener: None };
+        let binding = self.bindings.add(binding);
+        if let Some(context) = self.contexts.get_mut(id.0) {
+            context.bindings.insert(binding);
+        }
+        self.reply(id, Reply::Bound { tag, binding, local });
+        Ok(())
+    }
+
+    /// A port of the ephemeral range that nothing uses, from a random start (RFC 6056 section 3.3.1).
+    fn free_port(&mut self) -> Option<u16> {
+        let start = self.random.next();
+        self.ephemeral(start).find(|port| !self.bindings.has_port(*port) && !self.connections.uses_port(*port))
+    }
+
+    fn ephemeral(&self, start: u64) -> impl Iterator<Item = u16> + use<> {
+        let (first, last) = (self.config.ephemeral_first as u64, self.config.ephemeral_last as u64);
+        let count = last - first + 1;
+        (0..count).map(move |step| (first + (start.wrapping_add(step)) % count) as u16)
+    }
+
+    fn listen(&mut self, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {
+        if !self.holds_binding(id, binding) {
+            return Err(libc::EINVAL);
+        }
+        if self.bindings.listener_conflicts(binding) {
+            return Err(libc::EADDRINUSE);
+        }
+        let most = self.config.limits.max_backlog.max(1);
+        let entry = self.bindings.get_mut(binding).ok_or(libc::EINVAL)?;
+        entry.listener.get_or_insert_with(Listener::default).backlog = backlog.clamp(1, most);
+        self.reply(id, Reply::Done { tag });
+        Ok(())
+    }
+
+    fn arm(&mut self, now: Nanos, id: ContextId, binding: u32, credits: u32) {
+        let listener = if self.holds_binding(id, binding) { self.bindings.listener(binding) } else { None };
+        match listener {
+            Some(listener) => {
+                listener.armed.insert(id, credits);
+                self.place(now, binding);
+            }
+            None => self.drops.count(Drop::RequestInvalid),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn connect(
+        &mut self,
+        now: Nanos,
+        id: ContextId,
+        tag: u32,
+        binding: u32,
+        remote: Endpoint,
+        congestion: Congestion,
+        mss: u16,
+    ) -> Result<(), i32> {
+        // The unspecified address means this host (RFC 1122 section 3.2.1.3).
+        let ip = if remote.ip.is_unspecified() { self.net.address } else { remote.ip };
+        let remote = Endpoint { ip, port: remote.port };
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        if context.connects.contains_key(&tag) || (binding != 0 && !context.bindings.contains(&binding)) {
+            return Err(libc::EINVAL);
+        }
+        let limit = self.config.limits.connections_per_application;
+        let full = context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
+        if full || !self.has_flow_room() {
+            return Err(libc::ENOBUFS);
+        }
+        let unreachable = ip.is_broadcast() || ip.is_multicast();
+        if unreachable || (ip != self.net.address && self.net.routes.next_hop(ip).is_none()) {
+            return Err(libc::ENETUNREACH);
+        }
+        if remote.port == 0 {
+            return Err(libc::ECONNREFUSED);
+        }
+        let local_port = match self.bindings.get(binding) {
+            Some(bound) if bound.listener.is_some() => return Err(libc::EINVAL),
+            Some(bound) => bound.local.port,
+            None => self.port_towards(remote).ok_or(libc::EADDRNOTAVAIL)?,
+        };
+        let tuple = self.tuple(local_port, remote);
+        let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
+        let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
+        if binding != 0 {
+            self.unbind(now, id, binding);
+        }
+        let congestion = match congestion {
+            Congestion::Default => self.config.default_congestion(),
+            chosen => chosen,
+        };
+        let local = Endpoint { ip: tuple.local_ip, port: local_port };
+        self.reply(id, Reply::Connecting { tag, local });
+        self.open(now, Connect { context: id, tag, slot, tuple, congestion, mss, above });
+        Ok(())
+    }
+
+    /// A port for a connection to `remote`: only the whole tuple must be free.
+    fn port_towards(&mut self, remote: Endpoint) -> Option<u16> {
+        let start = self.random.next();
+        let own = remote.ip == self.net.address;
+        self.ephemeral(start).find(|port| {
+            let to_itself = own && *port == remote.port;
+            !to_itself && !self.bindings.has_port(*port) && self.connections.get(&self.tuple(*port, remote)).is_none()
+        })
+    }
+
+    /// Makes sure that a tuple is free; `None` where it is not. A connection in TIME-WAIT gives way where that is
+    /// safe: then the new one starts above its last sequence number.
+    fn vacate(&mut self, now: Nanos, tuple: &FourTuple) -> Option<Option<Seq>> {
+        match self.connections.get(tuple) {
+            None => Some(None),
+            Some(Stage::Wait(key)) => {
+                let wait = *self.waits.get(key)?;
+                wait.may_be_reused_locally(now).then(|| {
+                    self.end_wait(key);
+                    Some(wait.snd_nxt + (u16::MAX as u32 + 2))
+                })
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn close(&mut self, now: Nanos, id: ContextId, slot: Slot, positions: Positions, abort: bool) {
+        match self.named(id, slot) {
+            Some(flow) => self.give_up_share(now, flow, Holder::Context(id), Some(positions), abort),
+            None => self.drops.count(Drop::RequestInvalid),
+        }
+    }
+
+    fn set(&mut self, now: Nanos, id: ContextId, slot: Slot, option: OptionName, value: u64) {
+        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(Drop::RequestInvalid) };
+        let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;
+        let default = self.config.default_congestion();
+        let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
+        let options = &mut flow.options;
+        // A day is longer than any of these times needs to be, and keeps sums of them in range.
+        let seconds = value.min(86_400) * 1000 * MILLISECOND;
+        match option {
+            OptionName::Keepalive => options.keepalive = value != 0,
+            OptionName::KeepaliveIdle => options.keepalive_idle = seconds.max(1),
+            OptionName::KeepaliveInterval => options.keepalive_interval = seconds.max(1),
+            OptionName::KeepaliveCount => options.keepalive_probes = value.clamp(1, 127) as u32,
+            OptionName::UserTimeout => {
+                options.give_up = if value == 0 { default_give_up } else { value.min(86_400_000) * MILLISECOND };
+            }
+            OptionName::Congestion => {
+                let kind = match Congestion::from_code(value as u8) {
+                    Congestion::Default => default,
+                    chosen => chosen,
+                };
+                flow.pace.policy = Policy::new(kind, flow.mss as u32, now);
+            }
+            OptionName::PacingRate => options.pacing_rate = value,
+            OptionName::FinTimeout => options.fin_timeout = seconds.max(1),
+        }
+        // The new values count at once, also for a flow that is quiet.
+        self.timers.set(Timer::Flow(flow_id.0), now);
+    }
+
+    fn info(&mut self, id: ContextId, tag: u32, slot: Slot) -> Result<(), i32> {
+        let flow_id = self.named(id, slot).ok_or(libc::EBADF)?;
+        let flow = self.flows.get(flow_id.0).ok_or(libc::EBADF)?;
+        let figures = flow.stats.read();
+        let pace = &flow.pace;
+        let info = FlowInfo {
+            state: flow.closing.state.number(),
+            congestion: pace.policy.kind() as u8,
+            mss: flow.mss,
+            rtt_us: (pace.rtt.srtt().unwrap_or(0) / 1000) as u32,
+            rttvar_us: (pace.rtt.rttvar() / 1000) as u32,
+            cwnd: pace.enforced.cwnd,
+            ssthresh: pace.policy.ssthresh(),
+            retransmits: figures.retransmitted_segments,
+            unacked: figures.outstanding,
+            snd_wnd: figures.snd_wnd,
+            bytes_acked: figures.acked_bytes,
+            bytes_received: figures.rx_bytes,
+        };
+        self.reply(id, Reply::Info { tag, info });
+        Ok(())
+    }
+
+    /// A label also says that a connection was accepted: it has a descriptor.
+    fn label(&mut self, id: ContextId, fd: u32, label: Label) {
+        if let Some(slot) = label.slot {
+            self.named(id, slot);
+        }
+        let Some(context) = self.contexts.get_mut(id.0) else { return };
+        if context.labels.len() >= context.most_labels() && !context.labels.contains_key(&fd) {
+            return self.drops.count(Drop::RequestInvalid);
+        }
+        context.labels.insert(fd, label);
+    }
+}
+
+/// Port partitioning (FlexTOE appendix D).
+fn may_bind(rules: &[PortRule], unprivileged_from: u16, application: &Application, port: u16) -> bool {
+    let mut naming = rules.iter().filter(|rule| (rule.first..=rule.last).contains(&port)).peekable();
+    if naming.peek().is_none() {
+        return port >= unprivileged_from || application.uid == 0;
+    }
+    let first = application.command.split_whitespace().next().unwrap_or_default();
+    let program = first.rsplit('/').next().unwrap_or_default();
+    naming.any(|rule| {
+        let user = rule.uids.is_empty() || rule.uids.contains(&application.uid);
+        user && (rule.commands.is_empty() || rule.commands.iter().any(|command| command == program))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_partitioned_by_user_and_program() {
+        let application = |uid, command: &str| Application { pid: 1, uid, gid: uid, command: command.into() };
+        let rule = |uids: &[u32], commands: &[&str]| PortRule {
+            first: 6000,
+            last: 6999,
+            uids: uids.to_vec(),
+            commands: commands.iter().map(|command| command.to_string()).collect(),
+        };
+        let rules = [rule(&[7], &[]), rule(&[], &["redis-server"])];
+        assert!(may_bind(&rules, 1024, &application(7, "anything"), 6379));
+        assert!(may_bind(&rules, 1024, &application(8, "/usr/bin/redis-server *:6379"), 6379));
+        assert!(!may_bind(&rules, 1024, &application(8, "memcached"), 6379));
+        assert!(may_bind(&rules, 1024, &application(8, "memcached"), 11211));
+        assert!(!may_bind(&rules, 1024, &application(8, "nginx"), 80));
+        assert!(may_bind(&rules, 1024, &application(0, "nginx"), 80));
+    }
+}

@@ -1,0 +1,278 @@
+//! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
+use crate::contexts::{Application, Context, Holder, Life, ends};
+use crate::flow::{Name, Place};
+use crate::opening::Owner;
+use crate::plane::{MILLISECOND, Plane};
+use crate::timers::Timer;
+use context::{ControlEnd, EngineEnd, Reply, Slot};
+use engine::{Command, ContextId, FlowId, Nanos};
+
+/// What a process had when it forked, held until its child attaches.
+pub(crate) struct Hold {
+    uid: u32,
+    flows: Vec<FlowId>,
+    bindings: Vec<u32>,
+}
+
+/// Descriptors that an engine takes from one context in one round at least: so many rounds empty a ring.
+const BUMPS_PER_ROUND: u32 = 16;
+
+impl Plane {
+    /// An application attaches; with a token, as a forked child that shares what its parent had.
+    pub fn attach(
+        &mut self,
+        application: Application,
+        ends: (EngineEnd, ControlEnd),
+        token: Option<u64>,
+    ) -> Result<ContextId, String> {
+        let uid = application.uid;
+        if token.is_some_and(|token| self.holds.get(&token).is_none_or(|hold| hold.uid != uid)) {
+            return Err("the token of the forking process is unknown or too old".into());
+        }
+        let (engine_end, control_end) = ends;
+        let context = Context::new(application, control_end, self.config.memory.cached_buffers);
+        let Some(key) = self.contexts.insert(context) else {
+            let most = self.config.max_contexts;
+            return Err(format!("{most} programs are attached already: raise max_contexts of the host"));
+        };
+        let id = ContextId(key);
+        self.commands.push(Command::Attach(id, engine_end));
+        if let Some(hold) = token.and_then(|token| self.take_hold(token)) {
+            self.inherit(id, hold, token);
+        }
+        Ok(id)
+    }
+
+    fn take_hold(&mut self, token: u64) -> Option<Hold> {
+        self.timers.cancel(Timer::Hold(token));
+        self.holds.remove(&token)
+    }
+
+    fn inherit(&mut self, child: ContextId, hold: Hold, token: Option<u64>) {
+        let Some(context) = self.contexts.get_mut(child.0) else { return };
+        let held = Holder::Hold(token.unwrap_or_default());
+        for id in hold.flows {
+            let flow = self.flows.get_mut(id.0);
+            if let Some(flow) = flow.filter(|flow| flow.holders.contains(&held)) {
+                flow.holders.remove(&held);
+                flow.holders.insert(Holder::Context(child));
+                context.flows.insert(id);
+            }
+        }
+        for id in hold.bindings {
+            let binding = self.bindings.get_mut(id);
+            if let Some(binding) = binding.filter(|binding| binding.holders.contains(&held)) {
+                binding.holders.remove(&held);
+                binding.holders.insert(Holder::Context(child));
+                context.bindings.insert(id);
+            }
+        }
+    }
+
+    /// A process is about to fork.
+    pub fn fork(&mut self, now: Nanos, parent: ContextId, tag: u32) {
+        let token = self.random.next();
+        let Some(context) = self.contexts.get(parent.0) else { return };
+        let uid = context.application.uid;
+        let bindings: Vec<u32> = context.bindings.iter().copied().collect();
+        let mut flows: Vec<FlowId> = context.flows.iter().copied().collect();
+        flows.retain(|id| self.flows.get(id.0).is_some_and(|flow| flow.unaccepted.is_none()));
+        for id in &flows {
+            if let Some(flow) = self.flows.get_mut(id.0) {
+                flow.holders.insert(Holder::Hold(token));
+            }
+        }
+        for id in &bindings {
+            if let Some(binding) = self.bindings.get_mut(*id) {
+                binding.holders.insert(Holder::Hold(token));
+            }
+        }
+        self.holds.insert(token, Hold { uid, flows, bindings });
+        self.timers.set(Timer::Hold(token), now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
+        self.reply(parent, Reply::Forked { tag, token });
+    }
+
+    /// No child came.
+    pub fn hold_due(&mut self, now: Nanos, token: u64) {
+        let Some(hold) = self.take_hold(token) else { return };
+        for id in hold.flows {
+            self.give_up_share(now, id, Holder::Hold(token), None, false);
+        }
+        for id in hold.bindings {
+            self.give_up_binding(now, id, Holder::Hold(token));
+        }
+    }
+
+    /// A child takes over the notices of a connection that it inherited.
+    pub fn claim(&mut self, child: ContextId, tag: u32, parent: ContextId, slot: Slot) -> Result<(), i32> {
+        let context = self.contexts.get_mut(child.0).ok_or(libc::EINVAL)?;
+        let flows = &self.flows;
+        let called = |id: &&FlowId| flows.get(id.0).is_some_and(|flow| flow.is_called(parent, slot));
+        let id = *context.flows.iter().find(called).ok_or(libc::EBADF)?;
+        let flow = self.flows.get_mut(id.0).ok_or(libc::EBADF)?;
+        let at = match flow.name_in(child) {
+            Some(at) => at,
+            None => {
+                let slot = context.slots.take().ok_or(libc::ENOBUFS)?;
+                context.slots.assign(slot, id);
+                flow.names.push(Name { context: child, slot, open: true, taken: true });
+                flow.names.len() - 1
+            }
+        };
+        flow.current = at;
+        let (slot, alive) = (flow.names[at].slot, flow.place == Place::Engine);
+        self.reply(child, Reply::Claimed { tag, slot });
+        if alive {
+            self.commands.push(Command::Rename { flow: id, context: child, slot });
+        } else {
+            self.reply(child, Reply::Error { slot, errno: libc::ECONNRESET as u16 });
+        }
+        Ok(())
+    }
+
+    /// The process of a context is gone.
+    pub fn detach(&mut self, id: ContextId) {
+        if let Some(context) = self.contexts.get_mut(id.0) {
+            context.released = true;
+        }
+        self.end_context(id);
+        self.retire(id);
+    }
+
+    /// Nothing more is taken from a context or told to it. First the engine empties its ring: what the process wrote
+    /// before its end is sent.
+    pub fn end_context(&mut self, id: ContextId) {
+        let Some(context) = self.contexts.get_mut(id.0) else { return };
+        if context.alive() {
+            context.life = Life::Draining(2 + context.end.geometry().data_entries / BUMPS_PER_ROUND);
+        }
+    }
+
+    /// A round has passed: contexts whose rings are empty by now give up what they have. True while some drain.
+    pub fn drain_contexts(&mut self, now: Nanos) -> bool {
+        let mut empty = Vec::new();
+        let mut draining = false;
+        for (key, context) in self.contexts.iter_mut() {
+            if let Life::Draining(rounds) = &mut context.life {
+                draining = true;
+                *rounds -= 1;
+                if *rounds == 0 {
+                    context.life = Life::Gone;
+                    empty.push(ContextId(key));
+                }
+            }
+        }
+        for id in empty {
+            self.give_up_all(now, id);
+            self.retire(id);
+        }
+        draining
+    }
+
+    fn give_up_all(&mut self, now: Nanos, id: ContextId) {
+        let Some(context) = self.contexts.get(id.0) else { return };
+        let bindings: Vec<u32> = context.bindings.iter().copied().collect();
+        let tags: Vec<u32> = context.connects.keys().copied().collect();
+        for tag in tags {
+            self.cancel_connect(now, id, tag);
+        }
+        for binding in bindings {
+            self.unbind(now, id, binding);
+        }
+        let Some(context) = self.contexts.get(id.0) else { return };
+        let flows: Vec<FlowId> = context.flows.iter().copied().collect();
+        for flow in flows {
+            self.give_up_share(now, flow, Holder::Context(id), None, false);
+        }
+    }
+
+    /// A context gives up its share of a binding; connections that it was to accept go to others.
+    pub fn unbind(&mut self, now: Nanos, id: ContextId, binding: u32) {
+        let Some(context) = self.contexts.get_mut(id.0) else { return };
+        context.bindings.remove(&binding);
+        let flows: Vec<FlowId> = context.flows.iter().copied().collect();
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.armed.remove(&id);
+        }
+        for flow in flows {
+            self.take_back(flow, id, binding);
+        }
+        self.give_up_binding(now, binding, Holder::Context(id));
+        self.place(now, binding);
+    }
+
+    /// A connection that `context` was to accept waits for another one.
+    fn take_back(&mut self, id: FlowId, context: ContextId, binding: u32) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        if flow.unaccepted != Some(binding) || !flow.holders.remove(&Holder::Context(context)) {
+            return;
+        }
+        flow.holders.insert(Holder::Listener(binding));
+        flow.names.iter_mut().for_each(|name| name.open = false);
+        if let Some(context) = self.contexts.get_mut(context.0) {
+            context.flows.remove(&id);
+        }
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.parked.push_back(id);
+        }
+    }
+
+    /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.
+    pub fn give_up_binding(&mut self, now: Nanos, id: u32, holder: Holder) {
+        let Some(binding) = self.bindings.get_mut(id) else { return };
+        binding.holders.remove(&holder);
+        if !binding.holders.is_empty() {
+            return;
+        }
+        let Some(listener) = self.bindings.remove(id).and_then(|binding| binding.listener) else { return };
+        for flow in listener.parked {
+            self.give_up_share(now, flow, Holder::Listener(id), None, true);
+        }
+        let mine = Owner::Listener(id);
+        let openings: Vec<u32> =
+            self.openings.iter().filter(|(_, opening)| opening.owner == mine).map(|(key, _)| key).collect();
+        for key in openings {
+            // A handshake that is not complete is forgotten; its peer is told when it answers.
+            self.fail_opening(now, key, libc::ECONNABORTED);
+        }
+    }
+
+    /// Hands connections that lost their context to others that take some.
+    pub fn place_parked(&mut self, now: Nanos, binding: u32) {
+        while let Some(id) = self.bindings.listener(binding).and_then(|listener| listener.parked.front().copied()) {
+            let Some(context) = self.choose(binding) else { return };
+            if let Some(listener) = self.bindings.listener(binding) {
+                listener.parked.pop_front();
+            }
+            if self.move_flow(id, binding, context).is_none() {
+                self.give_up_share(now, id, Holder::Listener(binding), None, true);
+            }
+        }
+    }
+
+    /// Moves a connection that nobody accepted, with its buffers. `None` where it or the new place has failed.
+    fn move_flow(&mut self, id: FlowId, binding: u32, to: ContextId) -> Option<()> {
+        let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
+        let context = self.contexts.get_mut(to.0)?;
+        let slot = context.slots.take()?;
+        let Ok((rx, tx)) = context.slots.buffers(slot.index, &context.end) else {
+            self.free_slot(to, slot);
+            return None;
+        };
+        context.slots.assign(slot, id);
+        context.flows.insert(id);
+        let old = std::mem::replace(&mut flow.names, vec![Name { context: to, slot, open: true, taken: true }]);
+        flow.current = 0;
+        flow.holders = [Holder::Context(to)].into();
+        let (local, remote) = ends(&flow.tuple);
+        let mss = flow.mss;
+        self.commands.push(Command::Move { flow: id, context: to, slot, rx, tx });
+        for name in old {
+            self.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
+            self.free_slot(name.context, name.slot);
+        }
+        self.take_credit(binding, to);
+        self.reply(to, Reply::Accept { binding, slot, local, remote, mss });
+        Some(())
+    }
+}

@@ -1,0 +1,79 @@
+//! A bounded table with small numbers as keys.
+
+/// Up to a fixed number of values; the lowest free number is taken first.
+pub(crate) struct Slab<T> {
+    entries: Vec<Option<T>>,
+    free: std::collections::BTreeSet<u32>,
+    most: u32,
+}
+
+impl<T> Slab<T> {
+    pub fn new(most: u32) -> Slab<T> {
+        Slab { entries: Vec::new(), free: Default::default(), most }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() as u32 >= self.most
+    }
+
+    /// The number that the next value gets; `None` where the table is full.
+    pub fn vacant(&self) -> Option<u32> {
+        let next = self.free.first().copied().unwrap_or(self.entries.len() as u32);
+        (next < self.most).then_some(next)
+    }
+
+    /// Adds a value; `None` (and the value dropped) where the table is full.
+    pub fn insert(&mut self, value: T) -> Option<u32> {
+        let key = self.vacant()?;
+        if self.free.remove(&key) {
+            self.entries[key as usize] = Some(value);
+        } else {
+            self.entries.push(Some(value));
+        }
+        Some(key)
+    }
+
+    pub fn remove(&mut self, key: u32) -> Option<T> {
+        let value = self.entries.get_mut(key as usize)?.take()?;
+        self.free.insert(key);
+        Some(value)
+    }
+
+    pub fn get(&self, key: u32) -> Option<&T> {
+        self.entries.get(key as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+        self.entries.get_mut(key as usize)?.as_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.entries.iter().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_ref()?)))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.entries.iter_mut().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_mut()?)))
+    }
+
+    pub fn keys(&self) -> Vec<u32> {
+        self.iter().map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_and_bounded() {
+        let mut slab = Slab::new(2);
+        assert_eq!((slab.insert('a'), slab.insert('b'), slab.insert('c')), (Some(0), Some(1), None));
+        assert_eq!(slab.remove(0), Some('a'));
+        assert_eq!((slab.remove(0), slab.vacant(), slab.len()), (None, Some(0), 1));
+        assert_eq!((slab.insert('d'), slab.is_full(), slab.keys()), (Some(0), true, vec![0, 1]));
+    }
+}

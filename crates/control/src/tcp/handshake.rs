@@ -1,0 +1,400 @@
+//! Opening a connection: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
+use super::negotiate::{Agreed, Offer, Peer};
+use crate::net::Segment;
+use engine::{Drop, FourTuple, Nanos, TimestampState};
+use wire::Seq;
+use wire::tcp::{Flags, Header, Options, Timestamps};
+
+/// A connection between its first SYN and the moment when an engine takes it over.
+#[derive(Debug, Clone)]
+pub(crate) struct Handshake {
+    state: State,
+    pub iss: Seq,
+    offer: Offer,
+    /// SYNs sent so far.
+    sent: u32,
+    first_sent: Nanos,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    SynSent,
+    SynReceived { irs: Seq, peer: Peer, recent: u32, passive: bool },
+}
+
+/// What is to be done about a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// Nothing, for this reason.
+    Drop(Drop),
+    /// Answer with an acknowledgement of what is expected ([`Handshake::ack`]): a challenge, so within its budget.
+    Challenge(Drop),
+    /// Answer with a reset that has this sequence number, and go on as before.
+    Reset(Seq),
+    /// Send the SYN of the present state again ([`Handshake::syn`]): the peer's came (again).
+    Resend,
+    /// The peer refused or reset it: it is over.
+    Refused,
+    /// The connection is open.
+    Established(Established),
+}
+
+/// A connection that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Established {
+    pub agreed: Agreed,
+    pub iss: Seq,
+    pub irs: Seq,
+    /// The peer's window, bytes.
+    pub snd_wnd: u32,
+    pub timestamps: Option<TimestampState>,
+    /// Send an acknowledgement: the peer waits for it.
+    pub acknowledge: bool,
+    /// The segment has payload or FIN for the engine to process.
+    pub pass_on: bool,
+    /// Round-trip time of the SYN, where it was sent only once (Karn).
+    pub rtt: Option<Nanos>,
+}
+
+impl Handshake {
+    /// Active open: enters SYN-SENT.
+    pub fn connect(now: Nanos, iss: Seq, offer: Offer) -> Handshake {
+        Handshake { state: State::SynSent, iss, offer, sent: 0, first_sent: now }
+    }
+
+    /// LISTEN gets a SYN (RFC 9293 section 3.10.7.2): enters SYN-RECEIVED. Data on the SYN is left to the peer's
+    /// retransmission.
+    pub fn listen(now: Nanos, iss: Seq, offer: Offer, syn: &Segment) -> Handshake {
+        let mut handshake = Handshake::connect(now, iss, offer);
+        handshake.state = State::received(syn, true);
+        handshake
+    }
+
+    /// The SYN or SYN-ACK of the present state, counted as sent.
+    pub fn syn(&mut self, now: Nanos, tuple: &FourTuple) -> Header {
+        self.sent += 1;
+        let (flags, ack, options) = match &self.state {
+            State::SynSent => {
+                // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
+                let ecn = self.offer.ecn && self.sent == 1;
+                let flags = if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN };
+                (flags, Seq(0), self.offer.syn_options(now))
+            }
+            State::SynReceived { irs, peer, recent, .. } => {
+                let flags = Flags::SYN | Flags::ACK;
+                let flags = if self.offer.ecn && peer.ecn { flags | Flags::ECE } else { flags };
+                (flags, *irs + 1, self.offer.syn_ack_options(now, peer, *recent))
+            }
+        };
+        // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        header(tuple, self.iss, ack, flags, self.offer.window, options)
+    }
+
+    /// An acknowledgement of all that came so far.
+    pub fn ack(&self, now: Nanos, tuple: &FourTuple) -> Header {
+        let (ack, options, shift) = match &self.state {
+            State::SynSent => (Seq(0), Options::default(), 0),
+            State::SynReceived { irs, peer, recent, .. } => {
+                let stamp = Timestamps { value: self.offer.clock(now), echo: *recent };
+                let options = Options { timestamps: peer.timestamps.then_some(stamp), ..Options::default() };
+                (*irs + 1, options, self.offer.agree(peer).rcv_shift)
+            }
+        };
+        header(tuple, self.iss + 1, ack, Flags::ACK, self.offer.window >> shift, options)
+    }
+
+    /// Linux's number and name of the state.
+    pub fn name(&self) -> &'static str {
+        if self.state == State::SynSent { "SYN-SENT" } else { "SYN-RECEIVED" }
+    }
+
+    /// A segment came for this connection.
+    pub fn on_segment(&mut self, now: Nanos, segment: &Segment) -> Disposition {
+        match self.state {
+            State::SynSent => self.in_syn_sent(now, segment),
+            State::SynReceived { irs, peer, recent, passive } => {
+                self.in_syn_received(now, segment, irs, &peer, recent, passive)
+            }
+        }
+    }
+
+    /// RFC 9293 section 3.10.7.3.
+    fn in_syn_sent(&mut self, now: Nanos, segment: &Segment) -> Disposition {
+        let ack = segment.header.ack;
+        // "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)."
+        if segment.ack() && ack != self.iss + 1 {
+            return if segment.rst() { Disposition::Drop(Drop::OutsideWindow) } else { Disposition::Reset(ack) };
+        }
+        if segment.rst() {
+            // "If the ACK was acceptable, signal to the user 'error: connection reset'; otherwise (no ACK), drop."
+            return if segment.ack() { Disposition::Refused } else { Disposition::Drop(Drop::OutsideWindow) };
+        }
+        if !segment.syn() {
+            return Disposition::Drop(Drop::NoAck);
+        }
+        self.state = State::received(segment, false);
+        if !segment.ack() {
+            // Simultaneous open (figure 8): "enter SYN-RECEIVED, form a SYN,ACK segment and send it".
+            return Disposition::Resend;
+        }
+        let State::SynReceived { irs, peer, recent, .. } = self.state else { unreachable!("just set") };
+        // The window of a SYN-ACK is not scaled; payload on it comes again.
+        let snd_wnd = segment.header.window as u32;
+        let acknowledged = Established { acknowledge: true, ..self.established(now, irs, &peer, recent, snd_wnd) };
+        Disposition::Established(acknowledged)
+    }
+
+    /// RFC 9293 section 3.10.7.4, for SYN-RECEIVED.
+    fn in_syn_received(
+        &mut self,
+        now: Nanos,
+        segment: &Segment,
+        irs: Seq,
+        peer: &Peer,
+        recent: u32,
+        passive: bool,
+    ) -> Disposition {
+        let Header { seq, ack, flags: _, window, options, src_port: _, dst_port: _ } = &segment.header;
+        if segment.syn() && *seq == irs {
+            // The peer's SYN again: it has not seen ours. In a simultaneous open it carries the acknowledgement of
+            // our SYN, and all is done (figure 8, line 7).
+            if segment.ack() && *ack == self.iss + 1 && !passive && !segment.rst() {
+                return Disposition::Established(self.established(now, irs, peer, recent, *window as u32));
+            }
+            return if segment.rst() { Disposition::Drop(Drop::OutsideWindow) } else { Disposition::Resend };
+        }
+        let stale = options.timestamps.is_some_and(|t| peer.timestamps && (t.value.wrapping_sub(recent) as i32) < 0);
+        // PAWS (RFC 7323 section 5.3) is not for resets.
+        if stale && !segment.rst() {
+            return Disposition::Challenge(Drop::Paws);
+        }
+        if !self.acceptable(segment, irs + 1) {
+            return if segment.rst() {
+                Disposition::Drop(Drop::OutsideWindow)
+            } else {
+                Disposition::Challenge(Drop::OutsideWindow)
+            };
+        }
+        if segment.rst() {
+            // RFC 5961 section 3.2: only the exact sequence number resets.
+            return if *seq == irs + 1 { Disposition::Refused } else { Disposition::Challenge(Drop::RstChallenged) };
+        }
+        if segment.syn() {
+            return Disposition::Challenge(Drop::SynChallenged);
+        }
+        if !segment.ack() {
+            return Disposition::Drop(Drop::NoAck);
+        }
+        if *ack != self.iss + 1 {
+            // "If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>."
+            return Disposition::Reset(*ack);
+        }
+        let newest = options.timestamps.map_or(recent, |stamp| stamp.value);
+        let snd_wnd = (*window as u32) << peer.shift.unwrap_or(0);
+        let pass_on = segment.payload > 0 || segment.fin();
+        Disposition::Established(Established { pass_on, ..self.established(now, irs, peer, newest, snd_wnd) })
+    }
+
+    /// The acceptability test of RFC 9293 section 3.4, table 6, with this host's window at `rcv_nxt`.
+    fn acceptable(&self, segment: &Segment, rcv_nxt: Seq) -> bool {
+        let (seq, len, window) = (segment.header.seq, segment.len(), self.offer.window as u32);
+        seq.within(rcv_nxt, window) || (len > 0 && (seq + (len - 1)).within(rcv_nxt, window))
+    }
+
+    fn established(&self, now: Nanos, irs: Seq, peer: &Peer, recent: u32, snd_wnd: u32) -> Established {
+        let agreed = self.offer.agree(peer);
+        let offset = self.offer.timestamp_offset;
+        Established {
+            agreed,
+            iss: self.iss,
+            irs,
+            snd_wnd,
+            timestamps: agreed.timestamps.then_some(TimestampState { recent, offset }),
+            acknowledge: false,
+            pass_on: false,
+            rtt: (self.sent == 1).then(|| now.saturating_sub(self.first_sent)),
+        }
+    }
+}
+
+impl State {
+    fn received(syn: &Segment, passive: bool) -> State {
+        let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
+        State::SynReceived { irs: syn.header.seq, peer: Peer::read(&syn.header), recent, passive }
+    }
+}
+
+fn header(tuple: &FourTuple, seq: Seq, ack: Seq, flags: Flags, window: u16, options: Options) -> Header {
+    Header { src_port: tuple.local_port, dst_port: tuple.remote_port, seq, ack, flags, window, options }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    pub const TUPLE: FourTuple = FourTuple {
+        local_ip: Ipv4Addr::new(10, 0, 0, 1),
+        remote_ip: Ipv4Addr::new(10, 0, 0, 2),
+        local_port: 1,
+        remote_port: 2,
+    };
+
+    /// A segment to [`TUPLE`] without options.
+    pub fn segment(flags: Flags, seq: u32, ack: u32, payload: u32) -> Segment {
+        let (src_port, dst_port) = (TUPLE.remote_port, TUPLE.local_port);
+        let (seq, ack) = (Seq(seq), Seq(ack));
+        let header = Header { src_port, dst_port, seq, ack, flags, window: 1000, options: Options::default() };
+        Segment { tuple: TUPLE, header, payload }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{TUPLE, segment};
+    use super::*;
+
+    const ISS: u32 = 100;
+    const IRS: u32 = 300;
+    const OFFER: Offer = Offer { mss: 1460, shift: 2, window: 5000, ecn: true, timestamp_offset: 0 };
+    const SYN: Flags = Flags::SYN;
+    const ACK: Flags = Flags::ACK;
+    const RST: Flags = Flags::RST;
+    const FIN: Flags = Flags::FIN;
+
+    fn syn_sent() -> Handshake {
+        let mut handshake = Handshake::connect(0, Seq(ISS), OFFER);
+        handshake.syn(0, &TUPLE);
+        handshake
+    }
+
+    fn syn_received() -> Handshake {
+        let mut handshake = Handshake::listen(0, Seq(ISS), OFFER, &segment(SYN, IRS, 0, 0));
+        handshake.syn(0, &TUPLE);
+        handshake
+    }
+
+    fn simultaneous() -> Handshake {
+        let mut handshake = syn_sent();
+        assert_eq!(handshake.on_segment(0, &segment(SYN, IRS, 0, 0)), Disposition::Resend);
+        handshake
+    }
+
+    /// What a disposition comes to, without its particulars.
+    fn kind(disposition: Disposition) -> &'static str {
+        match disposition {
+            Disposition::Drop(_) => "drop",
+            Disposition::Challenge(_) => "challenge",
+            Disposition::Reset(_) => "reset",
+            Disposition::Resend => "resend",
+            Disposition::Refused => "refused",
+            Disposition::Established(_) => "established",
+        }
+    }
+
+    fn check(make: fn() -> Handshake, table: &[(Flags, u32, u32, u32, &str)]) {
+        for (flags, seq, ack, payload, expected) in table {
+            let disposition = make().on_segment(1000, &segment(*flags, *seq, *ack, *payload));
+            assert_eq!(kind(disposition), *expected, "{flags:?} seq {seq} ack {ack} payload {payload}");
+        }
+    }
+
+    #[test]
+    fn syn_sent_follows_section_3_10_7_3() {
+        check(
+            syn_sent,
+            &[
+                (SYN | ACK, IRS, ISS + 1, 0, "established"),
+                (SYN | ACK, IRS, ISS + 1, 10, "established"),
+                (SYN | ACK, IRS, ISS, 0, "reset"),
+                (SYN | ACK, IRS, ISS + 2, 0, "reset"),
+                (ACK, IRS, ISS + 9, 0, "reset"),
+                (ACK, IRS, ISS + 1, 0, "drop"),
+                (SYN, IRS, 0, 0, "resend"),
+                (RST | ACK, 0, ISS + 1, 0, "refused"),
+                (RST | ACK, 0, ISS, 0, "drop"),
+                (RST, 0, 0, 0, "drop"),
+                (FIN, IRS, 0, 0, "drop"),
+            ],
+        );
+    }
+
+    #[test]
+    fn syn_received_follows_section_3_10_7_4() {
+        check(
+            syn_received,
+            &[
+                (ACK, IRS + 1, ISS + 1, 0, "established"),
+                (ACK, IRS + 1, ISS + 1, 100, "established"),
+                (FIN | ACK, IRS + 1, ISS + 1, 0, "established"),
+                (ACK, IRS + 1, ISS, 0, "reset"),
+                (ACK, IRS + 1, ISS + 2, 0, "reset"),
+                (SYN, IRS, 0, 0, "resend"),
+                (SYN | ACK, IRS, ISS + 1, 0, "resend"),
+                (SYN, IRS + 100, 0, 0, "challenge"),
+                (SYN, IRS + 100_000, 0, 0, "challenge"),
+                (ACK, IRS + 100_000, ISS + 1, 0, "challenge"),
+                (RST, IRS + 1, 0, 0, "refused"),
+                (RST, IRS + 2, 0, 0, "challenge"),
+                (RST, IRS + 100_000, 0, 0, "drop"),
+                (FIN, IRS + 1, 0, 0, "drop"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_simultaneous_open_ends_with_either_acknowledgement() {
+        check(
+            simultaneous,
+            &[
+                (SYN | ACK, IRS, ISS + 1, 0, "established"),
+                (ACK, IRS + 1, ISS + 1, 0, "established"),
+                (SYN, IRS, 0, 0, "resend"),
+                (RST, IRS + 1, 0, 0, "refused"),
+            ],
+        );
+        let answer = simultaneous().syn(0, &TUPLE);
+        assert_eq!((answer.seq, answer.ack, answer.flags), (Seq(ISS), Seq(IRS + 1), SYN | ACK));
+    }
+
+    #[test]
+    fn ecn_is_offered_once_and_answered_only_where_offered() {
+        let mut active = Handshake::connect(0, Seq(ISS), OFFER);
+        assert_eq!(active.syn(0, &TUPLE).flags, SYN | Flags::ECE | Flags::CWR);
+        assert_eq!(active.syn(0, &TUPLE).flags, SYN, "the second try falls back");
+        let plain = syn_received().syn(0, &TUPLE);
+        assert_eq!(plain.flags, SYN | ACK);
+        let offered = segment(SYN | Flags::ECE | Flags::CWR, IRS, 0, 0);
+        let answer = Handshake::listen(0, Seq(ISS), OFFER, &offered).syn(0, &TUPLE);
+        assert_eq!(answer.flags, SYN | ACK | Flags::ECE);
+        for (flags, agreed) in [(Flags::ECE, true), (Flags::ECE | Flags::CWR, false), (Flags(0), false)] {
+            let answer = segment(SYN | ACK | flags, IRS, ISS + 1, 0);
+            let Disposition::Established(open) = syn_sent().on_segment(0, &answer) else { panic!("not open") };
+            assert_eq!(open.agreed.ecn, agreed, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn an_old_timestamp_does_not_open_a_connection() {
+        let mut syn = segment(SYN, IRS, 0, 0);
+        syn.header.options.timestamps = Some(Timestamps { value: 50, echo: 0 });
+        let mut handshake = Handshake::listen(0, Seq(ISS), OFFER, &syn);
+        let mut ack = segment(ACK, IRS + 1, ISS + 1, 0);
+        ack.header.options.timestamps = Some(Timestamps { value: 49, echo: 0 });
+        assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(Drop::Paws));
+        ack.header.options.timestamps = Some(Timestamps { value: 51, echo: 0 });
+        let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
+        assert_eq!(open.timestamps, Some(TimestampState { recent: 51, offset: 0 }));
+    }
+
+    #[test]
+    fn a_syn_sent_twice_gives_no_round_trip_time() {
+        let answer = segment(SYN | ACK, IRS, ISS + 1, 0);
+        let Disposition::Established(open) = syn_sent().on_segment(777, &answer) else { panic!("not open") };
+        assert_eq!((open.rtt, open.acknowledge), (Some(777), true));
+        let mut twice = syn_sent();
+        twice.syn(500, &TUPLE);
+        let Disposition::Established(open) = twice.on_segment(777, &answer) else { panic!("not open") };
+        assert_eq!(open.rtt, None);
+    }
+}

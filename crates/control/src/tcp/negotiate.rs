@@ -1,0 +1,146 @@
+//! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
+//! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
+use engine::Nanos;
+use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
+
+/// Segment size of a peer that names none (RFC 9293 section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Least segment size that is believed: a smaller one would make the host send mostly headers.
+const LEAST_MSS: u16 = 88;
+/// Largest window scale (RFC 7323 section 2.3).
+const MOST_SHIFT: u8 = 14;
+
+/// What this host offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Most payload bytes that it wants in a segment, options not taken off.
+    pub mss: u16,
+    /// Shift of the windows that it will send.
+    pub shift: u8,
+    /// Receive window while the handshake goes on, bytes.
+    pub window: u16,
+    /// ECN.
+    pub ecn: bool,
+    /// Added to the millisecond clock in timestamps.
+    pub timestamp_offset: u32,
+}
+
+/// What a peer's SYN said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Peer {
+    pub mss: u16,
+    pub shift: Option<u8>,
+    pub timestamps: bool,
+    pub sack: bool,
+    pub ecn: bool,
+}
+
+/// What both agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Payload bytes of a full segment, options taken off.
+    pub mss: u16,
+    pub snd_shift: u8,
+    pub rcv_shift: u8,
+    pub timestamps: bool,
+    pub sack: bool,
+    pub ecn: bool,
+}
+
+impl Offer {
+    /// The smallest shift that lets a window of `rx_bytes` be told.
+    pub fn shift_for(rx_bytes: u32) -> u8 {
+        (0..MOST_SHIFT).find(|shift| rx_bytes >> shift <= u16::MAX as u32).unwrap_or(MOST_SHIFT)
+    }
+
+    /// Options of the first SYN: everything.
+    pub fn syn_options(&self, now: Nanos) -> Options {
+        Options {
+            mss: Some(self.mss),
+            window_scale: Some(self.shift),
+            sack_permitted: true,
+            timestamps: Some(Timestamps { value: self.clock(now), echo: 0 }),
+            sack: [None; 4],
+        }
+    }
+
+    /// Options of a SYN that answers another one: only what the peer offered too.
+    pub fn syn_ack_options(&self, now: Nanos, peer: &Peer, recent: u32) -> Options {
+        Options {
+            mss: Some(self.mss),
+            window_scale: peer.shift.is_some().then_some(self.shift),
+            sack_permitted: peer.sack,
+            timestamps: peer.timestamps.then(|| Timestamps { value: self.clock(now), echo: recent }),
+            sack: [None; 4],
+        }
+    }
+
+    /// TSval now (RFC 7323 section 5.4).
+    pub fn clock(&self, now: Nanos) -> u32 {
+        ((now / 1_000_000) as u32).wrapping_add(self.timestamp_offset)
+    }
+
+    /// What comes of an offer and a peer's SYN.
+    pub fn agree(&self, peer: &Peer) -> Agreed {
+        let options = if peer.timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
+        Agreed {
+            mss: self.mss.min(peer.mss).max(LEAST_MSS) - options,
+            snd_shift: peer.shift.unwrap_or(0),
+            // Both scale or none does (RFC 7323 section 2.2).
+            rcv_shift: if peer.shift.is_some() { self.shift } else { 0 },
+            timestamps: peer.timestamps,
+            sack: peer.sack,
+            ecn: self.ecn && peer.ecn,
+        }
+    }
+}
+
+impl Peer {
+    /// Reads a SYN or SYN-ACK.
+    pub fn read(syn: &Header) -> Peer {
+        let both = Flags::ECE | Flags::CWR;
+        // ECN setup (RFC 3168 section 6.1.1): SYN with both bits; SYN-ACK with ECE alone.
+        let ecn = match syn.flags.has(Flags::ACK) {
+            true => syn.flags.0 & both.0 == Flags::ECE.0,
+            false => syn.flags.has(both),
+        };
+        Peer {
+            mss: syn.options.mss.unwrap_or(DEFAULT_MSS),
+            shift: syn.options.window_scale.map(|shift| shift.min(MOST_SHIFT)),
+            timestamps: syn.options.timestamps.is_some(),
+            sack: syn.options.sack_permitted,
+            ecn,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0 };
+
+    #[test]
+    fn a_bare_peer_gets_a_bare_connection() {
+        let bare = Peer { mss: 536, ..Peer::default() };
+        let agreed = OFFER.agree(&bare);
+        let plain = Agreed { mss: 536, snd_shift: 0, rcv_shift: 0, timestamps: false, sack: false, ecn: false };
+        assert_eq!(agreed, plain);
+        let options = OFFER.syn_ack_options(0, &bare, 0);
+        assert_eq!(options, Options { mss: Some(1460), ..Options::default() });
+    }
+
+    #[test]
+    fn timestamps_take_their_room_from_the_segment() {
+        let full = Peer { mss: 9000, shift: Some(7), timestamps: true, sack: true, ecn: true };
+        let agreed = OFFER.agree(&full);
+        assert_eq!((agreed.mss, agreed.snd_shift, agreed.rcv_shift, agreed.ecn), (1448, 7, 3, true));
+        assert_eq!(OFFER.agree(&Peer { mss: 0, timestamps: true, ..full }).mss, 76, "a silly size is not believed");
+    }
+
+    #[test]
+    fn the_window_scale_is_the_smallest_that_fits() {
+        let shifts = [65_535, 65_536, 262_144, 1 << 30].map(Offer::shift_for);
+        assert_eq!(shifts, [0, 1, 3, 14]);
+    }
+}

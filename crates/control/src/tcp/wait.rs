@@ -1,0 +1,184 @@
+//! Closed connections that wait: TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of
+//! connections that nobody reads. A compact entry each, outside the engine.
+use crate::net::Segment;
+use engine::{FlowEnd, FourTuple, Nanos, TimestampState};
+use wire::Seq;
+use wire::tcp::{Flags, Header, Options, Timestamps};
+
+/// A closed connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub tuple: FourTuple,
+    pub snd_nxt: Seq,
+    pub rcv_nxt: Seq,
+    pub timestamps: Option<TimestampState>,
+    /// The peer's FIN came: TIME-WAIT; otherwise FIN-WAIT-2.
+    pub fin_received: bool,
+    /// When it came here.
+    pub since: Nanos,
+}
+
+/// What is to be done about a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitDisposition {
+    /// Nothing.
+    Ignore,
+    /// Answer with [`Wait::ack`], within the budget of challenge acknowledgements.
+    Acknowledge,
+    /// The peer's FIN came (again): answer, and wait the full time from now.
+    Finished,
+    /// A new connection may take its place: treat the segment as for LISTEN. Its initial sequence number must be at
+    /// or after this one.
+    Reuse(Seq),
+    /// Data for nobody: answer with a reset, and forget the connection.
+    Reset,
+    /// The peer reset it: forget the connection.
+    Gone,
+}
+
+/// How far above the last sequence number a reusing connection starts: more than any window without scaling.
+const REUSE_DISTANCE: u32 = 65_535 + 2;
+
+impl Wait {
+    pub fn new(now: Nanos, tuple: FourTuple, end: &FlowEnd, fin_received: bool) -> Wait {
+        let FlowEnd { snd_nxt, snd_una: _, rcv_nxt, unread: _, timestamps } = *end;
+        Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now }
+    }
+
+    /// A segment came for it.
+    pub fn on_segment(&mut self, segment: &Segment) -> WaitDisposition {
+        if segment.rst() {
+            return self.on_reset(segment);
+        }
+        if segment.syn() && !segment.ack() && self.fin_received && self.may_be_reused_by(segment) {
+            return WaitDisposition::Reuse(self.snd_nxt + REUSE_DISTANCE);
+        }
+        let end = segment.header.seq + segment.payload;
+        // Old timestamps and old segments get the present state for an answer (RFC 9293 section 3.10.7.4).
+        if segment.syn() || !segment.ack() || self.is_old(segment) {
+            return WaitDisposition::Acknowledge;
+        }
+        if segment.payload > 0 && self.rcv_nxt.before(end) {
+            return WaitDisposition::Reset;
+        }
+        if segment.fin() && (self.fin_received || end == self.rcv_nxt) {
+            return self.on_fin(segment);
+        }
+        // An acknowledgement needs no answer, a keepalive or a duplicate does.
+        let silent = segment.len() == 0 && segment.header.seq == self.rcv_nxt;
+        if silent { WaitDisposition::Ignore } else { WaitDisposition::Acknowledge }
+    }
+
+    fn on_fin(&mut self, segment: &Segment) -> WaitDisposition {
+        if !self.fin_received {
+            self.fin_received = true;
+            self.rcv_nxt += 1;
+        }
+        if let (Some(state), Some(stamp)) = (&mut self.timestamps, segment.header.options.timestamps) {
+            state.recent = stamp.value;
+        }
+        WaitDisposition::Finished
+    }
+
+    /// In TIME-WAIT, resets are ignored (RFC 1337): they would expose a new connection to old segments.
+    fn on_reset(&self, segment: &Segment) -> WaitDisposition {
+        let exact = segment.header.seq == self.rcv_nxt;
+        if exact && !self.fin_received { WaitDisposition::Gone } else { WaitDisposition::Ignore }
+    }
+
+    fn is_old(&self, segment: &Segment) -> bool {
+        match (self.timestamps, segment.header.options.timestamps) {
+            (Some(state), Some(stamp)) => (stamp.value.wrapping_sub(state.recent) as i32) < 0,
+            _ => false,
+        }
+    }
+
+    /// RFC 6191 section 2: a SYN that is newer by its timestamp, or, where that does not tell, by its sequence
+    /// number.
+    fn may_be_reused_by(&self, syn: &Segment) -> bool {
+        let later = self.rcv_nxt.before(syn.header.seq);
+        match (self.timestamps, syn.header.options.timestamps) {
+            (Some(state), Some(stamp)) => match stamp.value.wrapping_sub(state.recent) as i32 {
+                0 => later,
+                newer => newer > 0,
+            },
+            _ => later,
+        }
+    }
+
+    /// This host may itself connect from the same port again: the new connection's timestamps are newer than any old
+    /// segment's (RFC 7323 appendix B.2). One second is several ticks of every timestamp clock.
+    pub fn may_be_reused_locally(&self, now: Nanos) -> bool {
+        self.fin_received && self.timestamps.is_some() && now.saturating_sub(self.since) >= 1_000_000_000
+    }
+
+    /// The acknowledgement of all that came.
+    pub fn ack(&self, now: Nanos) -> Header {
+        let stamp = self.timestamps.map(|state| Timestamps {
+            value: ((now / 1_000_000) as u32).wrapping_add(state.offset),
+            echo: state.recent,
+        });
+        Header {
+            src_port: self.tuple.local_port,
+            dst_port: self.tuple.remote_port,
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags: Flags::ACK,
+            window: 0,
+            options: Options { timestamps: stamp, ..Options::default() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handshake::testing::{TUPLE, segment};
+    use super::WaitDisposition::*;
+    use super::*;
+
+    fn wait(fin_received: bool, recent: Option<u32>) -> Wait {
+        let timestamps = recent.map(|recent| TimestampState { recent, offset: 0 });
+        let end = FlowEnd { snd_nxt: Seq(500), snd_una: Seq(500), rcv_nxt: Seq(900), unread: 0, timestamps };
+        Wait::new(0, TUPLE, &end, fin_received)
+    }
+
+    #[test]
+    fn time_wait_answers_old_segments_and_ignores_resets() {
+        let (ack, fin, rst, syn) = (Flags::ACK, Flags::FIN | Flags::ACK, Flags::RST, Flags::SYN);
+        for (flags, seq, payload, expected) in [
+            (fin, 899, 0, Finished),
+            (ack, 900, 0, Ignore),
+            (ack, 880, 10, Acknowledge),
+            (ack, 899, 0, Acknowledge),
+            (ack, 900, 10, Reset),
+            (rst, 900, 0, Ignore),
+            (syn, 901, 0, Reuse(Seq(500 + REUSE_DISTANCE))),
+            (syn, 899, 0, Acknowledge),
+            (syn | ack, 901, 0, Acknowledge),
+        ] {
+            assert_eq!(wait(true, None).on_segment(&segment(flags, seq, 500, payload)), expected, "{flags:?} {seq}");
+        }
+    }
+
+    #[test]
+    fn fin_wait_2_waits_for_the_fin() {
+        let mut entry = wait(false, None);
+        assert_eq!(entry.on_segment(&segment(Flags::SYN, 901, 0, 0)), Acknowledge, "no reuse before TIME-WAIT");
+        assert_eq!(entry.on_segment(&segment(Flags::FIN | Flags::ACK, 900, 500, 0)), Finished);
+        assert_eq!((entry.rcv_nxt, entry.fin_received), (Seq(901), true));
+        assert_eq!(wait(false, None).on_segment(&segment(Flags::RST, 900, 0, 0)), Gone);
+        assert_eq!(wait(false, None).on_segment(&segment(Flags::ACK, 900, 500, 5)), Reset);
+    }
+
+    #[test]
+    fn timestamps_decide_about_reuse() {
+        let mut syn = segment(Flags::SYN, 5, 0, 0);
+        for (value, expected) in [(41, Reuse(Seq(500 + REUSE_DISTANCE))), (40, Acknowledge), (39, Acknowledge)] {
+            syn.header.options.timestamps = Some(Timestamps { value, echo: 0 });
+            assert_eq!(wait(true, Some(40)).on_segment(&syn), expected, "{value}");
+        }
+        assert!(wait(true, Some(40)).may_be_reused_locally(1_000_000_000));
+        assert!(!wait(true, Some(40)).may_be_reused_locally(999_999_999));
+        assert!(!wait(true, None).may_be_reused_locally(1 << 40));
+    }
+}

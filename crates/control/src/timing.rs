@@ -1,0 +1,341 @@
+//! What time does to an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1),
+//! keepalive (section 3.8.4), giving up (section 3.8.3), and congestion control (FlexTOE appendix D). A pure function
+//! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
+use crate::congestion::{Decision, Policy, Sample};
+use crate::rtt::RttEstimator;
+use engine::{FlowFigures, Nanos};
+use wire::Seq;
+
+const MILLISECOND: Nanos = 1_000_000;
+/// Quiet looks at a flow before its timing stops.
+const QUIET_TICKS: u32 = 2;
+
+/// What the application or the configuration wants of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowOptions {
+    pub keepalive: bool,
+    pub keepalive_idle: Nanos,
+    pub keepalive_interval: Nanos,
+    pub keepalive_probes: u32,
+    /// How long nothing may be acknowledged before the connection fails.
+    pub give_up: Nanos,
+    /// The same for a connection that its application closed.
+    pub fin_timeout: Nanos,
+    /// Most bytes a second; 0 for no limit.
+    pub pacing_rate: u64,
+}
+
+/// A flow's clocks.
+#[derive(Debug, Clone)]
+pub(crate) struct Pace {
+    pub policy: Policy,
+    pub rtt: RttEstimator,
+    /// The engine reports nothing new to time: this flow is looked at.
+    pub tracked: bool,
+    /// As last told to the engine.
+    pub enforced: Decision,
+    last: FlowFigures,
+    /// Retransmission or zero-window probe.
+    retry_at: Option<Nanos>,
+    /// When something was last acknowledged, or first waited to be.
+    progress_at: Nanos,
+    heard_at: Nanos,
+    quiet: u32,
+    probes: u32,
+}
+
+/// What a look at a flow comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tick {
+    pub window: Option<u32>,
+    pub rate: Option<u64>,
+    pub retransmit: bool,
+    pub probe: bool,
+    /// The connection has failed: nobody answers.
+    pub failed: bool,
+    /// Stop looking until the engine says that there is something.
+    pub untrack: bool,
+    /// Several timeouts in a row: the next hop's address may be wrong.
+    pub doubt_path: bool,
+    /// Look again then.
+    pub next: Option<Nanos>,
+}
+
+impl Pace {
+    /// Clocks of a flow that starts with everything before `snd_una` acknowledged.
+    pub fn new(now: Nanos, policy: Policy, rtt: RttEstimator, enforced: Decision, snd_una: Seq) -> Pace {
+        Pace {
+            policy,
+            rtt,
+            tracked: false,
+            enforced,
+            last: FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() },
+            retry_at: None,
+            progress_at: now,
+            heard_at: now,
+            quiet: 0,
+            probes: 0,
+        }
+    }
+
+    /// The engine has something to time. Returns when to look first.
+    pub fn start(&mut self, now: Nanos, interval: Nanos) -> Nanos {
+        if !self.tracked {
+            self.tracked = true;
+            self.quiet = 0;
+            self.progress_at = now;
+            self.retry_at = Some(now + self.rtt.rto());
+        }
+        now + self.interval(interval).min(self.rtt.rto())
+    }
+
+    /// Looks at the counters. `interval` is the least time until the next look.
+    pub fn tick(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        options: &FlowOptions,
+        orphan: bool,
+        interval: Nanos,
+        mss: u32,
+    ) -> Tick {
+        let mut tick = Tick::default();
+        let measured = self.measure(now, figures, orphan);
+        let busy = figures.outstanding > 0 || figures.unsent > 0;
+        let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
+        let timeout = busy && self.retry(now, figures, limit, &mut tick);
+        let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
+        if busy || acked > 0 {
+            self.control(now, figures, measured, timeout, mss, options, &mut tick);
+        }
+        tick.failed = busy && now.saturating_sub(self.progress_at) >= limit;
+        if busy {
+            let give_up_at = self.progress_at.saturating_add(limit);
+            let next = now + self.interval(interval);
+            tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
+            self.quiet = 0;
+        } else {
+            self.rest(now, acked > 0, interval, &mut tick);
+            self.keep_alive(now, options, &mut tick);
+        }
+        self.last = *figures;
+        tick
+    }
+
+    /// Smoothed round-trip time, but at least `least`.
+    fn interval(&self, least: Nanos) -> Nanos {
+        self.rtt.srtt().unwrap_or(least).max(least)
+    }
+
+    /// Takes in round-trip times and progress. Returns the newest round-trip time.
+    fn measure(&mut self, now: Nanos, figures: &FlowFigures, orphan: bool) -> Option<Nanos> {
+        let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
+        let measured = fresh.then_some(figures.rtt_ns as Nanos);
+        if let Some(rtt) = measured {
+            self.rtt.sample(rtt);
+        }
+        if figures.snd_una != self.last.snd_una {
+            self.rtt.reset_backoff();
+            self.progress_at = now;
+            self.retry_at = None;
+        }
+        if figures.last_rx_ns > self.heard_at {
+            self.heard_at = figures.last_rx_ns;
+            self.probes = 0;
+            // "The connection should be allowed to stay open as long as the receiving host answers probes" (RFC 9293
+            // section 3.8.6.1), but not for a socket that is gone.
+            if figures.snd_wnd == 0 && !orphan {
+                self.progress_at = now;
+            }
+        }
+        measured
+    }
+
+    /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
+    fn retry(&mut self, now: Nanos, figures: &FlowFigures, limit: Nanos, tick: &mut Tick) -> bool {
+        let sent = figures.snd_nxt != self.last.snd_nxt;
+        if figures.outstanding == 0 && sent {
+            self.retry_at = None;
+        }
+        let due = *self.retry_at.get_or_insert(now + self.rtt.rto());
+        if now < due {
+            return false;
+        }
+        tick.retransmit = figures.outstanding > 0;
+        tick.probe = !tick.retransmit;
+        self.rtt.back_off();
+        tick.doubt_path = self.rtt.backoffs() == 3;
+        // Probes come often enough for a peer that answers them to count as alive.
+        let longest = if tick.probe { limit / 4 } else { Nanos::MAX };
+        self.retry_at = Some(now + self.rtt.rto().min(longest));
+        tick.retransmit
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn control(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        rtt: Option<Nanos>,
+        timeout: bool,
+        mss: u32,
+        options: &FlowOptions,
+        tick: &mut Tick,
+    ) {
+        let sample = Sample {
+            now,
+            acked: figures.acked_bytes.wrapping_sub(self.last.acked_bytes),
+            ecn_acked: figures.ecn_bytes.wrapping_sub(self.last.ecn_bytes),
+            rtt,
+            srtt: self.rtt.srtt(),
+            losses: figures.fast_retransmits.wrapping_sub(self.last.fast_retransmits),
+            timeout,
+            outstanding: figures.outstanding,
+            unsent: figures.unsent,
+            mss,
+        };
+        let mut decision = self.policy.update(&sample);
+        if options.pacing_rate > 0 && (decision.rate == 0 || decision.rate > options.pacing_rate) {
+            decision.rate = options.pacing_rate;
+        }
+        tick.window = (decision.cwnd != self.enforced.cwnd).then_some(decision.cwnd);
+        tick.rate = (decision.rate != self.enforced.rate).then_some(decision.rate);
+        self.enforced = decision;
+    }
+
+    /// Nothing to send: after some quiet looks, timing stops.
+    fn rest(&mut self, now: Nanos, moved: bool, interval: Nanos, tick: &mut Tick) {
+        self.retry_at = None;
+        self.progress_at = now;
+        if !self.tracked {
+            return;
+        }
+        self.quiet = if moved { 0 } else { self.quiet + 1 };
+        if self.quiet >= QUIET_TICKS {
+            self.tracked = false;
+            tick.untrack = true;
+        } else {
+            let pause = if moved { self.interval(interval) } else { self.interval(interval).max(MILLISECOND) };
+            tick.next = Some(now + pause);
+        }
+    }
+
+    fn keep_alive(&mut self, now: Nanos, options: &FlowOptions, tick: &mut Tick) {
+        if !options.keepalive {
+            return;
+        }
+        let due = |probes: u32| self.heard_at + options.keepalive_idle + probes as Nanos * options.keepalive_interval;
+        if now >= due(self.probes) {
+            tick.failed |= self.probes >= options.keepalive_probes;
+            tick.probe = !tick.failed;
+            self.probes += 1;
+        }
+        // A probe that came late does not hurry the next one.
+        let next = due(self.probes).max(now + if tick.probe { options.keepalive_interval } else { 1 });
+        tick.next = Some(tick.next.map_or(next, |earlier| earlier.min(next)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use context::Congestion;
+
+    const MS: Nanos = MILLISECOND;
+    const OPTIONS: FlowOptions = FlowOptions {
+        keepalive: false,
+        keepalive_idle: 1000 * MS,
+        keepalive_interval: 100 * MS,
+        keepalive_probes: 2,
+        give_up: 10_000 * MS,
+        fin_timeout: 500 * MS,
+        pacing_rate: 0,
+    };
+
+    fn pace() -> Pace {
+        let mut rtt = RttEstimator::new(10 * MS, 60_000 * MS);
+        rtt.sample(MS);
+        let enforced = Decision { cwnd: 10_000, rate: 0 };
+        let mut pace = Pace::new(0, Policy::new(Congestion::Cubic, 1000, 0), rtt, enforced, Seq(0));
+        pace.start(0, MS / 10);
+        pace
+    }
+
+    /// Looks whenever asked until `stop`, and gives back when something other than looking was done.
+    fn run(
+        pace: &mut Pace,
+        figures: &FlowFigures,
+        options: &FlowOptions,
+        orphan: bool,
+        stop: Nanos,
+    ) -> Vec<(u64, Tick)> {
+        let (mut now, mut done) = (MS, Vec::new());
+        while now < stop {
+            let tick = pace.tick(now, figures, options, orphan, MS / 10, 1000);
+            if tick.retransmit || tick.probe || tick.failed || tick.untrack {
+                done.push((now / MS, tick));
+            }
+            let Some(next) = tick.next.filter(|_| !tick.failed) else { break };
+            assert!(next > now);
+            now = next;
+        }
+        done
+    }
+
+    #[test]
+    fn lost_data_is_sent_again_with_backoff_until_given_up() {
+        let figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+        let done = run(&mut pace(), &figures, &OPTIONS, false, 100_000 * MS);
+        let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10_000], "each timeout twice the last");
+        assert!(done[..9].iter().all(|(_, tick)| tick.retransmit) && done[9].1.failed);
+        assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
+        assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+    }
+
+    #[test]
+    fn a_closed_window_is_probed_without_end_while_the_peer_answers() {
+        let mut figures = FlowFigures { unsent: 1000, ..FlowFigures::default() };
+        let mut pace = pace();
+        let (mut now, mut probes) = (MS, 0);
+        while now < 300_000 * MS {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            assert!(!tick.failed && !tick.retransmit);
+            if tick.probe {
+                probes += 1;
+                figures.last_rx_ns = now + 1;
+            }
+            now = tick.next.unwrap();
+        }
+        assert!((100..200).contains(&probes), "{probes}");
+        assert!(run(&mut pace, &figures, &OPTIONS, true, 600_000 * MS).last().unwrap().1.failed, "but not an orphan's");
+    }
+
+    #[test]
+    fn a_quiet_flow_is_not_timed() {
+        let done = run(&mut pace(), &FlowFigures::default(), &OPTIONS, false, 10_000 * MS);
+        assert_eq!(done.len(), 1);
+        assert!(done[0].1.untrack && done[0].1.next.is_none() && done[0].0 < 20);
+    }
+
+    #[test]
+    fn keepalive_probes_an_idle_peer_and_gives_up() {
+        let options = FlowOptions { keepalive: true, ..OPTIONS };
+        let done = run(&mut pace(), &FlowFigures::default(), &options, false, 100_000 * MS);
+        let what: Vec<(u64, bool, bool)> = done.iter().map(|(at, tick)| (*at, tick.probe, tick.failed)).collect();
+        assert_eq!(what[1..], [(1000, true, false), (1100, true, false), (1200, false, true)]);
+        assert!(what[0].0 < 20, "the first one is the end of timing");
+    }
+
+    #[test]
+    fn acknowledgements_restart_the_timer() {
+        let mut pace = pace();
+        let mut figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+        for step in 1..100 {
+            figures.snd_una += 100;
+            figures.acked_bytes += 100;
+            let tick = pace.tick(step * 9 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
+            assert!(!tick.retransmit && !tick.failed);
+        }
+    }
+}
