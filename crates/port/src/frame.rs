@@ -112,13 +112,18 @@ impl Frame {
     pub fn complete_checksum(&mut self) {
         self.flatten();
         if let Checksum::Partial { start, field } = self.checksum {
-            let mut sum = Sum::new();
-            sum.add(&self.bytes[start as usize..]);
-            let field = field as usize;
-            self.bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+            complete(&mut self.bytes, start, field);
             self.checksum = Checksum::Complete;
         }
     }
+}
+
+/// Completes a partial checksum in a whole frame's bytes.
+pub(crate) fn complete(bytes: &mut [u8], start: u16, field: u16) {
+    let mut sum = Sum::new();
+    sum.add(&bytes[start as usize..]);
+    let field = field as usize;
+    bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
 impl std::fmt::Debug for Frame {

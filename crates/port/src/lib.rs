@@ -2,6 +2,7 @@
 //!
 //! A port moves frames and parses nothing above what it needs to steer.
 
+mod afxdp;
 mod cut;
 mod drops;
 mod fabric;
@@ -9,15 +10,18 @@ mod frame;
 mod interface;
 mod netlink;
 mod netns;
+mod pcap;
 mod pool;
 mod tap;
 
+pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
 pub use cut::cut;
 pub use drops::{Drop, DropCounts};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
 pub use interface::{Interface, Offloads};
 pub use netns::Netns;
+pub use pcap::{Capture, CaptureFigures, Captured};
 pub use pool::FramePool;
 pub use tap::{Tap, TapConfig, local_mac};
 

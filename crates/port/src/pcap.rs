@@ -1,0 +1,198 @@
+//! Writing what passes a port into a capture file, for tcpdump and Wireshark: the classic format with nanoseconds
+//! (draft-ietf-opsawg-pcap).
+use crate::frame::complete;
+use crate::{Capabilities, Checksum, DropCounts, Frame, FramePool, Nanos, Port, PortCounters};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::Mac;
+
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+const LINKTYPE_ETHERNET: u32 = 1;
+/// Most bytes kept of a frame: more than a super-segment has.
+const SNAPLEN: u32 = 262_144;
+const FILE_HEADER: u64 = 24;
+const RECORD_HEADER: u64 = 16;
+
+/// A capture file; clones write to the same one, so that several ports can share it.
+#[derive(Clone)]
+pub struct Capture(Arc<Mutex<Writer>>);
+
+/// How far a capture got.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CaptureFigures {
+    /// Frames written.
+    pub frames: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Frames not written: the file had reached its limit, or an error came.
+    pub missed: u64,
+    /// Why writing ended, where an error ended it.
+    pub error: Option<String>,
+}
+
+struct Writer {
+    file: BufWriter<File>,
+    /// Unix time, in nanoseconds, of the port's time 0.
+    epoch: Nanos,
+    most: u64,
+    record: Vec<u8>,
+    figures: CaptureFigures,
+}
+
+impl Capture {
+    /// Makes the file. `epoch` is the Unix time, in nanoseconds, at which the ports' clock was 0; the file never grows
+    /// beyond `most` bytes.
+    pub fn create(path: &Path, epoch: Nanos, most: u64) -> Result<Capture, String> {
+        let failed = |e| format!("cannot write the capture file {}: {e}", path.display());
+        let mut file = BufWriter::with_capacity(256 * 1024, File::create(path).map_err(failed)?);
+        let mut header = Vec::with_capacity(FILE_HEADER as usize);
+        header.extend_from_slice(&MAGIC_NANOSECONDS.to_ne_bytes());
+        header.extend_from_slice(&2u16.to_ne_bytes());
+        header.extend_from_slice(&4u16.to_ne_bytes());
+        header.extend_from_slice(&[0; 8]);
+        header.extend_from_slice(&SNAPLEN.to_ne_bytes());
+        header.extend_from_slice(&LINKTYPE_ETHERNET.to_ne_bytes());
+        file.write_all(&header).and_then(|()| file.flush()).map_err(failed)?;
+        let figures = CaptureFigures { bytes: FILE_HEADER, ..CaptureFigures::default() };
+        Ok(Capture(Arc::new(Mutex::new(Writer { file, epoch, most, record: Vec::new(), figures }))))
+    }
+
+    /// Writes frames that passed at `now`, in order.
+    pub fn write(&self, now: Nanos, frames: &[Box<Frame>]) {
+        let mut writer = self.lock();
+        frames.iter().for_each(|frame| writer.write(now, frame));
+    }
+
+    /// Brings everything to the file.
+    pub fn flush(&self) {
+        let mut writer = self.lock();
+        if let Err(error) = writer.file.flush() {
+            writer.figures.error = Some(error.to_string());
+        }
+    }
+
+    /// How far it got.
+    pub fn figures(&self) -> CaptureFigures {
+        self.lock().figures.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    fn write(&mut self, now: Nanos, frame: &Frame) {
+        let size = RECORD_HEADER + frame.len() as u64;
+        if self.figures.error.is_some() || self.figures.bytes + size > self.most {
+            self.figures.missed += 1;
+            return;
+        }
+        self.set_record(now, frame);
+        match self.file.write_all(&self.record) {
+            Ok(()) => {
+                self.figures.frames += 1;
+                self.figures.bytes += size;
+            }
+            Err(error) => {
+                self.figures.missed += 1;
+                self.figures.error = Some(error.to_string());
+            }
+        }
+    }
+
+    /// The record: time, lengths, and the frame as it would be on a wire, that is, flat and with its checksum.
+    fn set_record(&mut self, now: Nanos, frame: &Frame) {
+        let (time, len) = (self.epoch.saturating_add(now), frame.len() as u32);
+        let record = &mut self.record;
+        record.clear();
+        for word in [(time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32, len, len] {
+            record.extend_from_slice(&word.to_ne_bytes());
+        }
+        record.extend_from_slice(frame.bytes());
+        if let Some(span) = frame.payload() {
+            let at = record.len();
+            record.resize(at + span.len(), 0);
+            span.read(&mut record[at..]);
+        }
+        if let Checksum::Partial { start, field } = frame.checksum {
+            complete(&mut record[RECORD_HEADER as usize..], start, field);
+        }
+    }
+}
+
+/// A port whose frames are captured, both ways. Frames pass untouched: only the capture has copies.
+pub struct Captured {
+    port: Box<dyn Port>,
+    capture: Capture,
+}
+
+impl Captured {
+    /// Captures what passes `port`.
+    pub fn new(port: Box<dyn Port>, capture: Capture) -> Captured {
+        Captured { port, capture }
+    }
+}
+
+impl Port for Captured {
+    fn name(&self) -> String {
+        self.port.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.port.capabilities()
+    }
+
+    fn mac(&self) -> Mac {
+        self.port.mac()
+    }
+
+    fn receive(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        let before = into.len();
+        let count = self.port.receive(now, most, pool, into);
+        if count > 0 {
+            self.capture.write(now, &into[before..]);
+        }
+        count
+    }
+
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
+        if !frames.is_empty() {
+            self.capture.write(now, frames);
+        }
+        self.port.send(now, frames, pool, drops);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wait_fd()
+    }
+
+    /// Nothing happens for a while: a good moment to bring the capture to the file, where somebody may be reading it.
+    fn prepare_to_sleep(&self) {
+        self.capture.flush();
+        self.port.prepare_to_sleep();
+    }
+
+    fn awake(&self) {
+        self.port.awake();
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.port.next_deadline()
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        self.port.has_work(now)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.port.failure()
+    }
+}
