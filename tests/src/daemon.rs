@@ -5,6 +5,8 @@ use crate::process::{Process, Session};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +14,7 @@ use std::process::Command;
 pub struct Daemon<'a> {
     process: Process<'a>,
     socket: PathBuf,
+    at_start: Holdings,
 }
 
 impl<'a> Daemon<'a> {
@@ -28,7 +31,8 @@ impl<'a> Daemon<'a> {
             process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
             Ok(socket.exists())
         })?;
-        Ok(Daemon { process, socket })
+        let at_start = Holdings::of(process.id());
+        Ok(Daemon { process, socket, at_start })
     }
 
     /// A program on one of the daemon's hosts, by `toe run`.
@@ -56,10 +60,14 @@ impl Daemon<'_> {
 
     /// How often the daemon's hosts dropped for these reasons, all of which must have occurred.
     pub fn drops_named(&self, reasons: &[&str]) -> Result<String, String> {
-        let stats = self.ask("stats")?;
+        let answer = self.ask("drops")?;
+        let hosts = answer["hosts"].as_array().ok_or("the daemon names no hosts")?;
+        let drops: Vec<&Value> = hosts.iter().filter_map(|host| host["drops"].as_array()).flatten().collect();
         let mut found = Vec::new();
         for reason in reasons {
-            match count_of(&stats, reason) {
+            let count: u64 =
+                drops.iter().filter(|drop| drop["reason"] == *reason).filter_map(|drop| drop["count"].as_u64()).sum();
+            match count {
                 0 => return Err(format!("no drop was counted as {reason}")),
                 count => found.push(format!("{reason} {count}")),
             }
@@ -67,29 +75,62 @@ impl Daemon<'_> {
         Ok(found.join(", "))
     }
 
-    fn ask(&self, command: &str) -> Result<Value, String> {
-        let mut toe = Command::new(beside("toe"));
-        let output = toe.arg(command).arg("--json").arg("--socket").arg(&self.socket).output();
-        let output = output.map_err(|error| format!("toe {command}: {error}"))?;
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("toe {command} --json: {error}"))
+    /// Asks over the management socket, as the `toe` command does: a line of JSON each way.
+    fn ask(&self, question: &str) -> Result<Value, String> {
+        let failed = |error: std::io::Error| format!("management socket: {error}");
+        let mut path = self.socket.clone().into_os_string();
+        path.push(".manage");
+        let mut stream = UnixStream::connect(path).map_err(failed)?;
+        stream.write_all(format!("{{\"ask\":\"{question}\"}}\n").as_bytes()).map_err(failed)?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+        let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
+        answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
     }
 
-    /// Waits until nothing of the applications is left in the daemon, then ends it.
-    pub fn finish(mut self) -> Result<String, String> {
+    /// Waits until nothing of the applications is left in the daemon, then ends it. TIME-WAIT counts as left.
+    pub fn finish(mut self, session: &Session) -> Result<String, String> {
+        session
+            .until("the daemon's flows, contexts and listeners to go", || {
+                self.process.running()?;
+                let answer = self.ask("ls")?;
+                let hosts = answer["hosts"].as_array().ok_or("the daemon names no hosts")?;
+                let empty = |list: &str| hosts.iter().all(|host| host[list].as_array().is_some_and(Vec::is_empty));
+                Ok(["flows", "contexts", "listeners"].into_iter().all(empty))
+            })
+            .map_err(|error| format!("{error}: {}", self.ask("ls").unwrap_or_default()))?;
+        let holds = Holdings::of(self.process.id());
+        if holds != self.at_start {
+            return Err(format!("the daemon still holds {holds:?}; after its start it was {:?}", self.at_start));
+        }
         self.process.stop()?;
-        Ok(String::new())
+        match self.process.wait()?.success() && !self.socket.exists() {
+            true => Ok("no flow, context, listener, region or doorbell is left in the daemon".into()),
+            false => Err(format!("toed did not end cleanly: {}", self.process.stderr().trim())),
+        }
     }
 }
 
-/// The sum of all numbers that are called `name`, at whatever depth.
-fn count_of(value: &Value, name: &str) -> u64 {
-    match value {
-        Value::Object(map) => {
-            let own = map.get(name).and_then(Value::as_u64).unwrap_or(0);
-            own + map.values().map(|inner| count_of(inner, name)).sum::<u64>()
-        }
-        Value::Array(list) => list.iter().map(|inner| count_of(inner, name)).sum(),
-        _ => 0,
+/// What a daemon holds for its applications.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Holdings {
+    /// Descriptors of regions and of doorbells.
+    descriptors: usize,
+    /// Mappings of regions and payload buffers.
+    mappings: usize,
+}
+
+impl Holdings {
+    fn of(process: u32) -> Holdings {
+        let links = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+        let ours = |target: &PathBuf| {
+            let target = target.to_string_lossy();
+            target.contains("memfd:") || target.contains("[eventfd]")
+        };
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let mappings = maps.lines().filter(|line| line.contains("memfd:")).count();
+        Holdings { descriptors: targets.filter(ours).count(), mappings }
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Fault {
     pub name: &'static str,
     /// Where it is tried.
     pub links: &'static [Link],
+    /// The daemon must be whole afterwards.
+    pub daemon_survives: bool,
     /// What happens, and what must follow.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -22,15 +24,19 @@ const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
 /// All that need a laboratory.
 pub const ALL: &[Fault] = &[
-    Fault { name: "client killed in mid-transfer", links: EVERYWHERE, run: client_killed },
-    Fault { name: "server killed in mid-transfer", links: EVERYWHERE, run: server_killed },
-    Fault { name: "receiver stopped for a while", links: EVERYWHERE, run: receiver_stopped },
-    Fault { name: "refused and unreachable", links: EVERYWHERE, run: refused },
-    Fault { name: "address in use", links: EVERYWHERE, run: address_in_use },
-    Fault { name: "malformed and random frames", links: &[Link::Linux, Link::TapServer], run: malformed },
-    Fault { name: "sockets of the kernel", links: &[Link::Linux, Link::Fabric], run: mixed },
-    Fault { name: "daemon killed", links: OPENTOE, run: daemon_killed },
+    fault("client killed in mid-transfer", EVERYWHERE, client_killed),
+    fault("server killed in mid-transfer", EVERYWHERE, server_killed),
+    fault("receiver stopped for a while", EVERYWHERE, receiver_stopped),
+    fault("refused and unreachable", EVERYWHERE, refused),
+    fault("address in use", EVERYWHERE, address_in_use),
+    fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
+    fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
+    Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];
+
+const fn fault(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { name, links, daemon_survives: true, run }
+}
 
 /// Far more than any machine moves before the fault.
 const ENDLESS: &str = "1000000000000";

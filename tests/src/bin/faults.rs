@@ -65,7 +65,7 @@ fn in_laboratory(session: &Session, files: &Files, link: Link, fault: &Fault) ->
     let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
     let daemon = lab.daemon.take();
     let clean = match (&outcome, daemon) {
-        (Ok(_), Some(daemon)) => daemon.finish(),
+        (Ok(_), Some(daemon)) if fault.daemon_survives => daemon.finish(session),
         _ => Ok(String::new()),
     };
     drop(lab);

@@ -101,16 +101,18 @@ fn group(report: &mut Report, session: &Session, files: &Files, link: Link, filt
                 let bench = Bench { session, lab: &lab, files, port: files.fresh_port() };
                 report.case(session, &name, Duration::from_secs(case.limit), || (case.run)(&bench));
             }
-            report.case(session, &format!("{:<13} nothing left behind", link.label()), LAB_LIMIT, || end(lab, &before));
+            report.case(session, &format!("{:<13} nothing left behind", link.label()), LAB_LIMIT, || {
+                end(session, lab, &before)
+            });
         }
         Err(error) => report.case(session, &format!("{:<13} set-up", link.label()), LAB_LIMIT, || Err(error)),
     }
 }
 
 /// Ends a laboratory; an error if anything of it is still there.
-fn end(mut lab: Lab, before: &Before) -> Outcome {
+fn end(session: &Session, mut lab: Lab, before: &Before) -> Outcome {
     let daemon = match lab.daemon.take() {
-        Some(daemon) => daemon.finish(),
+        Some(daemon) => daemon.finish(session),
         None => Ok(String::new()),
     };
     drop(lab);
