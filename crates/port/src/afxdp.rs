@@ -152,6 +152,20 @@ impl AfXdp {
         }
     }
 
+    /// What is still wrong with the other end of a veth pair, in a sentence that says what to do.
+    pub fn advice_for_peer(interface: &str, netns: Option<&str>) -> Result<Option<String>, String> {
+        let look = || Interface::named(interface)?.offloads();
+        let offloads = match netns {
+            Some(netns) => Netns::open(netns)?.run(look)?,
+            None => look(),
+        }?;
+        let advice = format!(
+            "{interface} leaves checksums or segmentation to hardware that an AF_XDP port behind a veth pair has not: \
+             run `ethtool -K {interface} tx off tso off gso off gro off`"
+        );
+        Ok((offloads != Offloads::NONE).then_some(advice))
+    }
+
     /// How the socket works, for people: `zero-copy, native XDP`.
     pub fn mode(&self) -> &'static str {
         match (self.zero_copy, self.program.native) {

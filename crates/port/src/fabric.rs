@@ -70,10 +70,15 @@ impl Fabric {
         Fabric(Arc::new(Shared { switch: Mutex::new(Switch::new(config)), uplinks: Mutex::new(Vec::new()) }))
     }
 
-    /// A host joins with its hardware address; it leaves when the port is dropped.
+    /// A host joins with its hardware address, which no other member may have; it leaves when the port is dropped.
     pub fn join(&self, name: &str, mac: Mac) -> io::Result<FabricPort> {
         let bell = Arc::new(Bell::new()?);
-        let slot = self.switch().add(name, Some(mac), None, &bell);
+        let mut switch = self.switch();
+        if let Some(other) = switch.members().find(|member| member.mac == Some(mac)) {
+            let sentence = format!("{} has the hardware address {mac} already", other.name);
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, sentence));
+        }
+        let slot = switch.add(name, Some(mac), None, &bell);
         Ok(FabricPort { fabric: self.clone(), name: name.into(), mac, slot, bell })
     }
 

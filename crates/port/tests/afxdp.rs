@@ -30,8 +30,14 @@ fn lab(test: &str) -> Option<Lab> {
                 peer.set_up()
             })?
         })
+        .and_then(|()| {
+            let advice = AfXdp::advice_for_peer("peer", Some(&peer_side.path()))?;
+            assert!(advice.is_some_and(|advice| advice.contains("ethtool -K peer")));
+            Ok(())
+        })
         .and_then(|()| AfXdp::prepare_peer("peer", Some(&peer_side.path())))
         .unwrap();
+    assert_eq!(AfXdp::advice_for_peer("peer", Some(&peer_side.path())), Ok(None));
     let config =
         AfXdpConfig { interface: "nic".into(), netns: Some(port_side.path()), frames: 512, ..AfXdpConfig::default() };
     Some(Lab { port_side, peer_side, config })

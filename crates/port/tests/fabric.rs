@@ -90,6 +90,14 @@ fn broadcasts_reach_all_others_as_flat_copies() {
 }
 
 #[test]
+fn an_address_has_one_owner() {
+    let (fabric, _a, b, _) = pair(FabricConfig::default());
+    assert!(fabric.join("c", B).err().unwrap().to_string().contains("b has the hardware address"));
+    drop(b);
+    assert!(fabric.join("c", B).is_ok());
+}
+
+#[test]
 fn a_member_that_left_is_unknown() {
     let (fabric, mut a, b, mut hands) = pair(FabricConfig::default());
     drop(b);
