@@ -5,7 +5,7 @@ use common::*;
 use port::{Checksum, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
 use shm::{Mirror, PAGE, Region, Span};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
@@ -36,9 +36,10 @@ fn open(test: &str, offload: bool) -> Option<(Netns, Tap)> {
 fn await_frame(tap: &mut Tap, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
     for _ in 0..500 {
         let mut frames = Vec::new();
-        tap.receive(0, 64, &mut hands.pool, &mut frames);
-        if let Some(frame) = frames.into_iter().find(|frame| wanted(frame)) {
-            return frame;
+        while tap.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
+            if let Some(frame) = frames.pop().filter(|frame| wanted(frame)) {
+                return frame;
+            }
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -271,4 +272,104 @@ fn the_wait_descriptor_is_readable_when_a_frame_waits() {
     // SAFETY: one pollfd on the stack, with its count.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, 5000) }, 1);
     await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+}
+
+/// A packet socket on the device, with the virtio header that a TAP device has: it sees what the kernel's side sees.
+fn packet_socket(netns: &Netns) -> OwnedFd {
+    let protocol = 0x0003u16.to_be();
+    netns
+        .run(|| {
+            let index = Interface::named("toe0").unwrap().index().unwrap();
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+            // SAFETY: a plain system call; checked and owned at once.
+            let socket = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_PACKET, kind, protocol.into())) };
+            // SAFETY: sockaddr_ll is plain data for which zero is valid.
+            let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
+            address.sll_ifindex = index as i32;
+            let (on, vnet_hdr) = (1i32, 15);
+            let timeout = libc::timeval { tv_sec: 5, tv_usec: 0 };
+            // SAFETY: options and address are whole values of their types, with their sizes.
+            unsafe {
+                let (on, timeout) = ((&raw const on).cast(), (&raw const timeout).cast());
+                assert_eq!(libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, vnet_hdr, on, 4), 0);
+                assert_eq!(libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, timeout, 16), 0);
+                let len = size_of_val(&address) as u32;
+                assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len), 0);
+            }
+            socket
+        })
+        .unwrap()
+}
+
+#[test]
+fn super_segments_cross_whole_and_intact_both_ways() {
+    let Some((netns, mut tap)) = open("super_segments_cross", true) else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut tap, hands);
+    let socket = packet_socket(&netns);
+    let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
+    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    let data = pattern(65_000);
+    mirror.write(u32::MAX - 999, &data);
+    let (bytes, headers) =
+        tcp_segment(kernel, tap.mac(), 1, wire::tcp::Flags::ACK | wire::tcp::Flags::CWR, ipv4::Ecn::Ect0, &data);
+    let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
+    frame.set_payload(Some(Span::new(&mirror, u32::MAX - 999, data.len() as u32)));
+    (frame.checksum, frame.segment_size) = (TCP_PARTIAL, 1448);
+    send(&mut tap, hands, frame);
+
+    let mut seen = vec![0u8; 70_000];
+    let got = loop {
+        // SAFETY: receives at most the buffer's length.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), seen.as_mut_ptr().cast(), seen.len(), 0) };
+        assert!(got > 0, "the kernel did not see the super-segment: {}", std::io::Error::last_os_error());
+        if got > 10_000 {
+            break got as usize;
+        }
+    };
+    // NEEDS_CSUM; TCPV4 with ECN; headers; segment size; checksum from the TCP header on, at byte 16 of it.
+    let header: Vec<u16> = seen[2..10].chunks(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect();
+    assert_eq!((seen[0] & 1, seen[1], &header[1..]), (1, 0x81, &[1448, 34, 16][..]));
+    assert!(seen[10..got] == bytes, "not the bytes that were sent");
+
+    // And back: what the kernel's side sends as one comes as one.
+    let (bytes, headers) = tcp_segment(tap.mac(), kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
+    let mut packet = vec![1, 1];
+    for word in [headers as u16, 1400, 34, 16] {
+        packet.extend_from_slice(&word.to_ne_bytes());
+    }
+    packet.extend_from_slice(&bytes);
+    // SAFETY: sends from a buffer with its length.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) };
+    assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
+    let frame = await_frame(&mut tap, hands, |frame| frame.len() > 10_000);
+    assert!(frame.bytes() == bytes, "not the bytes that were sent");
+    assert_eq!((frame.checksum, frame.segment_size), (TCP_PARTIAL, 1400));
+}
+
+#[test]
+fn without_offloads_the_kernel_cuts_super_segments_itself() {
+    let Some((netns, mut tap)) = open("without_offloads", false) else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut tap, hands);
+    let socket = packet_socket(&netns);
+    let data = pattern(14_000);
+    let (bytes, headers) = tcp_segment(tap.mac(), kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
+    let mut packet = vec![1, 1];
+    for word in [headers as u16, 1400, 34, 16] {
+        packet.extend_from_slice(&word.to_ne_bytes());
+    }
+    packet.extend_from_slice(&bytes);
+    // SAFETY: sends from a buffer with its length.
+    assert!(unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) } > 0);
+    let mut stream = Vec::new();
+    while stream.len() < data.len() {
+        let frame = await_frame(&mut tap, hands, |frame| check_tcp(frame.bytes()).is_ok());
+        assert_eq!((frame.checksum, frame.segment_size), (Checksum::Complete, 0));
+        let (_, tcp, part) = check_tcp(frame.bytes()).unwrap();
+        assert_eq!((tcp.seq - wire::Seq(9)) as usize, stream.len());
+        stream.extend_from_slice(&part);
+    }
+    assert!(stream == data);
 }
