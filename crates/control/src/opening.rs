@@ -186,6 +186,7 @@ impl Plane {
         src_mac: Mac,
         frame: Box<Frame>,
     ) -> Option<Box<Frame>> {
+        let overrun = self.is_overrun(key);
         let opening = self.openings.get_mut(key)?;
         opening.peer_mac = Some(src_mac);
         if let Some(open) = opening.open {
@@ -205,6 +206,8 @@ impl Plane {
                 self.challenge(now, &tuple, header);
             }
             Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
+            // The peer will see the SYN-ACK again, and there may be room then.
+            Disposition::Established(_) if overrun => self.drops.count(Drop::Backlog),
             Disposition::Established(open) => {
                 if open.acknowledge {
                     let ack = opening.handshake.ack(now, &tuple);
@@ -214,6 +217,13 @@ impl Plane {
             }
         }
         Some(frame)
+    }
+
+    /// So many connections of the listener wait for a context that no other one may.
+    fn is_overrun(&self, key: u32) -> bool {
+        let Some(Owner::Listener(binding)) = self.openings.get(key).map(|opening| opening.owner) else { return false };
+        let listener = self.bindings.get(binding).and_then(|binding| binding.listener.as_ref());
+        listener.is_some_and(|listener| listener.ready.len() as u32 >= listener.backlog)
     }
 
     /// The handshake is done. Gives the frame back unless it has payload for the engine.

@@ -1,0 +1,356 @@
+//! Opening connections between two hosts, with an engine that carries no data.
+mod support;
+
+use context::{Reply, Request};
+use engine::Drop;
+use support::recording::{Recording, Shared, header, parse, tcp_frame};
+use support::*;
+use wire::tcp::Flags;
+use wire::{Seq, ipv4};
+
+fn two() -> (Net, [Shared; 2]) {
+    with(vec![config(0), config(1)])
+}
+
+fn with(configs: Vec<control::HostConfig>) -> (Net, [Shared; 2]) {
+    let mut logs = Vec::new();
+    let net = Net::new(configs, |_, _| {
+        let (engine, log) = Recording::new();
+        logs.push(log);
+        engine
+    });
+    (net, logs.try_into().ok().unwrap())
+}
+
+/// Resolves the addresses of nodes 0 and 1: one packet waits for each, the others would be lost.
+fn know_each_other(net: &mut Net, client: &mut App) {
+    let tag = client.connect(ip_of(1), 9, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap_err();
+}
+
+fn is_tcp(frame: &port::Frame) -> bool {
+    parse(frame.bytes()).is_some()
+}
+
+#[test]
+fn a_handshake_makes_both_engines_agree() {
+    let (mut net, logs) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    server.accepted().unwrap();
+    let (a, b) = (logs[0].lock().unwrap(), logs[1].lock().unwrap());
+    let (a, b) = (a.installed.values().next().unwrap(), b.installed.values().next().unwrap());
+    assert_eq!((a.snd_nxt, a.rcv_nxt), (b.rcv_nxt, b.snd_nxt));
+    assert_eq!((a.mss, b.mss), (1448, 1448));
+    assert_eq!((a.snd_wscale, a.rcv_wscale), (b.rcv_wscale, b.snd_wscale));
+    assert!(a.sack && b.sack && a.timestamps.is_some() && b.timestamps.is_some());
+    assert_eq!((a.remote_mac, b.remote_mac), (mac_of(1), mac_of(0)));
+    assert_eq!((a.snd_wnd, b.snd_wnd), (65_535, 65_535 >> b.snd_wscale << b.snd_wscale));
+    assert!(!a.ecn);
+}
+
+#[test]
+fn ecn_is_used_where_both_want_it() {
+    for (first, second) in [(true, true), (true, false), (false, true)] {
+        let ecn = |at, ecn| control::HostConfig { ecn, ..config(at) };
+        let (mut net, logs) = with(vec![ecn(0, first), ecn(1, second)]);
+        let (mut client, mut server) = (net.attach(0), net.attach(1));
+        server.serve(&mut net, 80);
+        client.connect(ip_of(1), 80, 0);
+        net.settle();
+        for log in &logs {
+            assert_eq!(log.lock().unwrap().installed.values().next().unwrap().ecn, first && second);
+        }
+    }
+}
+
+#[test]
+fn whichever_segment_is_lost_the_connection_opens() {
+    for lost in 0..6 {
+        let (mut net, logs) = two();
+        let (mut client, mut server) = (net.attach(0), net.attach(1));
+        server.serve(&mut net, 80);
+        let mut count = 0;
+        net.filter = Box::new(move |_, _| {
+            count += 1;
+            count - 1 != lost
+        });
+        let tag = client.connect(ip_of(1), 80, 0);
+        net.run_for(10 * SECOND);
+        client.connected(tag).unwrap().unwrap();
+        assert_eq!(logs[0].lock().unwrap().installed.len(), 1, "lost {lost}");
+        // The last acknowledgement of the handshake is the engine's to repeat: this one does not.
+        if server.accepted().is_none() {
+            assert!(!logs[0].lock().unwrap().frames.is_empty(), "lost {lost}: the SYN-ACK reached the engine again");
+        }
+    }
+}
+
+#[test]
+fn nobody_there_refused_unreachable_or_silent() {
+    let (mut net, _) = two();
+    let mut client = net.attach(0);
+    let errno = |net: &mut Net, client: &mut App, ip, time| {
+        let tag = client.connect(ip, 81, 0);
+        net.run_for(time);
+        client.connected(tag).unwrap().unwrap_err() as i32
+    };
+    assert_eq!(errno(&mut net, &mut client, ip_of(1), 0), libc::ECONNREFUSED);
+    assert_eq!(errno(&mut net, &mut client, ip_of(9), 10 * SECOND), libc::EHOSTUNREACH);
+    assert_eq!(errno(&mut net, &mut client, [8, 8, 8, 8].into(), 0), libc::ENETUNREACH);
+    net.filter = Box::new(|_, frame| !is_tcp(frame));
+    assert_eq!(errno(&mut net, &mut client, ip_of(1), 200 * SECOND), libc::ETIMEDOUT);
+    let syns = net.seen.iter().filter(|(_, bytes)| parse(bytes).is_some_and(|(_, h, _)| h.flags.has(Flags::SYN)));
+    assert_eq!(syns.count(), 1 + 1 + 6);
+    net.end_all(vec![client]);
+}
+
+#[test]
+fn a_simultaneous_open_makes_one_connection() {
+    let (mut net, logs) = two();
+    let (mut a, mut b) = (net.attach(0), net.attach(1));
+    let (bind_a, _) = a.bind(&mut net, 1000, false, false).unwrap();
+    let (bind_b, _) = b.bind(&mut net, 2000, false, false).unwrap();
+    know_each_other(&mut net, &mut a);
+    let (tag_a, tag_b) = (a.connect(ip_of(1), 2000, bind_a), b.connect(ip_of(0), 1000, bind_b));
+    net.settle();
+    a.connected(tag_a).unwrap().unwrap();
+    b.connected(tag_b).unwrap().unwrap();
+    let (first, second) = (logs[0].lock().unwrap(), logs[1].lock().unwrap());
+    let (first, second) = (first.installed.values().next().unwrap(), second.installed.values().next().unwrap());
+    assert_eq!((first.snd_nxt, first.rcv_nxt), (second.rcv_nxt, second.snd_nxt));
+}
+
+#[test]
+fn an_old_duplicate_syn_does_not_hurt() {
+    // RFC 9293 figure 9: the listener's answer to the old SYN is reset by the client, and the new SYN opens.
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let (binding, _) = client.bind(&mut net, 1000, false, false).unwrap();
+    let old = header(1000, 80, Seq(90), Seq(0), Flags::SYN);
+    net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &old, &[]));
+    let tag = client.connect(ip_of(1), 80, binding);
+    net.run_for(5 * SECOND);
+    client.connected(tag).unwrap().unwrap();
+    server.accepted().unwrap();
+    assert!(server.accepted().is_none());
+}
+
+#[test]
+fn a_listener_without_an_armed_context_keeps_connections_and_their_first_data() {
+    let (mut net, logs) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 2).unwrap();
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    assert!(server.accepted().is_none());
+    let (tuple, seq, ack) = {
+        let log = logs[0].lock().unwrap();
+        let params = log.installed.values().next().unwrap();
+        (params.tuple, params.snd_nxt, params.rcv_nxt)
+    };
+    for step in 0..6 {
+        let data = header(tuple.local_port, 80, seq + step * 10, ack, Flags::ACK);
+        net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &data, &[7; 10]));
+    }
+    net.settle();
+    assert_eq!(net.drops(1, Drop::NotAccepted), 2, "four frames are kept");
+    server.arm(&mut net, binding, 1);
+    server.accepted().unwrap();
+    assert_eq!(logs[1].lock().unwrap().frames.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [10; 4]);
+}
+
+#[test]
+fn data_on_the_last_acknowledgement_reaches_the_engine() {
+    let (mut net, logs) = two();
+    let mut server = net.attach(1);
+    server.serve(&mut net, 80);
+    let (from, to) = ((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)));
+    net.filter = Box::new(|_, frame| !is_tcp(frame));
+    net.inject(1, &tcp_frame(from, to, &header(1000, 80, Seq(5), Seq(0), Flags::SYN), &[]));
+    net.settle();
+    let answer = net.seen.iter().rev().find_map(|(_, bytes)| parse(bytes)).unwrap().1;
+    assert_eq!((answer.flags, answer.ack), (Flags::SYN | Flags::ACK, Seq(6)));
+    let ack = header(1000, 80, Seq(6), answer.seq + 1, Flags::ACK | Flags::PSH);
+    net.inject(1, &tcp_frame(from, to, &ack, b"hello"));
+    let next = header(1000, 80, Seq(11), answer.seq + 1, Flags::ACK);
+    net.inject(1, &tcp_frame(from, to, &next, b"world!"));
+    net.round();
+    let lens: Vec<usize> = logs[1].lock().unwrap().frames.iter().map(|(_, len)| *len).collect();
+    assert_eq!(lens, [5, 6], "in the same round, in order");
+    server.accepted().unwrap();
+}
+
+#[test]
+fn the_backlog_is_a_limit() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 2).unwrap();
+    know_each_other(&mut net, &mut client);
+    let mut tries = |net: &mut Net, count| {
+        let tags: Vec<u32> = (0..count).map(|_| client.connect(ip_of(1), 80, 0)).collect();
+        net.settle();
+        tags.iter().filter(|tag| client.connected(**tag).is_some()).count()
+    };
+    assert_eq!((tries(&mut net, 2), tries(&mut net, 1)), (2, 0), "two are open, the third is not answered");
+    assert_eq!(net.nodes[1].host.bindings()[0].waiting, 2);
+    assert!(net.drops(1, Drop::Backlog) > 0);
+    server.arm(&mut net, binding, 9);
+    net.run_for(5 * SECOND);
+    assert_eq!(std::iter::from_fn(|| server.accepted()).count(), 3, "its SYN came again");
+    net.end_all(vec![client, server]);
+}
+
+#[test]
+fn handshakes_that_end_together_do_not_overrun_the_backlog() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 2).unwrap();
+    know_each_other(&mut net, &mut client);
+    for _ in 0..5 {
+        client.connect(ip_of(1), 80, 0);
+    }
+    net.settle();
+    let view = &net.nodes[1].host.bindings()[0];
+    assert_eq!((view.waiting, view.half_open), (2, 3));
+    net.end_all(vec![client, server]);
+}
+
+#[test]
+fn a_reset_takes_a_waiting_connection_away() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 2).unwrap();
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let slot = client.connected(tag).unwrap().unwrap();
+    client.close(slot, 0, 0, true);
+    net.settle();
+    assert_eq!(client.freed(), Some(slot));
+    server.arm(&mut net, binding, 1);
+    server.no_replies();
+    assert_eq!((net.states(0), net.states(1)), (vec![], vec![]));
+}
+
+#[test]
+fn connecting_to_oneself_works_in_both_ways() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(0));
+    server.serve(&mut net, 80);
+    let tag = client.connect(ip_of(0), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    server.accepted().unwrap();
+    // A socket connected with itself is a simultaneous open with one side.
+    let (binding, local) = client.bind(&mut net, 0, false, false).unwrap();
+    let tag = client.connect(ip_of(0), local.port, binding);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    assert!(net.seen.is_empty(), "nothing left the host");
+    net.end_all(vec![client, server]);
+}
+
+#[test]
+fn a_cancelled_attempt_leaves_nothing() {
+    let (mut net, _) = two();
+    let mut client = net.attach(0);
+    let tag = client.connect(ip_of(9), 80, 0);
+    net.settle();
+    client.expect(|reply| matches!(reply, Reply::Connecting { .. }).then_some(()));
+    client.ask(Request::CancelConnect { tag });
+    net.run_for(30 * SECOND);
+    client.no_replies();
+    assert_eq!(net.states(0), Vec::<&str>::new());
+    assert_eq!(net.nodes[0].host.contexts()[0].slots_used, 0);
+    net.end_all(vec![client]);
+}
+
+#[test]
+fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
+    let (mut net, _) = two();
+    let mut client = net.attach(0);
+    net.filter = Box::new(|_, frame| !is_tcp(frame));
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let syn = net.seen.iter().find(|(_, bytes)| parse(bytes).is_some()).unwrap().1.clone();
+    let lie = icmp_unreachable(1, 0, &syn, 1);
+    net.inject(0, &lie);
+    let mut wrong = syn.clone();
+    wrong[14 + 20 + 4] ^= 1;
+    net.inject(0, &icmp_unreachable(3, 0, &wrong, 0));
+    net.settle();
+    assert!(client.connected(tag).is_none(), "one is a soft error, the other quotes what was never sent");
+    assert_eq!(net.drops(0, Drop::Icmp), 1);
+    net.run_for(200 * SECOND);
+    assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::EHOSTUNREACH);
+}
+
+#[test]
+fn path_mtu_discovery_believes_only_what_is_in_flight() {
+    let (mut net, logs) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let params = logs[0].lock().unwrap().installed.values().next().unwrap().clone();
+    let quoted = |seq| {
+        let header = header(params.tuple.local_port, 80, seq, params.rcv_nxt, Flags::ACK);
+        tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &header, &[0; 100])
+    };
+    let stats = &params.stats;
+    stats.snd_nxt.store((params.snd_nxt + 5000).0, std::sync::atomic::Ordering::Relaxed);
+    let mss = |logs: &[Shared; 2]| {
+        let log = logs[0].lock().unwrap();
+        log.commands.iter().rev().find_map(|told| match told {
+            support::recording::Told::Mss(_, mss) => Some(*mss),
+            _ => None,
+        })
+    };
+    net.inject(0, &icmp_unreachable(4, 1000, &quoted(params.snd_nxt + 6000), 1));
+    net.settle();
+    assert_eq!((mss(&logs), net.drops(0, Drop::Icmp)), (None, 1));
+    net.inject(0, &icmp_unreachable(4, 1000, &quoted(params.snd_nxt + 100), 1));
+    net.settle();
+    assert_eq!(mss(&logs), Some(1000 - 52));
+    net.inject(0, &icmp_unreachable(4, 68, &quoted(params.snd_nxt + 100), 1));
+    net.settle();
+    assert_eq!(mss(&logs), Some(576 - 52), "not below what every host takes");
+    net.inject(0, &icmp_unreachable(4, 1400, &quoted(params.snd_nxt + 100), 1));
+    net.settle();
+    assert_eq!((mss(&logs), net.drops(0, Drop::Icmp)), (Some(576 - 52), 2), "never larger again");
+}
+
+/// "Destination unreachable" from node `from` to node 0 about a frame.
+fn icmp_unreachable(code: u8, mtu: u16, about: &[u8], from: usize) -> Vec<u8> {
+    use wire::{EtherType, ethernet, icmpv4};
+    let quote = &about[14..14 + 28];
+    let mut bytes = vec![0; 14 + 20 + 8 + quote.len()];
+    let src = mac_of(from.max(1));
+    ethernet::Header { dst: mac_of(0), src, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+    let ip = ipv4::Header {
+        src: ip_of(from.max(1)),
+        dst: ip_of(0),
+        protocol: ipv4::ICMP,
+        ttl: 64,
+        ecn: ipv4::Ecn::NotEct,
+        dscp: 0,
+        id: 0,
+        dont_fragment: false,
+        is_fragment: false,
+        payload_len: (8 + quote.len()) as u16,
+    };
+    ip.emit(&mut bytes[14..]);
+    bytes[42..].copy_from_slice(quote);
+    icmpv4::Message::Unreachable { code, mtu }.emit(&mut bytes[34..]);
+    bytes
+}

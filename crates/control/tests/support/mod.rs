@@ -1,0 +1,339 @@
+//! Hosts joined by a list, in virtual time, and applications that speak to them over real contexts.
+#![allow(dead_code)]
+
+pub mod recording;
+
+use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
+use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
+use engine::{Engine, Nanos};
+use port::{Capabilities, Frame, FramePool};
+use shm::{Doorbell, Region};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use wire::{Mac, ethernet};
+
+pub const MS: Nanos = 1_000_000;
+pub const SECOND: Nanos = 1000 * MS;
+
+/// Says whether a frame from a node gets through.
+pub type Filter = Box<dyn FnMut(usize, &Frame) -> bool>;
+
+pub struct Node {
+    pub host: Host,
+    pub ip: Ipv4Addr,
+    pub mac: Mac,
+    pub inbox: Vec<Box<Frame>>,
+    pub pool: FramePool,
+}
+
+pub struct Net {
+    pub now: Nanos,
+    pub nodes: Vec<Node>,
+    pub filter: Filter,
+    /// Frames that left any node: (from, bytes).
+    pub seen: Vec<(usize, Vec<u8>)>,
+}
+
+pub fn ip_of(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, 1 + node as u8)
+}
+
+pub fn mac_of(node: usize) -> Mac {
+    Mac([2, 0, 0, 0, 0, 1 + node as u8])
+}
+
+pub fn config(node: usize) -> HostConfig {
+    let memory = MemoryConfig {
+        slots: 64,
+        data_entries: 256,
+        control_entries: 256,
+        rx_bytes: 65_536,
+        tx_bytes: 65_536,
+        cached_buffers: 8,
+    };
+    HostConfig { name: format!("h{node}"), address: ip_of(node), max_flows: 128, memory, ..HostConfig::default() }
+}
+
+pub const CAPS: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
+
+impl Net {
+    /// Hosts with the configurations given, each with an engine made by `engine`.
+    pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine>) -> Net {
+        let nodes = configs.into_iter().enumerate().map(|(at, config)| {
+            let (ip, engine) = (config.address, engine(at, &config));
+            let host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();
+            Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256) }
+        });
+        Net { now: SECOND, nodes: nodes.collect(), filter: Box::new(|_, _| true), seen: Vec::new() }
+    }
+
+    /// One round of every host; returns how much was done.
+    pub fn round(&mut self) -> usize {
+        let mut done = 0;
+        let mut sent: Vec<(usize, Box<Frame>)> = Vec::new();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let mut tx = Vec::new();
+            done += node.host.poll(self.now, &mut node.inbox, &mut tx, &mut node.pool);
+            assert!(node.inbox.is_empty(), "a host drains what it receives");
+            sent.extend(tx.into_iter().map(|frame| (at, frame)));
+        }
+        done += sent.len();
+        for (from, frame) in sent {
+            self.deliver(from, frame);
+        }
+        done
+    }
+
+    fn deliver(&mut self, from: usize, mut frame: Box<Frame>) {
+        frame.complete_checksum();
+        self.seen.push((from, frame.bytes().to_vec()));
+        if !(self.filter)(from, &frame) {
+            return;
+        }
+        let dst = ethernet::Header::parse(frame.bytes()).unwrap().dst;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            if at != from && (dst == node.mac || dst.is_group()) {
+                node.inbox.push(copy(&frame, &mut node.pool));
+            }
+        }
+    }
+
+    /// Puts a frame before a host.
+    pub fn inject(&mut self, to: usize, bytes: &[u8]) {
+        let node = &mut self.nodes[to];
+        let mut frame = node.pool.large();
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        node.inbox.push(frame);
+    }
+
+    /// Runs without time passing until nothing happens any more.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let waiting = self.nodes.iter().any(|node| !node.inbox.is_empty());
+            if self.round() == 0 && !waiting {
+                return;
+            }
+        }
+        panic!("the hosts do not come to rest");
+    }
+
+    /// Runs for a time, jumping from deadline to deadline.
+    pub fn run_for(&mut self, time: Nanos) {
+        let end = self.now + time;
+        loop {
+            self.settle();
+            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline(self.now)).min();
+            match next {
+                Some(next) if next <= end => self.now = next.max(self.now + 1),
+                _ => break,
+            }
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    /// Runs until a condition holds, for at most a time.
+    pub fn run_until(&mut self, most: Nanos, mut done: impl FnMut(&mut Net) -> bool) {
+        let end = self.now + most;
+        loop {
+            self.settle();
+            if done(self) {
+                return;
+            }
+            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline(self.now)).min();
+            self.now = next.unwrap_or(self.now + MS).clamp(self.now + 1, self.now + MS);
+            assert!(self.now <= end, "it did not happen in time");
+        }
+    }
+
+    pub fn attach(&mut self, node: usize) -> App {
+        self.attach_as(node, 0, None).unwrap()
+    }
+
+    pub fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
+        let host = &mut self.nodes[node].host;
+        let geometry = host.geometry();
+        let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
+        let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+        let (app_bell2, daemon_bell2) = (app_bell.try_clone().unwrap(), daemon_bell.try_clone().unwrap());
+        let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
+        let application = Application { pid: 100 + node as u32, uid, gid: uid, command: format!("app{node}") };
+        let id = host.attach(self.now, application, ends, token)?;
+        let end = AppEnd::new(region, geometry, app_bell2, daemon_bell2).unwrap();
+        Ok(App { node, id, end, replies: Vec::new(), tag: 0 })
+    }
+
+    /// Count of a drop reason on a host.
+    pub fn drops(&self, node: usize, reason: engine::Drop) -> u64 {
+        let drops = self.nodes[node].host.drops();
+        drops.iter().find(|drop| drop.reason == reason.label()).map_or(0, |drop| drop.count)
+    }
+
+    /// Nothing is left: no connection, application or address.
+    pub fn assert_empty(&self) {
+        for node in &self.nodes {
+            assert_eq!(node.host.flows(), vec![]);
+            assert_eq!(node.host.bindings(), vec![]);
+            assert_eq!(node.host.contexts(), vec![]);
+        }
+    }
+
+    /// States of a host's connections.
+    pub fn states(&self, node: usize) -> Vec<&'static str> {
+        self.nodes[node].host.flows().iter().map(|flow| flow.state).collect()
+    }
+
+    /// All go, and after a while nothing is left of them.
+    pub fn end_all(&mut self, apps: Vec<App>) {
+        for app in apps {
+            self.nodes[app.node].host.detach(self.now, app.id);
+        }
+        self.run_for(1000 * SECOND);
+        self.assert_empty();
+        let pending: Vec<_> = self.nodes.iter().map(|node| node.host.next_deadline(self.now)).collect();
+        assert!(pending.iter().all(Option::is_none), "timers are left: {pending:?}");
+    }
+}
+
+pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
+    let mut to = pool.large();
+    to.resize(frame.bytes().len());
+    to.bytes_mut().copy_from_slice(frame.bytes());
+    to.segment_size = frame.segment_size;
+    to
+}
+
+/// An application's side of a context.
+pub struct App {
+    pub node: usize,
+    pub id: ContextId,
+    pub end: AppEnd,
+    pub replies: Vec<Reply>,
+    tag: u32,
+}
+
+impl App {
+    pub fn ask(&mut self, request: Request) {
+        self.end.requests.push(request.to_words()).unwrap();
+    }
+
+    fn drain(&mut self) {
+        while let Some(words) = self.end.replies.pop().unwrap() {
+            self.replies.push(Reply::from_words(words).unwrap());
+        }
+    }
+
+    /// Takes the first reply of which `pick` makes something.
+    pub fn find<T>(&mut self, mut pick: impl FnMut(&Reply) -> Option<T>) -> Option<T> {
+        self.drain();
+        let (at, value) = self.replies.iter().enumerate().find_map(|(at, reply)| Some((at, pick(reply)?)))?;
+        self.replies.remove(at);
+        Some(value)
+    }
+
+    pub fn expect<T>(&mut self, pick: impl FnMut(&Reply) -> Option<T>) -> T {
+        match self.find(pick) {
+            Some(value) => value,
+            None => panic!("no such reply among {:?}", self.replies),
+        }
+    }
+
+    pub fn no_replies(&mut self) {
+        self.drain();
+        assert_eq!(self.replies, vec![]);
+    }
+
+    pub fn next_tag(&mut self) -> u32 {
+        self.tag += 1;
+        self.tag
+    }
+
+    /// Binds; gives the binding and the address, or the error.
+    pub fn bind(&mut self, net: &mut Net, port: u16, address: bool, reuse_port: bool) -> Result<(u32, Endpoint), u16> {
+        let tag = self.next_tag();
+        let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
+        self.ask(Request::Bind { tag, local, reuse_address: address, reuse_port });
+        net.settle();
+        self.expect(|reply| match *reply {
+            Reply::Bound { tag: of, binding, local } if of == tag => Some(Ok((binding, local))),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
+    pub fn listen(&mut self, net: &mut Net, binding: u32, backlog: u32) -> Result<(), u16> {
+        let tag = self.next_tag();
+        self.ask(Request::Listen { tag, binding, backlog });
+        net.settle();
+        self.expect(|reply| match *reply {
+            Reply::Done { tag: of } if of == tag => Some(Ok(())),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
+    /// Listens on a port with an armed context.
+    pub fn serve(&mut self, net: &mut Net, port: u16) -> u32 {
+        let (binding, _) = self.bind(net, port, true, false).unwrap();
+        self.listen(net, binding, 16).unwrap();
+        self.arm(net, binding, 16);
+        binding
+    }
+
+    pub fn arm(&mut self, net: &mut Net, binding: u32, credits: u32) {
+        self.ask(Request::Arm { binding, credits });
+        net.settle();
+    }
+
+    /// Starts to connect; gives the tag.
+    pub fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
+        let tag = self.next_tag();
+        let remote = Endpoint { ip, port };
+        self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+        tag
+    }
+
+    /// What came of a connection attempt, if something did.
+    pub fn connected(&mut self, tag: u32) -> Option<Result<Slot, u16>> {
+        self.find(|reply| match *reply {
+            Reply::Connected { tag: of, slot, .. } if of == tag => Some(Ok(slot)),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
+    pub fn accepted(&mut self) -> Option<Slot> {
+        self.find(|reply| if let Reply::Accept { slot, .. } = *reply { Some(slot) } else { None })
+    }
+
+    pub fn freed(&mut self) -> Option<Slot> {
+        self.find(|reply| if let Reply::Freed { slot } = *reply { Some(slot) } else { None })
+    }
+
+    pub fn error(&mut self) -> Option<(Slot, u16)> {
+        self.find(|reply| if let Reply::Error { slot, errno } = *reply { Some((slot, errno)) } else { None })
+    }
+
+    pub fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32, abort: bool) {
+        self.ask(Request::Close { slot, tx_head, rx_head, abort });
+    }
+
+    pub fn fork(&mut self, net: &mut Net) -> u64 {
+        let tag = self.next_tag();
+        self.ask(Request::Fork { tag });
+        net.settle();
+        self.expect(|reply| if let Reply::Forked { token, .. } = *reply { Some(token) } else { None })
+    }
+
+    pub fn claim(&mut self, net: &mut Net, context: ContextId, slot: Slot) -> Result<Slot, u16> {
+        let tag = self.next_tag();
+        self.ask(Request::Claim { tag, context: context.0, slot });
+        net.settle();
+        self.expect(|reply| match *reply {
+            Reply::Claimed { tag: of, slot } if of == tag => Some(Ok(slot)),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! An engine that carries no data: it notes what it is told and says what a test wants. A FIN counts as acknowledged
+//! at once.
+use context::Slot;
+use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowEnd, FlowId, FlowParams, FourTuple, Nanos};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use wire::{EtherType, Seq, ethernet, ipv4, tcp};
+
+/// What a test sees and says.
+#[derive(Default)]
+pub struct Log {
+    pub installed: HashMap<FlowId, FlowParams>,
+    pub commands: Vec<Told>,
+    /// Frames of installed flows, by their payload's length.
+    pub frames: Vec<(FlowId, usize)>,
+    /// Events to raise.
+    pub say: Vec<Event>,
+    pub attached: Vec<ContextId>,
+}
+
+/// A command, without what cannot be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    Install(FlowId),
+    Remove(FlowId),
+    Rename(FlowId, ContextId, Slot),
+    Move(FlowId, ContextId, Slot),
+    Advance(FlowId, u32, u32, bool),
+    Orphan(FlowId),
+    Mss(FlowId, u16),
+    Probe(FlowId),
+    Retransmit(FlowId),
+    Untrack(FlowId),
+    NextHop(FlowId, wire::Mac),
+    Other,
+}
+
+pub type Shared = Arc<Mutex<Log>>;
+
+pub struct Recording(pub Shared);
+
+impl Recording {
+    pub fn new() -> (Box<dyn Engine>, Shared) {
+        let log = Shared::default();
+        (Box::new(Recording(Arc::clone(&log))), log)
+    }
+}
+
+impl Engine for Recording {
+    fn name(&self) -> &'static str {
+        "recording"
+    }
+
+    fn poll(&mut self, _now: Nanos, burst: &mut Burst<'_>) -> usize {
+        let mut log = self.0.lock().unwrap();
+        let done = burst.commands.len() + burst.rx.len();
+        for command in burst.commands.drain(..) {
+            let told = log.obey(command, burst.events);
+            log.commands.push(told);
+        }
+        let events = std::mem::take(&mut log.say);
+        burst.events.extend(events);
+        for frame in burst.rx.drain(..) {
+            match read(frame.bytes()) {
+                None => burst.exceptions.push((Exception::NotTcp, frame)),
+                Some((tuple, payload)) => match log.find(&tuple) {
+                    Some(flow) => {
+                        log.frames.push((flow, payload));
+                        burst.pool.put(frame);
+                    }
+                    None => burst.exceptions.push((Exception::NoFlow, frame)),
+                },
+            }
+        }
+        done
+    }
+
+    fn has_work(&self, _now: Nanos) -> bool {
+        !self.0.lock().unwrap().say.is_empty()
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        Vec::new()
+    }
+}
+
+impl Log {
+    fn find(&self, tuple: &FourTuple) -> Option<FlowId> {
+        self.installed.values().find(|params| params.tuple == *tuple).map(|params| params.flow)
+    }
+
+    fn obey(&mut self, command: Command, events: &mut Vec<Event>) -> Told {
+        match command {
+            Command::Attach(context, _) => {
+                self.attached.push(context);
+                Told::Other
+            }
+            Command::Detach(context) => {
+                assert!(self.installed.values().all(|params| params.context != context), "flows are left");
+                self.attached.retain(|other| *other != context);
+                Told::Other
+            }
+            Command::Install(params) => {
+                assert!(self.attached.contains(&params.context));
+                let flow = params.flow;
+                assert!(self.installed.insert(flow, *params).is_none(), "{flow:?} is in use");
+                Told::Install(flow)
+            }
+            Command::Remove(flow) => {
+                if let Some(params) = self.installed.remove(&flow) {
+                    events.push(Event::Removed(flow, end_of(&params)));
+                }
+                Told::Remove(flow)
+            }
+            Command::Rename { flow, context, slot } => {
+                self.rename(flow, context, slot);
+                Told::Rename(flow, context, slot)
+            }
+            Command::Move { flow, context, slot, .. } => {
+                self.rename(flow, context, slot);
+                Told::Move(flow, context, slot)
+            }
+            Command::Advance { flow, tx_head, rx_head, fin } => {
+                if fin {
+                    self.say.push(Event::FinAcked(flow));
+                }
+                Told::Advance(flow, tx_head, rx_head, fin)
+            }
+            Command::Orphan(flow) => Told::Orphan(flow),
+            Command::Mss(flow, mss) => Told::Mss(flow, mss),
+            Command::Probe(flow) => Told::Probe(flow),
+            Command::Retransmit(flow) => Told::Retransmit(flow),
+            Command::Untrack(flow) => Told::Untrack(flow),
+            Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
+            Command::Window(..) | Command::Rate(..) => Told::Other,
+        }
+    }
+
+    fn rename(&mut self, flow: FlowId, context: ContextId, slot: Slot) {
+        if let Some(params) = self.installed.get_mut(&flow) {
+            params.context = context;
+            params.slot = slot;
+        }
+    }
+}
+
+/// A flow that sent nothing and received nothing.
+fn end_of(params: &FlowParams) -> FlowEnd {
+    FlowEnd {
+        snd_nxt: params.snd_nxt,
+        snd_una: params.snd_nxt,
+        rcv_nxt: params.rcv_nxt,
+        unread: 0,
+        timestamps: params.timestamps,
+    }
+}
+
+/// Tuple (seen from the receiver) and payload length of a frame with a TCP segment.
+pub fn read(bytes: &[u8]) -> Option<(FourTuple, usize)> {
+    let (ip, header, len) = parse(bytes)?;
+    let tuple =
+        FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: header.dst_port, remote_port: header.src_port };
+    Some((tuple, len))
+}
+
+/// IP header, TCP header and payload length of a frame.
+pub fn parse(bytes: &[u8]) -> Option<(ipv4::Header, tcp::Header, usize)> {
+    let eth = ethernet::Header::parse(bytes).ok()?;
+    if eth.ethertype != EtherType::Ipv4 {
+        return None;
+    }
+    let at = ethernet::HEADER_LEN;
+    let (ip, len) = ipv4::Header::parse(&bytes[at..], bytes.len() - at).ok()?;
+    if ip.protocol != ipv4::TCP || ip.is_fragment {
+        return None;
+    }
+    let (header, header_len) = tcp::Header::parse(&bytes[at + len..at + len + ip.payload_len as usize]).ok()?;
+    Some((ip, header, (ip.payload_len as usize).checked_sub(header_len)?))
+}
+
+/// A frame with a TCP segment.
+pub fn tcp_frame(
+    src: (wire::Mac, wire::Ipv4Addr),
+    dst: (wire::Mac, wire::Ipv4Addr),
+    header: &tcp::Header,
+    payload: &[u8],
+) -> Vec<u8> {
+    let start = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    let len = header.len() + payload.len();
+    let mut bytes = vec![0; start + len];
+    ethernet::Header { dst: dst.0, src: src.0, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+    let ip = ipv4::Header {
+        src: src.1,
+        dst: dst.1,
+        protocol: ipv4::TCP,
+        ttl: 64,
+        ecn: ipv4::Ecn::NotEct,
+        dscp: 0,
+        id: 0,
+        dont_fragment: true,
+        is_fragment: false,
+        payload_len: len as u16,
+    };
+    ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    header.emit(&mut bytes[start..]);
+    bytes[start + header.len()..].copy_from_slice(payload);
+    let mut sum = wire::checksum::Sum::pseudo_header(src.1, dst.1, ipv4::TCP, len as u32);
+    sum.add(&bytes[start..]);
+    let checksum = sum.finish().to_be_bytes();
+    bytes[start + tcp::CHECKSUM_AT..start + tcp::CHECKSUM_AT + 2].copy_from_slice(&checksum);
+    bytes
+}
+
+/// A TCP header without options.
+pub fn header(src_port: u16, dst_port: u16, seq: Seq, ack: Seq, flags: tcp::Flags) -> tcp::Header {
+    tcp::Header { src_port, dst_port, seq, ack, flags, window: 1000, options: tcp::Options::default() }
+}
