@@ -45,8 +45,8 @@ pub struct AfXdpConfig {
     pub netns: Option<String>,
     /// The queue.
     pub queue: u32,
-    /// The host's hardware address; the interface's own where there is none. Another one makes the interface
-    /// promiscuous.
+    /// The host's hardware address; the interface's own where there is none. With another one
+    /// the interface is promiscuous while the port is open.
     pub mac: Option<Mac>,
     /// Frames that the memory shared with the kernel holds, half of them for each direction; a power of two.
     pub frames: u32,
@@ -79,6 +79,8 @@ pub struct AfXdp {
     completion: Ring<u64>,
     socket: OwnedFd,
     umem: Umem,
+    /// Open where the host's address is not the interface's.
+    _promiscuous: Option<OwnedFd>,
     interface: String,
     zero_copy: bool,
     mac: Mac,
@@ -112,9 +114,8 @@ impl AfXdp {
         bind(&socket, index, config.queue)?;
         let program = Program::attach(index, config.queue, socket.as_raw_fd())?;
         interface.set_up()?;
-        if config.mac.is_some_and(|wanted| wanted != mac) {
-            interface.set_promiscuous(true)?;
-        }
+        let own = config.mac.is_none_or(|wanted| wanted == mac);
+        let promiscuous = if own { None } else { Some(interface.promiscuous()?) };
         let [rx, tx] = rings.frames;
         let [fill, completion] = rings.chunks;
         let mut port = AfXdp {
@@ -126,6 +127,7 @@ impl AfXdp {
             zero_copy: is_zero_copy(&socket),
             socket,
             umem,
+            _promiscuous: promiscuous,
             interface: config.interface.clone(),
             mac: config.mac.unwrap_or(mac),
             capabilities: Capabilities { mtu: mtu.min(LARGEST_MTU), super_segment: 0, checksum: false },

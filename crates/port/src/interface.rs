@@ -123,9 +123,22 @@ impl Interface {
         self.set_flags(libc::IFF_UP, false)
     }
 
-    /// Receives frames for any station, or only for its own.
-    pub fn set_promiscuous(&self, on: bool) -> Result<(), String> {
-        self.set_flags(libc::IFF_PROMISC, on)
+    /// Has it receive frames for any station, until the returned descriptor is closed.
+    pub fn promiscuous(&self) -> Result<OwnedFd, String> {
+        let membership = libc::packet_mreq {
+            mr_ifindex: self.index()? as libc::c_int,
+            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let failed = |e| self.failed("receive frames for other stations on", e);
+        // A packet socket of no protocol: it only holds the membership (packet(7)).
+        let socket = socket(libc::AF_PACKET, libc::SOCK_RAW).map_err(failed)?;
+        let (at, len) = ((&raw const membership).cast(), size_of_val(&membership) as libc::socklen_t);
+        let (level, name) = (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP);
+        // SAFETY: reads a whole packet_mreq, with its size.
+        let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, at, len) };
+        if done == 0 { Ok(socket) } else { Err(failed(io::Error::last_os_error())) }
     }
 
     /// Sets its IPv4 address with the length of the network's prefix, in bits.
@@ -216,7 +229,8 @@ impl Interface {
     }
 
     fn ioctl(&self, code: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-        let socket = any_socket()?;
+        // Interface requests go through any socket of the namespace.
+        let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         // SAFETY: the request is a whole ifreq whose pointer, where the code uses one, is to a local of the caller's.
         let done = unsafe { libc::ioctl(socket.as_raw_fd(), code as _, std::ptr::from_mut(request)) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -242,10 +256,9 @@ const ETHTOOL_SGSO: u32 = 0x24;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_SGRO: u32 = 0x2c;
 
-/// Interface requests go through any socket of the namespace.
-fn any_socket() -> io::Result<OwnedFd> {
+fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; the result is checked and owned at once.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -333,6 +333,8 @@ fn no_wake_up_is_lost_between_threads() {
         assert_eq!(number(&await_one(&mut a, &mut hands)), i);
     }
     peer.join().unwrap();
+    assert!(receive(&mut a, 0, &mut hands).is_empty());
+    assert!(!readable(a.wait_fd().unwrap()), "a signal that nobody clears would keep an idle thread awake");
 }
 
 /// An outside port whose other side the test holds.

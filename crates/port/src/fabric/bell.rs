@@ -35,14 +35,17 @@ impl Bell {
         self.next_due.store(due, SeqCst);
     }
 
-    /// Wakes the member where it sleeps. After [`Bell::set_next_due`].
+    /// Wakes the member where it sleeps. After [`Bell::set_next_due`], and under the switch's lock.
     pub(super) fn ring(&self) {
         fence(SeqCst);
-        if self.asleep.load(SeqCst) && !self.rung.swap(true, SeqCst) {
+        // One ringer at a time: the switch's lock is held. The word follows the write, so that a signalled descriptor
+        // never stays unnoticed: clearing begins with the word.
+        if self.asleep.load(SeqCst) && !self.rung.load(SeqCst) {
             let one = 1u64.to_ne_bytes();
             // SAFETY: writes eight bytes from a local array to an owned descriptor. Failing (EAGAIN at the counter's
             // limit) means that it is already signalled.
             unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            self.rung.store(true, SeqCst);
         }
     }
 
