@@ -106,6 +106,15 @@ impl Region {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
+    /// The address of byte `at`, with `len` bytes mapped in a row: for the application's side, which copies
+    /// between its own buffers and its own region. Panics where the range is not in the region. Dereferencing it
+    /// is the caller's responsibility; the mapping lives as long as this Region.
+    pub fn address(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds of the mapping, as just checked.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
     /// Gives the memory of whole pages in `[at, at + len)` back to the system; they read as zero again.
     pub fn discard(&self, at: usize, len: usize) -> io::Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
