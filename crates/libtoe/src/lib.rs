@@ -1,1 +1,39 @@
+//! libtoe.so: preloaded into an unmodified program, it runs the program's TCP sockets on OpenTOE.
+//!
+//! It interposes the socket calls of POSIX and Linux. Everything that is not an accelerated socket passes to the
+//! next definition of the call. It talks to the daemon through one context per process (crate `context`) and
+//! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
+//!
+//! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
+//! (everything is behind one lock), `socket`, `stream`, `connect`, `data`, `options` (what sockets do), `epoll`,
+//! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `share` (the tie to the daemon).
 
+mod address;
+mod attach;
+mod connect;
+mod context_side;
+mod data;
+mod epoll;
+mod errno;
+mod fork;
+mod interpose;
+mod lock;
+mod options;
+mod poll;
+mod readiness;
+mod real;
+mod share;
+mod socket;
+mod state;
+mod stream;
+mod table;
+mod wait;
+
+/// Run by the dynamic linker when the library is loaded.
+extern "C" fn start() {
+    attach::look_at_environment();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

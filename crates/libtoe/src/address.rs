@@ -1,0 +1,114 @@
+//! Socket addresses as C programs pass them.
+use crate::errno::Result;
+use context::Endpoint;
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// An address that a program passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// IPv4, or IPv6 that maps an IPv4 address.
+    V4(Endpoint),
+    /// The unspecified IPv6 address, with a port.
+    V6Any(u16),
+    /// `AF_UNSPEC`: a connect to it dissolves the association.
+    Unspecified,
+    /// Anything else: the kernel's business.
+    Other,
+}
+
+/// Reads an address.
+///
+/// # Safety
+/// `address` is null or valid for `len` bytes.
+pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address> {
+    if address.is_null() {
+        return Err(libc::EFAULT);
+    }
+    if (len as usize) < size_of::<sa_family_t>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller vouches for `len` bytes; each read is within them and needs no alignment.
+    unsafe {
+        match address.cast::<sa_family_t>().read_unaligned() as i32 {
+            libc::AF_UNSPEC => Ok(Address::Unspecified),
+            libc::AF_INET if (len as usize) < size_of::<sockaddr_in>() => Err(libc::EINVAL),
+            libc::AF_INET => {
+                let v4 = address.cast::<sockaddr_in>().read_unaligned();
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Ok(Address::V4(Endpoint { ip, port: u16::from_be(v4.sin_port) }))
+            }
+            // The scope id at the end may be missing (RFC 2133).
+            libc::AF_INET6 if len < 24 => Err(libc::EINVAL),
+            libc::AF_INET6 => {
+                let port = u16::from_be(address.cast::<u8>().add(2).cast::<u16>().read_unaligned());
+                let ip = Ipv6Addr::from(address.cast::<u8>().add(8).cast::<[u8; 16]>().read_unaligned());
+                match ip.to_ipv4_mapped() {
+                    Some(ip) => Ok(Address::V4(Endpoint { ip, port })),
+                    None if ip.is_unspecified() => Ok(Address::V6Any(port)),
+                    None => Ok(Address::Other),
+                }
+            }
+            _ => Ok(Address::Other),
+        }
+    }
+}
+
+/// Writes an address as the program wants it: cut off where its buffer is too short, with the true length.
+///
+/// # Safety
+/// `address` is null, or valid for `*len` bytes and `len` is valid.
+pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len: *mut socklen_t) {
+    if address.is_null() || len.is_null() {
+        return;
+    }
+    let mut bytes = [0u8; size_of::<sockaddr_in6>()];
+    let family = if as_v6 { libc::AF_INET6 } else { libc::AF_INET } as sa_family_t;
+    bytes[..2].copy_from_slice(&family.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&endpoint.port.to_be_bytes());
+    let size = if as_v6 {
+        bytes[8..24].copy_from_slice(&endpoint.ip.to_ipv6_mapped().octets());
+        size_of::<sockaddr_in6>()
+    } else {
+        bytes[4..8].copy_from_slice(&endpoint.ip.octets());
+        size_of::<sockaddr_in>()
+    };
+    // SAFETY: at most `*len` bytes are written, which the caller vouches for.
+    unsafe {
+        let most = (*len as usize).min(size);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), most);
+        *len = size as socklen_t;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back() {
+        let there = Endpoint { ip: Ipv4Addr::new(10, 1, 2, 3), port: 8080 };
+        for as_v6 in [false, true] {
+            let mut space = [0u8; 28];
+            let mut len = 28;
+            // SAFETY: the buffer has the length given.
+            let back = unsafe {
+                store(there, as_v6, space.as_mut_ptr().cast(), &mut len);
+                parse(space.as_ptr().cast(), len)
+            };
+            assert_eq!(back, Ok(Address::V4(there)));
+        }
+    }
+
+    #[test]
+    fn short_and_strange_addresses_are_refused() {
+        let space = [libc::AF_INET as u8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+        // SAFETY: no length goes beyond the buffer.
+        unsafe {
+            assert_eq!(parse(std::ptr::null(), 16), Err(libc::EFAULT));
+            assert_eq!(parse(space.as_ptr().cast(), 1), Err(libc::EINVAL));
+            assert_eq!(parse(space.as_ptr().cast(), 15), Err(libc::EINVAL));
+            assert!(matches!(parse(space.as_ptr().cast(), 16), Ok(Address::V4(_))));
+        }
+    }
+}

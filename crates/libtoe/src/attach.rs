@@ -1,0 +1,113 @@
+//! Attaching the process to the daemon.
+use crate::context_side::Context;
+use crate::lock::Guard;
+use crate::state::{Lib, Link};
+use crate::wait::out_of_the_way;
+use context::AppEnd;
+use context::attach::{Answer, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
+use shm::{Region, handover};
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Whether the process was started to run on OpenTOE.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at the environment, once, when the library is loaded.
+pub fn look_at_environment() {
+    ENABLED.store(std::env::var_os(SOCKET_VARIABLE).is_some_and(|path| !path.is_empty()), Relaxed);
+}
+
+/// Whether the library does anything at all in this process.
+#[inline]
+pub fn is_enabled() -> bool {
+    ENABLED.load(Relaxed)
+}
+
+/// Attaches where that was not done yet. A process that cannot attach ends here, with a sentence: a program is
+/// never run half-accelerated.
+pub fn ensure(lib: &mut Guard) {
+    if !matches!(lib.link, Link::Detached) {
+        return;
+    }
+    match attach(None) {
+        Ok(context) => lib.link = Link::Attached(Box::new(context)),
+        Err(sentence) => refuse(&sentence),
+    }
+}
+
+/// Ends the process with a sentence on standard error.
+fn refuse(sentence: &str) -> ! {
+    let line = format!("libtoe: {sentence}\n");
+    // SAFETY: writes a local buffer; then the process ends, without running the program's exit handlers.
+    unsafe {
+        crate::real::write(2, line.as_ptr().cast(), line.len());
+        libc::_exit(1)
+    }
+}
+
+/// In the child of a fork: a context of its own, that has what the parent had. A child that cannot attach goes on,
+/// with its OpenTOE sockets reset: it may never use them.
+pub fn again_in_child(lib: &mut Lib, token: u64) {
+    match attach(Some(token)) {
+        Ok(context) => lib.link = Link::Attached(Box::new(context)),
+        Err(_) => lib.link = Link::Dead,
+    }
+}
+
+/// Attaches with or without a token; the error is a sentence.
+pub fn attach(token: Option<u64>) -> Result<Context, String> {
+    let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
+    let socket = handover::connect(&path)
+        .map_err(|e| format!("no daemon answers at {} ({e}); start toed, or use `toe run`", path.display()))?;
+    let socket = keep(socket);
+    let (welcome, fds) = introduce(&socket, token).map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionRefused => e.to_string(),
+        _ => format!("the daemon at {} did not answer properly ({e})", path.display()),
+    })?;
+    map(welcome, fds, socket).map_err(|e| format!("cannot use the memory that the daemon offers ({e})"))
+}
+
+fn introduce(socket: &OwnedFd, token: Option<u64>) -> io::Result<(Welcome, Vec<OwnedFd>)> {
+    let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
+    let hello = Hello { version: context::VERSION, host, command: command_line(), token };
+    handover::send(socket.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
+    let (answer, fds) = loop {
+        match handover::recv(socket.as_fd()) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => break result?,
+        }
+    };
+    if answer.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match serde_json::from_slice(&answer)? {
+        Answer::Welcome(welcome) => Ok((welcome, fds)),
+        Answer::Refused(sentence) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, sentence)),
+    }
+}
+
+fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Context> {
+    let fds: [OwnedFd; 3] = fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let [region, app_bell, daemon_bell] = fds.map(keep);
+    let region = Arc::new(Region::from_fd(region)?);
+    let end = AppEnd::new(region, welcome.geometry, app_bell, daemon_bell)?;
+    Ok(Context::new(end, welcome, socket))
+}
+
+/// Moves a descriptor of the library out of the program's way.
+fn keep(fd: OwnedFd) -> OwnedFd {
+    let raw = out_of_the_way(fd.into_raw_fd());
+    // SAFETY: `out_of_the_way` gives back a descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// The command line, for people: cut off where it would not fit a message.
+fn command_line() -> String {
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
+    String::from_utf8_lossy(&words.join(&b' ')).chars().take(200).collect()
+}

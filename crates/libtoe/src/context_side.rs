@@ -1,0 +1,408 @@
+//! The application's side of a context: taking notices and replies in, sending bumps and requests out.
+use crate::errno::Result;
+use crate::lock::Guard;
+use crate::socket::{Kind, Pending};
+use crate::state::{Key, Lib, Link};
+use crate::stream::Stream;
+use crate::wait::{self, Signals, Wait};
+use crate::{readiness, table};
+use context::attach::Welcome;
+use context::{AppEnd, Geometry, Notice, Reply, Request, Slot};
+use shm::Region;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
+/// parent's region.
+pub struct Home {
+    /// The region.
+    pub region: Arc<Region>,
+    /// Its layout.
+    pub geometry: Geometry,
+    /// Number of its context in the daemon.
+    pub context: u32,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        table::clear(self.region.fd().as_raw_fd());
+    }
+}
+
+/// What one slot of the data pair is used for.
+#[derive(Clone, Copy)]
+struct SlotUse {
+    generation: u16,
+    socket: Option<Key>,
+    /// A notice that overtook the reply that opens its connection: the two pairs are not ordered.
+    early: Option<Notice>,
+}
+
+/// The tie to the daemon of an attached process.
+pub struct Context {
+    /// Our ends of the rings.
+    pub end: AppEnd,
+    /// Our region.
+    pub home: Arc<Home>,
+    /// What the daemon said of the host.
+    pub welcome: Welcome,
+    control: OwnedFd,
+    slots: Vec<SlotUse>,
+    /// Listening sockets by binding.
+    pub listeners: BTreeMap<u32, Key>,
+    /// Sockets that are being connected, by tag.
+    pub connects: BTreeMap<u32, Key>,
+    /// Answers that threads wait for, by tag.
+    answers: BTreeMap<u32, Option<Reply>>,
+    last_tag: u32,
+    /// Connections whose bump found the ring full.
+    owed: Vec<Key>,
+    /// Connections with bytes that `MSG_MORE` or `TCP_CORK` holds back.
+    pub held: Vec<Key>,
+    /// Inherited connections that were closed here but never claimed.
+    pub unclaimed: Vec<Box<Stream>>,
+    empty_drains: u32,
+}
+
+/// Every so many drains that found nothing, look whether the daemon still lives.
+const LIFE_CHECK: u32 = 1024;
+
+impl Context {
+    /// A fresh context.
+    pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
+        let home =
+            Arc::new(Home { region: Arc::clone(&end.region), geometry: end.geometry, context: welcome.context });
+        let unused = SlotUse { generation: 0, socket: None, early: None };
+        Context {
+            slots: vec![unused; end.geometry.slots as usize],
+            end,
+            home,
+            welcome,
+            control,
+            listeners: BTreeMap::new(),
+            connects: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            last_tag: 0,
+            owed: Vec::new(),
+            held: Vec::new(),
+            unclaimed: Vec::new(),
+            empty_drains: 0,
+        }
+    }
+
+    /// The daemon's socket: its end means that the daemon died.
+    pub fn control_fd(&self) -> RawFd {
+        self.control.as_raw_fd()
+    }
+
+    /// A tag that no waiting request has.
+    pub fn fresh_tag(&mut self) -> u32 {
+        self.last_tag = self.last_tag.wrapping_add(1);
+        self.last_tag
+    }
+
+    /// Gives a slot of the data pair its socket. Says what the engine told of it already.
+    pub fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
+        let entry = self.slots.get_mut(slot.index as usize)?;
+        let early = entry.early.take().filter(|notice| notice.slot == slot);
+        *entry = SlotUse { generation: slot.generation, socket: Some(socket), early: None };
+        early
+    }
+
+    /// The slot means nothing to us any more.
+    pub fn forget_slot(&mut self, slot: Slot) {
+        if let Some(entry) = self.slots.get_mut(slot.index as usize).filter(|e| e.generation == slot.generation) {
+            entry.socket = None;
+        }
+    }
+
+    fn socket_of(&self, slot: Slot) -> Option<Key> {
+        let entry = self.slots.get(slot.index as usize)?;
+        entry.socket.filter(|_| entry.generation == slot.generation)
+    }
+
+    /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
+    /// anything waits.
+    #[inline]
+    pub fn bump(&mut self, key: Key, stream: &mut Stream) {
+        let Some(slot) = stream.name else { return };
+        stream.untold = false;
+        if self.end.bumps.push(stream.bump(slot).to_words()).is_err() && !stream.owed {
+            stream.owed = true;
+            self.owed.push(key);
+        }
+        self.end.daemon_bell.ring();
+    }
+
+    /// Sends a request that is not answered; `false` where the ring is full.
+    pub fn tell(&mut self, request: Request) -> bool {
+        let sent = self.end.requests.push(request.to_words()).is_ok();
+        self.end.daemon_bell.ring();
+        sent
+    }
+
+    /// Whether bumps wait for room in the ring.
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.end.notices.is_empty() && self.end.replies.is_empty() && self.owed.is_empty()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        for fd in [self.end.app_bell.fd().as_raw_fd(), self.end.daemon_bell.fd().as_raw_fd(), self.control_fd()] {
+            table::clear(fd);
+        }
+    }
+}
+
+impl Lib {
+    /// Takes in all that the daemon has said.
+    #[inline]
+    pub fn drain(&mut self) {
+        let Some(context) = self.context() else { return };
+        if context.is_quiet() {
+            context.empty_drains = context.empty_drains.wrapping_add(1);
+            if context.empty_drains % LIFE_CHECK == 0 {
+                self.check_daemon();
+            }
+            return;
+        }
+        self.pay_owed();
+        self.drain_replies();
+        self.drain_notices();
+    }
+
+    fn drain_replies(&mut self) {
+        while let Some(context) = self.context() {
+            match context.end.replies.pop() {
+                Ok(Some(words)) => {
+                    if let Some(reply) = Reply::from_words(words) {
+                        self.take_reply(reply);
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => return self.daemon_died(),
+            }
+        }
+    }
+
+    fn drain_notices(&mut self) {
+        // The engine may go on while we drain; one ring's worth is enough for one call.
+        let most = self.context().map_or(0, |context| context.end.geometry.data_entries);
+        for _ in 0..most {
+            let Some(context) = self.context() else { return };
+            match context.end.notices.pop() {
+                Ok(Some(words)) => self.take_notice(Notice::from_words(words)),
+                Ok(None) => return,
+                Err(_) => return self.daemon_died(),
+            }
+        }
+    }
+
+    fn take_notice(&mut self, notice: Notice) {
+        let Link::Attached(context) = &mut self.link else { return };
+        match context.socket_of(notice.slot) {
+            Some(key) => self.apply(key, &notice),
+            None => {
+                if let Some(entry) = context.slots.get_mut(notice.slot.index as usize) {
+                    entry.early = Some(notice);
+                }
+            }
+        }
+    }
+
+    /// Applies a notice to the socket's connection and wakes whom it concerns.
+    pub fn apply(&mut self, key: Key, notice: &Notice) {
+        let Some(socket) = self.sockets.get_mut(key.index) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        let (data, room, fin) = stream.apply(notice);
+        let mut bits = 0;
+        if data {
+            bits |= readiness::IN;
+        }
+        if fin {
+            bits |= readiness::IN | readiness::RDHUP | readiness::HUP;
+        }
+        if room && stream.wants_room && stream.is_roomy() {
+            stream.wants_room = false;
+            bits |= readiness::OUT;
+        }
+        if bits != 0 {
+            readiness::notify(socket, &mut self.sets, bits);
+        }
+    }
+
+    fn take_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Failed { tag, .. } | Reply::Connecting { tag, .. } | Reply::Connected { tag, .. } => {
+                let connecting = self.context().and_then(|context| context.connects.get(&tag).copied());
+                match connecting {
+                    Some(key) => self.connect_reply(key, reply),
+                    None => self.answer(tag, reply),
+                }
+            }
+            Reply::Done { tag }
+            | Reply::Bound { tag, .. }
+            | Reply::Forked { tag, .. }
+            | Reply::Claimed { tag, .. }
+            | Reply::Info { tag, .. } => self.answer(tag, reply),
+            Reply::Accept { binding, slot, local, remote, mss } => {
+                self.accept_reply(binding, Pending { slot, local, remote, mss });
+            }
+            Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
+            Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
+            // Which slots are free is the control plane's business.
+            Reply::Freed { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, tag: u32, reply: Reply) {
+        // An answer that nobody waits for any more is dropped; what it grants goes with the context.
+        if let Some(place) = self.context().and_then(|context| context.answers.get_mut(&tag)) {
+            *place = Some(reply);
+        }
+        self.wake_askers();
+    }
+
+    fn unaccept_reply(&mut self, binding: u32, slot: Slot) {
+        let Some(context) = self.context() else { return };
+        let listener = context.listeners.get(&binding).copied();
+        let accepted = context.socket_of(slot);
+        if let Some(socket) = listener.and_then(|key| self.socket(key)) {
+            if let Kind::Listener(listener) = &mut socket.kind {
+                listener.queue.retain(|pending| pending.slot != slot);
+            }
+        }
+        // The program took it at the same moment: to it, the connection was reset.
+        if let Some(key) = accepted {
+            self.error_reply(slot, libc::ECONNRESET);
+            if let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) {
+                stream.gone = true;
+            }
+        }
+    }
+
+    fn error_reply(&mut self, slot: Slot, errno: i32) {
+        let Some(context) = self.context() else { return };
+        let Some(key) = context.socket_of(slot) else { return };
+        self.fail_stream(key, errno);
+    }
+
+    fn fail_stream(&mut self, key: Key, errno: i32) {
+        let Some(socket) = self.sockets.get_mut(key.index) else { return };
+        if let Kind::Stream(_) = socket.kind {
+            socket.error = errno;
+            socket.broken = true;
+            readiness::notify(socket, &mut self.sets, readiness::ALL);
+        }
+    }
+
+    fn pay_owed(&mut self) {
+        let Some(context) = self.context() else { return };
+        if context.owed.is_empty() {
+            return;
+        }
+        for key in std::mem::take(&mut context.owed) {
+            let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
+            let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { continue };
+            if let Kind::Stream(stream) = &mut socket.kind {
+                stream.owed = false;
+                context.bump(key, stream);
+            }
+        }
+    }
+
+    /// Before a thread sleeps, everything that was held back goes out: there is no timer that would do it.
+    pub fn send_held(&mut self) {
+        while let Some(key) = self.context().and_then(|context| context.held.pop()) {
+            crate::data::uncork(self, key);
+        }
+    }
+
+    /// Looks whether the daemon's end of the attach socket is still there.
+    pub fn check_daemon(&mut self) {
+        let Some(context) = self.context() else { return };
+        let mut fds = [libc::pollfd { fd: context.control_fd(), events: libc::POLLIN, revents: 0 }];
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: polls one descriptor of ours without waiting.
+        let ready = unsafe { crate::real::ppoll_raw(&mut fds, &now, std::ptr::null()) };
+        if ready > 0 {
+            self.daemon_died();
+        }
+    }
+
+    /// The daemon is gone: every connection is reset, every wait ends.
+    pub fn daemon_died(&mut self) {
+        if !matches!(self.link, Link::Attached(_)) {
+            return;
+        }
+        self.drain_leftovers();
+        self.link = Link::Dead;
+        for index in self.sockets.indices() {
+            let Some(socket) = self.sockets.get_mut(index) else { continue };
+            match socket.kind {
+                Kind::Fresh | Kind::Bound { .. } => {}
+                Kind::Connecting { .. } => {
+                    socket.error = libc::ECONNRESET;
+                    socket.kind = Kind::Fresh;
+                }
+                Kind::Listener(_) => socket.broken = true,
+                Kind::Stream(_) => {
+                    socket.error = libc::ECONNRESET;
+                    socket.broken = true;
+                }
+            }
+            readiness::notify(socket, &mut self.sets, readiness::ALL);
+        }
+        self.wake_askers();
+    }
+
+    /// Bytes that had arrived before the daemon died can still be read.
+    fn drain_leftovers(&mut self) {
+        while let Some(context) = self.context() {
+            match context.end.notices.pop() {
+                Ok(Some(words)) => self.take_notice(Notice::from_words(words)),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Sends a request and waits for its answer. `ENETDOWN` where the daemon is gone.
+pub fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> {
+    let context = lib.need_context()?;
+    let tag = context.fresh_tag();
+    context.answers.insert(tag, None);
+    let request = make(tag);
+    let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
+    wait::until(lib, wait, |lib, _| match lib.context() {
+        None => Some(Err(libc::ENETDOWN)),
+        Some(context) => context.tell(request).then_some(Ok(())),
+    })??;
+    let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
+    let reply = wait::until(lib, wait, |lib, _| match lib.context() {
+        None => Some(Err(libc::ENETDOWN)),
+        Some(context) => context.answers.get_mut(&tag)?.take().map(Ok),
+    })?;
+    if let Some(context) = lib.context() {
+        context.answers.remove(&tag);
+    }
+    match reply? {
+        Reply::Failed { errno, .. } => Err(errno as i32),
+        reply => Ok(reply),
+    }
+}
+
+/// Sends a request that is not answered, waiting for room in the ring where there is none.
+pub fn tell(lib: &mut Guard, request: Request) {
+    let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
+    let _ = wait::until(lib, wait, |lib, _| match lib.context() {
+        None => Some(()),
+        Some(context) => context.tell(request).then_some(()),
+    });
+}

@@ -1,0 +1,97 @@
+//! Fork: the child gets a context of its own that shares all that the parent had.
+//!
+//! The forking thread holds the library's lock, so both processes go on from a state that is whole.
+use crate::context_side;
+use crate::lock::{self, Guard};
+use crate::socket::Kind;
+use crate::state::{Lib, Link};
+use crate::{attach, epoll, real, wait};
+use context::{Reply, Request};
+use libc::pid_t;
+
+/// `fork`.
+pub fn fork() -> pid_t {
+    let Ok(mut lib) = lock::lock() else {
+        // In a signal handler that interrupted the library: the child must not use its sockets, and cannot.
+        // SAFETY: a plain call.
+        return unsafe { real::fork() };
+    };
+    let token = announce(&mut lib);
+    // SAFETY: a plain call; in the child only this thread goes on, which holds the lock.
+    let pid = unsafe { real::fork() };
+    if pid == 0 {
+        in_child(&mut lib, token);
+    } else if pid > 0 && token.is_some() {
+        share_streams(&mut lib);
+        epoll::after_fork(&mut lib, false);
+    }
+    pid
+}
+
+/// Lets the daemon hold everything for the child. `None` where there is nothing to share.
+fn announce(lib: &mut Guard) -> Option<u64> {
+    lib.context()?;
+    match context_side::ask(lib, |tag| Request::Fork { tag }) {
+        Ok(Reply::Forked { token, .. }) => Some(token),
+        _ => None,
+    }
+}
+
+/// Processes may read and write these at the same time from now on.
+pub fn share_streams(lib: &mut Lib) {
+    for index in lib.sockets.indices() {
+        if let Some(Kind::Stream(stream)) = lib.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+            stream.shared = true;
+        }
+    }
+}
+
+fn in_child(lib: &mut Lib, token: Option<u64>) {
+    wait::forget_thread_wake();
+    lib.askers.clear();
+    let was_attached = matches!(lib.link, Link::Attached(_));
+    // Closes the child's copies of the parent's descriptors: the daemon learns of the parent's end by them.
+    lib.link = if matches!(lib.link, Link::Dead) { Link::Dead } else { Link::Detached };
+    match token {
+        Some(token) => attach::again_in_child(lib, token),
+        None if was_attached => lib.link = Link::Dead,
+        None => {}
+    }
+    inherit_sockets(lib);
+    epoll::after_fork(lib, true);
+}
+
+fn inherit_sockets(lib: &mut Lib) {
+    let attached = lib.context().is_some();
+    for index in lib.sockets.indices() {
+        let Some(socket) = lib.sockets.get_mut(index) else { continue };
+        socket.waiters.clear();
+        let key = crate::state::Key { index, id: socket.id };
+        match &mut socket.kind {
+            Kind::Fresh | Kind::Bound { .. } => {}
+            Kind::Connecting { .. } => {
+                // Its answer goes to the parent.
+                socket.error = libc::ECONNABORTED;
+                socket.kind = Kind::Fresh;
+            }
+            Kind::Listener(listener) => {
+                listener.queue.clear();
+                listener.credits = None;
+                let binding = listener.binding;
+                lib.context().into_iter().for_each(|context| drop(context.listeners.insert(binding, key)));
+            }
+            Kind::Stream(stream) => {
+                if let Some(name) = stream.name.take() {
+                    stream.claim_by.1 = name;
+                }
+                stream.shared = true;
+                stream.owed = false;
+                stream.untold = false;
+                if !attached {
+                    socket.error = libc::ECONNRESET;
+                    socket.broken = true;
+                }
+            }
+        }
+    }
+}

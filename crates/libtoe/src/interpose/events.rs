@@ -1,0 +1,328 @@
+//! `poll`, `select`, `epoll`.
+use crate::epoll;
+use crate::errno::{Result, give};
+use crate::lock::{self, Guard};
+use crate::state::Key;
+use crate::table::{self, Entry};
+use crate::{attach, poll as polling, real};
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use std::time::{Duration, Instant};
+
+/// A timeout in milliseconds; negative is for ever.
+fn after_millis(timeout: c_int) -> Option<Instant> {
+    (timeout >= 0).then(|| Instant::now() + Duration::from_millis(timeout as u64))
+}
+
+/// A timeout as `timespec`; null is for ever.
+unsafe fn after(timeout: *const timespec) -> Result<Option<Instant>> {
+    // SAFETY: the caller's pointer.
+    let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
+        return Err(libc::EINVAL);
+    }
+    Ok(Instant::now().checked_add(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)))
+}
+
+unsafe fn mask_of(mask: *const sigset_t) -> Option<sigset_t> {
+    // SAFETY: the caller's pointer.
+    unsafe { mask.as_ref() }.copied()
+}
+
+/// The caller's list; `None` where the kernel alone can answer.
+unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if !attach::is_enabled() || fds.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's array.
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    (!polling::is_kernels(fds)).then_some(fds)
+}
+
+/// `poll`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller's array.
+    match unsafe { list(fds, count) } {
+        None => unsafe { real::poll(fds, count, timeout) },
+        Some(fds) => give(poll_ours(fds, after_millis(timeout), None)),
+    }
+}
+
+/// `ppoll`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        match list(fds, count) {
+            None => real::ppoll(fds, count, timeout, mask),
+            Some(fds) => give(after(timeout).and_then(|deadline| poll_ours(fds, deadline, mask_of(mask)))),
+        }
+    }
+}
+
+fn poll_ours(fds: &mut [pollfd], deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<c_int> {
+    let mut lib = lock::lock()?;
+    polling::poll(&mut lib, fds, deadline, mask).map(|ready| ready as c_int)
+}
+
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+/// `poll`, compiled with `_FORTIFY_SOURCE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+    // SAFETY: as `poll`.
+    unsafe { if room / size_of::<pollfd>() < count as usize { __chk_fail() } else { poll(fds, count, timeout) } }
+}
+
+/// `ppoll`, compiled with `_FORTIFY_SOURCE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    // SAFETY: as `ppoll`.
+    unsafe { if room / size_of::<pollfd>() < count as usize { __chk_fail() } else { ppoll(fds, count, timeout, mask) } }
+}
+
+/// The three sets of a `select`.
+type Sets = [*mut fd_set; 3];
+
+/// Whether the kernel alone can answer a `select`.
+unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
+    if !attach::is_enabled() {
+        return true;
+    }
+    // SAFETY: the caller's sets.
+    !(0..count.min(libc::FD_SETSIZE as c_int)).any(|fd| {
+        matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_))
+            && sets.iter().any(|set| !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) })
+    })
+}
+
+/// What `select` calls readable, writable and exceptional, in `poll`'s terms (POLLIN_SET and so on in Linux).
+const SELECT_READ: i16 = libc::POLLIN | libc::POLLHUP | libc::POLLERR | libc::POLLRDNORM | libc::POLLRDBAND;
+const SELECT_WRITE: i16 = libc::POLLOUT | libc::POLLERR | libc::POLLWRNORM | libc::POLLWRBAND;
+const SELECT_EXCEPT: i16 = libc::POLLPRI;
+
+unsafe fn select_ours(
+    count: c_int,
+    sets: Sets,
+    deadline: Option<Instant>,
+    mask: Option<sigset_t>,
+) -> Result<c_int> {
+    let wanted = [(libc::POLLIN, SELECT_READ), (libc::POLLOUT, SELECT_WRITE), (libc::POLLPRI, SELECT_EXCEPT)];
+    let mut fds = Vec::new();
+    for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
+        let mut events = 0;
+        for (set, (event, _)) in sets.iter().zip(wanted) {
+            // SAFETY: the caller's sets.
+            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                events |= event;
+            }
+        }
+        if events != 0 {
+            fds.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    poll_ours(&mut fds, deadline, mask)?;
+    if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+        return Err(libc::EBADF);
+    }
+    let mut ready = 0;
+    for fd in &fds {
+        for (set, (event, bits)) in sets.iter().zip(wanted) {
+            if fd.events & event == 0 {
+                continue;
+            }
+            if fd.revents & bits != 0 {
+                ready += 1;
+            } else {
+                // SAFETY: the caller's set, which has this descriptor.
+                unsafe { libc::FD_CLR(fd.fd, *set) };
+            }
+        }
+    }
+    Ok(ready)
+}
+
+/// `select`. As on Linux, the time left is written back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's pointers.
+    unsafe {
+        if select_is_kernels(count, sets) {
+            return real::select(count, read, write, except, timeout);
+        }
+        let time = timeout.as_ref().map(|t| (t.tv_sec, t.tv_usec));
+        let deadline = match time {
+            Some((seconds, micros)) if seconds < 0 || micros < 0 => return give(Err(libc::EINVAL)),
+            Some((seconds, micros)) => {
+                Instant::now().checked_add(Duration::from_secs(seconds as u64) + Duration::from_micros(micros as u64))
+            }
+            None => None,
+        };
+        let result = select_ours(count, sets, deadline, None);
+        if let (Some(timeout), Some(deadline)) = (timeout.as_mut(), deadline) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            *timeout = timeval { tv_sec: left.as_secs() as i64, tv_usec: left.subsec_micros() as i64 };
+        }
+        give(result)
+    }
+}
+
+/// `pselect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's pointers.
+    unsafe {
+        if select_is_kernels(count, sets) {
+            return real::pselect(count, read, write, except, timeout, mask);
+        }
+        give(after(timeout).and_then(|deadline| select_ours(count, sets, deadline, mask_of(mask))))
+    }
+}
+
+fn enter_set(fd: c_int) -> c_int {
+    if fd >= 0 && attach::is_enabled() {
+        if let Ok(mut lib) = lock::lock() {
+            lib.add_set(fd);
+        }
+    }
+    fd
+}
+
+/// `epoll_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: passed on.
+    enter_set(unsafe { real::epoll_create(size) })
+}
+
+/// `epoll_create1`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: passed on.
+    enter_set(unsafe { real::epoll_create1(flags) })
+}
+
+/// The set of a descriptor, with the library locked.
+fn set_of(fd: c_int) -> Result<Option<(Guard, Key)>> {
+    if !matches!(table::get(fd), Entry::Set(_)) {
+        return Ok(None);
+    }
+    let lib = lock::lock()?;
+    Ok(lib.set_of(fd).map(|key| (lib, key)))
+}
+
+/// `epoll_ctl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    match set_of(set) {
+        // SAFETY: passed on.
+        Ok(None) => unsafe { real::epoll_ctl(set, operation, fd, event) },
+        Ok(Some((mut lib, key))) => {
+            // SAFETY: the caller's pointer.
+            let event = unsafe { event.as_ref() }.copied();
+            give(epoll::control(&mut lib, key, operation, fd, event).map(|()| 0))
+        }
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+unsafe fn wait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    deadline: impl FnOnce() -> Result<Option<Instant>>,
+    mask: *const sigset_t,
+) -> Option<Result<c_int>> {
+    let (mut lib, key) = match set_of(set) {
+        Ok(found) => found?,
+        Err(errno) => return Some(Err(errno)),
+    };
+    if count <= 0 {
+        return Some(Err(libc::EINVAL));
+    }
+    if events.is_null() {
+        return Some(Err(libc::EFAULT));
+    }
+    // SAFETY: the caller's array.
+    let out = unsafe { std::slice::from_raw_parts_mut(events, count as usize) };
+    // SAFETY: the caller's pointer.
+    let mask = unsafe { mask_of(mask) };
+    let result = deadline().and_then(|deadline| epoll::wait_events(&mut lib, key, out, deadline, mask));
+    Some(result.map(|found| found as c_int))
+}
+
+/// `epoll_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        match wait(set, events, count, || Ok(after_millis(timeout)), std::ptr::null()) {
+            Some(result) => give(result),
+            None => real::epoll_wait(set, events, count, timeout),
+        }
+    }
+}
+
+/// `epoll_pwait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        match wait(set, events, count, || Ok(after_millis(timeout)), mask) {
+            Some(result) => give(result),
+            None => real::epoll_pwait(set, events, count, timeout, mask),
+        }
+    }
+}
+
+/// `epoll_pwait2`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        match wait(set, events, count, || after(timeout), mask) {
+            Some(result) => give(result),
+            None => real::epoll_pwait2(set, events, count, timeout, mask),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Reading and writing.
+use super::sockets::{decide_connect, ours, route};
+use crate::data;
+use crate::errno::{self, Result, give};
+use crate::lock::Guard;
+use crate::real;
+use crate::state::Key;
+use crate::{address, share};
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+
+fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
+    [iovec { iov_base: buffer.cast_mut(), iov_len: len }]
+}
+
+/// A program's list of buffers.
+pub unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
+    if !(0..=1024).contains(&count) {
+        return Err(libc::EINVAL);
+    }
+    if iov.is_null() || count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's list.
+    Ok(unsafe { std::slice::from_raw_parts(iov, count as usize) })
+}
+
+/// Receives on a socket of ours.
+pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<ssize_t> {
+    // SAFETY: the caller's buffers.
+    unsafe { data::receive(lib, key, into, flags) }.map(|len| len as ssize_t)
+}
+
+/// Sends on a socket of ours. `SIGPIPE` follows outside of the lock.
+pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<ssize_t> {
+    // SAFETY: the caller's buffers.
+    let sent = unsafe { data::transmit(lib, key, from, flags) }.map(|len| len as ssize_t);
+    if sent == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: raises a signal in this thread, as the kernel would.
+        lib.unlocked(|| unsafe { libc::raise(libc::SIGPIPE) });
+    }
+    sent
+}
+
+/// `read`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    // A read of nothing gives nothing, whatever the state.
+    let read = |lib: &mut Guard, key| match count {
+        0 => Ok(0),
+        _ => unsafe { receive(lib, key, &one(buffer, count), 0) },
+    };
+    route!(fd, read, real::read(fd, buffer, count))
+}
+
+/// `write`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, count), 0) },
+        real::write(fd, buffer, count)
+    )
+}
+
+/// `readv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { receive(lib, key, buffers(iov, count)?, 0) },
+        real::readv(fd, iov, count)
+    )
+}
+
+/// `writev`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { transmit(lib, key, buffers(iov, count)?, 0) },
+        real::writev(fd, iov, count)
+    )
+}
+
+/// `recv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { receive(lib, key, &one(buffer, len), flags) },
+        real::recv(fd, buffer, len, flags)
+    )
+}
+
+/// `send`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, len), flags) },
+        real::send(fd, buffer, len, flags)
+    )
+}
+
+/// `recvfrom`. A stream names no sender.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    let receive = |lib: &mut Guard, key| unsafe {
+        let got = receive(lib, key, &one(buffer, len), flags)?;
+        if !address.is_null() && !address_len.is_null() {
+            *address_len = 0;
+        }
+        Ok(got)
+    };
+    route!(fd, receive, real::recvfrom(fd, buffer, len, flags, address, address_len))
+}
+
+/// `sendto`. The address matters only with `MSG_FASTOPEN`, which connects first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_len: socklen_t,
+) -> ssize_t {
+    if flags & libc::MSG_FASTOPEN != 0 && !address.is_null() {
+        // SAFETY: the caller's pointers.
+        if let Some(errno) = unsafe { connect_first(fd, address, address_len) } {
+            return give(Err(errno));
+        }
+    }
+    let plain = flags & !libc::MSG_FASTOPEN;
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, len), plain) },
+        real::sendto(fd, buffer, len, flags, address, address_len)
+    )
+}
+
+/// Connects a socket of ours; the error that ends the call, if there is one.
+unsafe fn connect_first(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    let (mut lib, key) = ours(fd).ok()??;
+    // SAFETY: the caller's pointers.
+    let to = unsafe { address::parse(address, len) };
+    to.and_then(|to| decide_connect(&mut lib, key, to)).err().filter(|errno| *errno != libc::EISCONN)
+}
+
+/// `sendfile`: from a file straight into the connection's buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    if matches!(ours(input), Ok(Some(_))) {
+        errno::set(libc::EINVAL);
+        return -1;
+    }
+    route!(
+        out,
+        |lib: &mut Guard, key| unsafe { send_file(lib, key, input, offset, count) },
+        real::sendfile(out, input, offset, count)
+    )
+}
+
+/// `sendfile64`: the same on 64-bit machines.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: the caller's pointers, passed on.
+    unsafe { sendfile(out, input, offset, count) }
+}
+
+unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t, count: size_t) -> Result<ssize_t> {
+    share::claim(lib, key)?;
+    // SAFETY: the caller's pointer.
+    let start = unsafe { offset.as_ref() }.copied();
+    let sent = data::transmit_file(lib, key, input, start, count.min(data::MOST));
+    if sent == Err(libc::EPIPE) {
+        // SAFETY: raises a signal in this thread, as the kernel would.
+        lib.unlocked(|| unsafe { libc::raise(libc::SIGPIPE) });
+    }
+    let sent = sent?;
+    // SAFETY: as above.
+    if let Some(offset) = unsafe { offset.as_mut() } {
+        *offset += sent as off_t;
+    }
+    Ok(sent as ssize_t)
+}
+
+/// `splice`: programs fall back to copying on `EINVAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    input: c_int,
+    input_offset: *mut i64,
+    output: c_int,
+    output_offset: *mut i64,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if matches!(ours(input), Ok(Some(_))) || matches!(ours(output), Ok(Some(_))) {
+        errno::set(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: passed on.
+    unsafe { real::splice(input, input_offset, output, output_offset, len, flags) }
+}
+
+/// What the C library's checked entry points do when a buffer is too small for what was asked.
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+/// `read`, compiled with `_FORTIFY_SOURCE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, count: size_t, room: size_t) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe { if count > room { __chk_fail() } else { read(fd, buffer, count) } }
+}
+
+/// `recv`, compiled with `_FORTIFY_SOURCE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as `recv`.
+    unsafe { if len > room { __chk_fail() } else { recv(fd, buffer, len, flags) } }
+}
+
+/// `recvfrom`, compiled with `_FORTIFY_SOURCE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as `recvfrom`.
+    unsafe { if len > room { __chk_fail() } else { recvfrom(fd, buffer, len, flags, address, address_len) } }
+}

@@ -1,0 +1,108 @@
+//! `recvmsg`, `sendmsg` and their plural forms.
+use super::io::{buffers, receive, transmit};
+use super::sockets::{ours, route};
+use crate::errno::{self, Result};
+use crate::lock::Guard;
+use crate::real;
+use crate::state::Key;
+use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t, timespec};
+
+/// `recvmsg`. A stream has no sender's address and no control messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { receive_message(lib, key, message, flags) },
+        real::recvmsg(fd, message, flags)
+    )
+}
+
+unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
+    // SAFETY: the caller's message.
+    unsafe {
+        let message = message.as_mut().ok_or(libc::EFAULT)?;
+        let into = buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int)?;
+        let got = receive(lib, key, into, flags)?;
+        message.msg_namelen = 0;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+        Ok(got)
+    }
+}
+
+/// `sendmsg`. Control messages are ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { send_message(lib, key, message, flags) },
+        real::sendmsg(fd, message, flags)
+    )
+}
+
+unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {
+    // SAFETY: the caller's message.
+    unsafe {
+        let message = message.as_ref().ok_or(libc::EFAULT)?;
+        transmit(lib, key, buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int)?, flags)
+    }
+}
+
+/// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` says no.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if !matches!(ours(fd), Ok(Some(_))) {
+        // SAFETY: passed on.
+        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    }
+    let mut flags = flags;
+    // SAFETY: the caller's messages.
+    each(messages, count, |message| unsafe {
+        let got = recvmsg(fd, message, flags & !libc::MSG_WAITFORONE);
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        got
+    })
+}
+
+/// `sendmmsg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if !matches!(ours(fd), Ok(Some(_))) {
+        // SAFETY: passed on.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    }
+    // SAFETY: the caller's messages.
+    each(messages, count, |message| unsafe { sendmsg(fd, message, flags) })
+}
+
+/// Does one message after the other until one fails. An error is reported only where it was the first.
+fn each(messages: *mut mmsghdr, count: c_uint, mut act: impl FnMut(*mut msghdr) -> ssize_t) -> c_int {
+    let mut done = 0;
+    for i in 0..count.min(1024) as usize {
+        // SAFETY: the caller's array has `count` messages.
+        let message = unsafe { &mut *messages.add(i) };
+        let len = act(&mut message.msg_hdr);
+        if len < 0 {
+            let errno = errno::get();
+            if done == 0 {
+                errno::set(errno);
+                return -1;
+            }
+            break;
+        }
+        message.msg_len = len as c_uint;
+        done += 1;
+        if len == 0 {
+            break;
+        }
+    }
+    done
+}

@@ -1,0 +1,14 @@
+//! The C entry points. Each one looks the descriptor up, passes what is not ours to the next definition, and
+//! turns results into what C expects.
+//!
+//! # Safety
+//! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what
+//! the calls say. A program that breaks them gets a fault where the kernel would say `EFAULT`.
+#![allow(clippy::missing_safety_doc, reason = "said once, above")]
+
+mod descriptors;
+mod events;
+mod io;
+mod messages;
+mod process;
+mod sockets;

@@ -1,0 +1,496 @@
+//! Making, binding, connecting, accepting sockets; addresses and options.
+use crate::address::{self, Address};
+use crate::errno::{self, Result, give};
+use crate::lock::{self, Guard};
+use crate::socket::{self, ANY, Kind, Socket};
+use crate::state::Key;
+use crate::table::{self, Entry};
+use crate::wait::{self, Signals, Target, Wait};
+use crate::{attach, connect as opening, options, real, share};
+use context::{Endpoint, Unaccelerated};
+use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
+use std::time::Instant;
+
+const TYPE_MASK: c_int = 0xf;
+
+/// `socket`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: passed on.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    let is_tcp = kind & TYPE_MASK == libc::SOCK_STREAM && (protocol == 0 || protocol == libc::IPPROTO_TCP);
+    if fd < 0 || !is_tcp || !matches!(domain, libc::AF_INET | libc::AF_INET6) || !attach::is_enabled() {
+        return fd;
+    }
+    let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
+    match enter(fd, domain == libc::AF_INET6, nonblocking) {
+        Ok(()) => fd,
+        Err(errno) => {
+            // SAFETY: the descriptor is fresh and nobody knows it.
+            unsafe { real::close(fd) };
+            errno::set(errno);
+            -1
+        }
+    }
+}
+
+fn enter(fd: c_int, is_v6: bool, nonblocking: bool) -> Result<()> {
+    let mut lib = lock::lock()?;
+    attach::ensure(&mut lib);
+    lib.need_context()?;
+    // A number beyond the table is left to the kernel.
+    lib.add_socket(fd, |id| Socket::fresh(id, fd, is_v6, nonblocking));
+    Ok(())
+}
+
+/// The socket of a descriptor, with the library locked; `None` where it is the kernel's.
+#[inline]
+pub fn ours(fd: c_int) -> Result<Option<(Guard, Key)>> {
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        return Ok(None);
+    }
+    let lib = lock::lock()?;
+    Ok(lib.socket_of(fd).map(|key| (lib, key)))
+}
+
+/// Calls the library's function for a socket of ours, the next definition for all others.
+macro_rules! route {
+    ($fd:expr, $ours:expr, $kernel:expr) => {
+        match $crate::interpose::sockets::ours($fd) {
+            Ok(None) => unsafe { $kernel },
+            Ok(Some((mut lib, key))) => $crate::errno::give($ours(&mut lib, key)),
+            Err(errno) => {
+                $crate::errno::set(errno);
+                -1
+            }
+        }
+    };
+}
+pub(crate) use route;
+
+/// A call that may find that the socket is the kernel's: `Ok(None)` then.
+type Decided<T> = Result<Option<T>>;
+
+/// `bind`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's address, passed on.
+    let kernel = || unsafe { real::bind(fd, address, len) };
+    match ours(fd) {
+        Ok(None) => kernel(),
+        // SAFETY: as above.
+        Ok(Some((mut lib, key))) => finish(unsafe { decide_bind(&mut lib, key, fd, address, len) }, lib, kernel),
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// Gives the result of a decision, or asks the kernel, without the lock.
+fn finish(decided: Decided<c_int>, lib: Guard, kernel: impl FnOnce() -> c_int) -> c_int {
+    drop(lib);
+    match decided {
+        Ok(Some(result)) => result,
+        Ok(None) => kernel(),
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+unsafe fn decide_bind(
+    lib: &mut Guard,
+    key: Key,
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> Decided<c_int> {
+    // SAFETY: the caller's address.
+    let local = match unsafe { address::parse(address, len)? } {
+        Address::V4(local) => local,
+        Address::V6Any(port) if lib.need_socket(key)?.is_v6 && !lib.need_socket(key)?.options.v6_only => {
+            // SAFETY: as above.
+            return unsafe { bind_both(lib, key, fd, address, len, port) };
+        }
+        _ => {
+            lib.to_kernel(key, Unaccelerated::Family);
+            return Ok(None);
+        }
+    };
+    if local.ip.is_loopback() {
+        lib.to_kernel(key, Unaccelerated::Loopback);
+        return Ok(None);
+    }
+    if !local.ip.is_unspecified() && !lib.need_context()?.welcome.addresses.contains(&local.ip) {
+        lib.to_kernel(key, Unaccelerated::ForeignAddress);
+        return Ok(None);
+    }
+    socket::bind(lib, key, local)?;
+    Ok(Some(0))
+}
+
+/// The unspecified IPv6 address takes connections of both kinds: the kernel's half has the IPv6 ones, and those to
+/// the kernel's own IPv4 addresses.
+unsafe fn bind_both(
+    lib: &mut Guard,
+    key: Key,
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+    port: u16,
+) -> Decided<c_int> {
+    // SAFETY: the caller's address.
+    errno::check(unsafe { real::bind(fd, address, len) })?;
+    lib.need_socket(key)?.kernel_half = true;
+    let port = if port == 0 { kernel_port(fd) } else { port };
+    socket::bind(lib, key, Endpoint { port, ..ANY })?;
+    Ok(Some(0))
+}
+
+/// The port that the kernel chose.
+fn kernel_port(fd: c_int) -> u16 {
+    let mut space = [0u8; 28];
+    let mut len = space.len() as socklen_t;
+    // SAFETY: a local buffer of the length given.
+    unsafe { real::getsockname(fd, space.as_mut_ptr().cast(), &mut len) };
+    u16::from_be_bytes([space[2], space[3]])
+}
+
+/// `listen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    route!(fd, |lib: &mut Guard, key| listen_ours(lib, key, fd, backlog), real::listen(fd, backlog))
+}
+
+fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c_int> {
+    // Like Linux, 0 still lets one connection in, and negative numbers mean the most.
+    let limit = if backlog < 0 { 4096 } else { backlog.clamp(1, 4096) as u32 };
+    socket::listen(lib, key, limit)?;
+    listen_in_kernel(lib, key, fd, backlog)?;
+    Ok(0)
+}
+
+/// A listener on the unspecified address also takes connections to the kernel's own addresses, such as loopback.
+/// Where the kernel has the port in use already, it goes without.
+fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    let Kind::Listener(listener) = &socket.kind else { return Ok(()) };
+    let local = listener.local;
+    if !local.ip.is_unspecified() {
+        return Ok(());
+    }
+    if !socket.kernel_half && !bind_kernel_half(fd, local, socket.is_v6) {
+        return Ok(());
+    }
+    // The kernel's half never blocks: waiting is the library's business.
+    // SAFETY: plain calls on a descriptor of ours.
+    let listening = unsafe {
+        let flags = real::fcntl(fd, libc::F_GETFL, 0);
+        real::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as libc::c_ulong);
+        real::listen(fd, backlog) == 0
+    };
+    let before = std::mem::replace(&mut lib.need_socket(key)?.kernel_half, listening);
+    if listening && !before {
+        lib.watch_kernel_half(key, fd);
+    }
+    Ok(())
+}
+
+fn bind_kernel_half(fd: c_int, local: Endpoint, is_v6: bool) -> bool {
+    if is_v6 {
+        return false;
+    }
+    let mut space = [0u8; 28];
+    let mut len = space.len() as socklen_t;
+    // SAFETY: a local buffer of the length given.
+    unsafe {
+        address::store(local, false, space.as_mut_ptr().cast(), &mut len);
+        real::bind(fd, space.as_ptr().cast(), len) == 0
+    }
+}
+
+/// `accept`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's pointers, passed on.
+    unsafe { accept4(fd, address, len, 0) }
+}
+
+/// `accept4`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    route!(
+        fd,
+        |lib: &mut Guard, key| unsafe { accept_ours(lib, key, fd, (address, len), flags) },
+        real::accept4(fd, address, len, flags)
+    )
+}
+
+unsafe fn accept_ours(
+    lib: &mut Guard,
+    key: Key,
+    fd: c_int,
+    (address, len): (*mut sockaddr, *mut socklen_t),
+    flags: c_int,
+) -> Result<c_int> {
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Err(libc::EINVAL);
+    }
+    lib.show_interest(key);
+    wait_for_connection(lib, key, fd)?;
+    // SAFETY: the caller's pointers.
+    match unsafe { accept_now(lib, key, (address, len), flags) } {
+        // SAFETY: as above. The kernel's half does not block.
+        Ok(None) => errno::check(unsafe { real::accept4(fd, address, len, flags) }),
+        Ok(Some(accepted)) => Ok(accepted),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Waits for a connection of either kind.
+fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    let kernel = match socket.kernel_half {
+        true => vec![pollfd { fd, events: libc::POLLIN, revents: 0 }],
+        false => Vec::new(),
+    };
+    let timeout = socket.options.receive_timeout;
+    let deadline = match socket.nonblocking {
+        true => Some(Instant::now()),
+        false => timeout.map(|timeout| Instant::now() + timeout),
+    };
+    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    let targets = [Target::Socket(key)];
+    let wait = Wait { deadline, targets: &targets, kernel, signals, mask: None };
+    let found = wait::until(lib, wait, |lib, kernel| {
+        let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
+        match &socket.kind {
+            Kind::Listener(listener) if !listener.queue.is_empty() => Some(Ok(())),
+            Kind::Listener(_) if kernel.iter().any(|fd| fd.revents != 0) => Some(Ok(())),
+            Kind::Listener(_) if socket.broken => Some(Err(libc::EINVAL)),
+            Kind::Listener(_) => None,
+            _ => Some(Err(libc::EINVAL)),
+        }
+    });
+    match found {
+        Err(libc::ETIMEDOUT) => Err(libc::EAGAIN),
+        Err(errno) => Err(errno),
+        Ok(result) => result,
+    }
+}
+
+/// Takes a connection from the queue; `None` where only the kernel has one.
+unsafe fn accept_now(
+    lib: &mut Guard,
+    key: Key,
+    (address, len): (*mut sockaddr, *mut socklen_t),
+    flags: c_int,
+) -> Decided<c_int> {
+    let socket = lib.need_socket(key)?;
+    let is_v6 = socket.is_v6;
+    let Kind::Listener(listener) = &mut socket.kind else { return Err(libc::EINVAL) };
+    let Some(pending) = listener.queue.front().copied() else { return Ok(None) };
+    let fd = socket::kernel_socket(is_v6, flags)?;
+    listener.queue.pop_front();
+    let options = socket.options.inherit(fd);
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    let accepted = lib.add_socket(fd, |id| Socket { options, ..Socket::fresh(id, fd, is_v6, nonblocking) });
+    let Some(accepted) = accepted else {
+        // SAFETY: the descriptor is fresh and nobody knows it.
+        unsafe { real::close(fd) };
+        let close = context::Request::Close { slot: pending.slot, tx_head: 0, rx_head: 0, abort: true };
+        lib.need_context()?.tell_surely(close);
+        return Err(libc::EMFILE);
+    };
+    lib.open_stream(accepted, pending.slot, pending.local, pending.remote, pending.mss);
+    lib.send_early_options(accepted, pending.slot);
+    lib.label(accepted, Unaccelerated::No);
+    lib.show_interest(key);
+    // SAFETY: the caller's pointers.
+    unsafe { address::store(pending.remote, is_v6, address, len) };
+    Ok(Some(fd))
+}
+
+/// `connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's address, passed on.
+    let kernel = || unsafe { real::connect(fd, address, len) };
+    match ours(fd) {
+        Ok(None) => kernel(),
+        Ok(Some((mut lib, key))) => {
+            // SAFETY: as above.
+            let decided = unsafe { address::parse(address, len) }.and_then(|to| decide_connect(&mut lib, key, to));
+            finish(decided, lib, kernel)
+        }
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// Connects, or finds that the kernel must.
+pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> {
+    let remote = match to {
+        Address::V4(remote) => remote,
+        // Linux takes the unspecified address for the machine itself.
+        Address::V6Any(port) => Endpoint { port, ..ANY },
+        Address::Unspecified => return dissolve(lib, key),
+        Address::Other => return not_here(lib, key, Unaccelerated::Family),
+    };
+    if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound { .. }) {
+        if remote.ip.is_loopback() || remote.ip.is_unspecified() {
+            return not_here(lib, key, Unaccelerated::Loopback);
+        }
+        if !lib.need_context()?.reaches(remote) {
+            return not_here(lib, key, Unaccelerated::NoRoute);
+        }
+    }
+    opening::connect(lib, key, remote)?;
+    Ok(Some(0))
+}
+
+/// The kernel connects, unless the socket is bound to an address of the host: then nobody can.
+fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> {
+    let socket = lib.need_socket(key)?;
+    match socket.kind {
+        Kind::Fresh => {}
+        Kind::Bound { binding, local } if local.ip.is_unspecified() => {
+            // Bound to a port only: the same port in the kernel.
+            let (fd, is_v6, bound) = (socket.fd, socket.is_v6, socket.kernel_half);
+            if !bound && !bind_kernel_half(fd, local, is_v6) {
+                return Err(errno::get());
+            }
+            socket.kind = Kind::Fresh;
+            lib.need_context()?.tell_surely(context::Request::Unbind { binding });
+        }
+        Kind::Bound { .. } => return Err(libc::ENETUNREACH),
+        _ => return Err(libc::EISCONN),
+    }
+    lib.to_kernel(key, reason);
+    Ok(None)
+}
+
+/// `connect` to `AF_UNSPEC`: gives a connection that is being opened up.
+fn dissolve(lib: &mut Guard, key: Key) -> Decided<c_int> {
+    match lib.need_socket(key)?.kind {
+        Kind::Connecting { .. } => opening::give_up(lib, key).map(|()| Some(0)),
+        Kind::Fresh => Ok(Some(0)),
+        _ => Err(libc::EOPNOTSUPP),
+    }
+}
+
+/// `shutdown`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    route!(fd, |lib: &mut Guard, key| shutdown_ours(lib, key, fd, how), real::shutdown(fd, how))
+}
+
+fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_int> {
+    socket::shutdown(lib, key, how)?;
+    if lib.need_socket(key)?.kernel_half {
+        // SAFETY: a plain call on a descriptor of ours.
+        unsafe { real::shutdown(fd, how) };
+    }
+    Ok(0)
+}
+
+/// `getsockname`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let name = |lib: &mut Guard, key| -> Result<c_int> {
+        let socket = lib.need_socket(key)?;
+        let local = match &socket.kind {
+            Kind::Fresh => ANY,
+            Kind::Bound { local, .. } => *local,
+            Kind::Listener(listener) => listener.local,
+            Kind::Connecting { local, .. } => local.unwrap_or(ANY),
+            Kind::Stream(stream) => stream.local,
+        };
+        // SAFETY: the caller's pointers.
+        unsafe { name(local, socket, address, len) }
+    };
+    route!(fd, name, real::getsockname(fd, address, len))
+}
+
+/// Writes the name of one end. Unspecified ends of an IPv6 socket are the unspecified IPv6 address.
+unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut socklen_t) -> Result<c_int> {
+    if address.is_null() || len.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's pointers, checked for null.
+    unsafe {
+        let room = *len as usize;
+        address::store(end, socket.is_v6, address, len);
+        if socket.is_v6 && end.ip.is_unspecified() && room >= 24 {
+            std::ptr::write_bytes(address.cast::<u8>().add(8), 0, 16);
+        }
+    }
+    Ok(0)
+}
+
+/// `getpeername`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let name = |lib: &mut Guard, key| -> Result<c_int> {
+        let socket = lib.need_socket(key)?;
+        let broken = socket.broken;
+        let Kind::Stream(stream) = &socket.kind else { return Err(libc::ENOTCONN) };
+        let remote = stream.remote;
+        if broken {
+            return Err(libc::ENOTCONN);
+        }
+        // SAFETY: the caller's pointers.
+        unsafe { name(remote, socket, address, len) }
+    };
+    route!(fd, name, real::getpeername(fd, address, len))
+}
+
+/// `setsockopt`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let set = |lib: &mut Guard, key| -> Result<c_int> {
+        if value.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's buffer; no option is longer than a page.
+        let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), (len as usize).min(shm::PAGE)) };
+        options::set(lib, key, fd, level, option, value).map(|()| 0)
+    };
+    route!(fd, set, real::setsockopt(fd, level, option, value, len))
+}
+
+/// `getsockopt`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let get = |lib: &mut Guard, key| -> Result<c_int> {
+        share::claim(lib, key)?;
+        lib.drain();
+        match options::get(lib, key, level, option)? {
+            // SAFETY: the caller's pointers, passed on.
+            None => errno::check(unsafe { real::getsockopt(fd, level, option, value, len) }),
+            // SAFETY: the caller's pointers.
+            Some(found) => unsafe { copy_option(&found, value, len) },
+        }
+    };
+    route!(fd, get, real::getsockopt(fd, level, option, value, len))
+}
+
+unsafe fn copy_option(found: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<c_int> {
+    if value.is_null() || len.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: at most `*len` bytes are written, which the caller vouches for.
+    unsafe {
+        let most = found.len().min(*len as usize);
+        std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast::<u8>(), most);
+        *len = most as socklen_t;
+    }
+    Ok(0)
+}

@@ -1,0 +1,72 @@
+//! What a socket is ready for, in epoll's bits, and telling those who wait for it.
+use crate::epoll::{self, EpollSet};
+use crate::socket::{Kind, Socket};
+use crate::state::Slab;
+use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, Stream};
+use crate::wait;
+
+/// Something can be read or accepted.
+pub const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
+/// There is room to write.
+pub const OUT: u32 = libc::EPOLLOUT as u32 | libc::EPOLLWRNORM as u32;
+/// The peer will send nothing more.
+pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+/// Both directions are over.
+pub const HUP: u32 = libc::EPOLLHUP as u32;
+/// An error is pending.
+pub const ERR: u32 = libc::EPOLLERR as u32;
+/// All of them.
+pub const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
+
+/// What the socket is ready for now.
+pub fn of(socket: &Socket) -> u32 {
+    let error = if socket.error != 0 { ERR } else { 0 };
+    match &socket.kind {
+        // As Linux shows a stream socket that is neither connected nor listening.
+        Kind::Fresh | Kind::Bound { .. } => OUT | HUP | error,
+        Kind::Connecting { .. } => error,
+        Kind::Listener(listener) if listener.queue.is_empty() && !socket.broken => error,
+        Kind::Listener(_) => IN | error,
+        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream),
+        Kind::Stream(stream) => rest(stream) | error,
+    }
+}
+
+fn rest(stream: &Stream) -> u32 {
+    let flags = stream.flags();
+    let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
+    let mut bits = 0;
+    if reading_is_over || stream.readable() > 0 {
+        bits |= IN;
+    }
+    if reading_is_over {
+        bits |= RDHUP;
+    }
+    if flags & SHUT_WRITE != 0 || stream.is_roomy() {
+        bits |= OUT;
+    }
+    if flags & SHUT_WRITE != 0 && reading_is_over {
+        bits |= HUP;
+    }
+    bits
+}
+
+/// What the socket is ready for among `wanted` (errors and hang-ups are always wanted). Remembers that somebody
+/// waits for room where there is none.
+pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
+    let ready = of(socket) & (wanted | ERR | HUP);
+    if wanted & OUT != 0 && ready & OUT == 0 {
+        if let Kind::Stream(stream) = &mut socket.kind {
+            stream.wants_room = true;
+        }
+    }
+    ready
+}
+
+/// Tells the epoll sets and threads that wait for the socket that `bits` became true.
+pub fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
+    for (set, entry) in &socket.watchers {
+        epoll::became_ready(sets, *set, *entry, bits);
+    }
+    socket.waiters.iter().for_each(|fd| wait::wake(*fd));
+}

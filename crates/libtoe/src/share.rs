@@ -1,0 +1,80 @@
+//! Connections that this process shares with another one after fork.
+//!
+//! Notices of a connection go to one context at a time: the one that claimed it last, which is written in the
+//! shared slot state. A process that uses a connection whose notices go elsewhere claims it first.
+use crate::context_side;
+use crate::errno::Result;
+use crate::lock::Guard;
+use crate::socket::Kind;
+use crate::state::{Key, Lib};
+use context::{Reply, Request, Slot};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// Makes sure that the connection's notices come here. Costs a look where the connection is not shared.
+#[inline]
+pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
+    let by = match &lib.need_socket(key)?.kind {
+        Kind::Stream(stream) if stream.shared => stream.claim_by,
+        _ => return Ok(()),
+    };
+    claim_shared(lib, key, by)
+}
+
+#[cold]
+fn claim_shared(lib: &mut Guard, key: Key, (context, slot): (u32, Slot)) -> Result<()> {
+    let Some(me) = lib.context().map(|context| context.home.context) else { return Ok(()) };
+    let socket = lib.need_socket(key)?;
+    let broken = socket.broken;
+    let stream = socket.stream()?;
+    if broken || stream.gone || (stream.name.is_some() && stream.state().owner.load(Acquire) == me) {
+        return Ok(());
+    }
+    let claimed = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });
+    match claimed {
+        Ok(Reply::Claimed { slot, .. }) => lib.take_over(key, slot, me),
+        Ok(_) => return Err(libc::EPROTO),
+        // The connection ended while nobody here looked.
+        Err(_) => {
+            let socket = lib.need_socket(key)?;
+            socket.error = libc::ECONNRESET;
+            socket.broken = true;
+        }
+    }
+    Ok(())
+}
+
+impl Lib {
+    fn take_over(&mut self, key: Key, slot: Slot, me: u32) {
+        let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) else {
+            self.context().into_iter().for_each(|context| {
+                context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
+            });
+            return;
+        };
+        let old = stream.name.replace(slot);
+        stream.claim_by = (me, slot);
+        stream.state().owner.store(me, Release);
+        let Some(context) = self.context() else { return };
+        if let Some(old) = old.filter(|old| *old != slot) {
+            context.forget_slot(old);
+        }
+        if let Some(notice) = context.use_slot(slot, key) {
+            self.apply(key, &notice);
+        }
+    }
+}
+
+/// Gives up shares of connections that were closed here without ever having been claimed: the contract knows a
+/// connection only by a name of this context. Done in calls that may wait, so that a child that is about to exec
+/// does not pay for each inherited connection.
+pub fn give_up_unclaimed(lib: &mut Guard) {
+    while let Some(stream) = lib.context().and_then(|context| context.unclaimed.pop()) {
+        let (context, slot) = stream.claim_by;
+        let reply = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });
+        let Ok(Reply::Claimed { slot, .. }) = reply else { continue };
+        // Whoever else has it finds out that its notices were taken away.
+        stream.state().owner.store(lib.context().map_or(0, |context| context.home.context), Release);
+        let (tx_head, rx_head) = stream.positions();
+        context_side::tell(lib, Request::Close { slot, tx_head, rx_head, abort: false });
+    }
+}

@@ -1,0 +1,182 @@
+//! All that the library knows, behind its one lock.
+use crate::context_side::Context;
+use crate::epoll::EpollSet;
+use crate::errno::Result;
+use crate::socket::Socket;
+use crate::table::{self, Entry};
+use crate::wait;
+use std::os::fd::RawFd;
+
+/// The process's tie to the daemon.
+pub enum Link {
+    /// No stream socket was made yet.
+    Detached,
+    /// Attached.
+    Attached(Box<Context>),
+    /// The daemon died: nothing works any more, and says so.
+    Dead,
+}
+
+/// The library's state.
+pub struct Lib {
+    /// The tie to the daemon.
+    pub link: Link,
+    /// Sockets that are ours or may become so.
+    pub sockets: Slab<Socket>,
+    /// Every epoll set of the process.
+    pub sets: Slab<EpollSet>,
+    /// Wake descriptors of threads that sleep until an answer comes.
+    pub askers: Vec<RawFd>,
+    /// Identities given so far.
+    last_id: u64,
+}
+
+// SAFETY: the raw pointers inside lead into shared mappings that live as long as the values that hold them; all
+// access goes through the library's lock or through atomics.
+unsafe impl Send for Lib {}
+
+/// Names a socket or set across a time without the lock: index and identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Index into its slab.
+    pub index: usize,
+    /// Never given twice in a process.
+    pub id: u64,
+}
+
+impl Lib {
+    /// Nothing yet.
+    pub const fn new() -> Lib {
+        Lib { link: Link::Detached, sockets: Slab::new(), sets: Slab::new(), askers: Vec::new(), last_id: 0 }
+    }
+
+    /// A fresh identity.
+    pub fn fresh_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// The context, where attached.
+    #[inline]
+    pub fn context(&mut self) -> Option<&mut Context> {
+        match &mut self.link {
+            Link::Attached(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// The context, or the error of calls that need one.
+    pub fn need_context(&mut self) -> Result<&mut Context> {
+        self.context().ok_or(libc::ENETDOWN)
+    }
+
+    /// The socket of a descriptor.
+    #[inline]
+    pub fn socket_of(&self, fd: RawFd) -> Option<Key> {
+        match table::get(fd) {
+            Entry::Socket(index) => self.sockets.get(index).map(|socket| Key { index, id: socket.id }),
+            _ => None,
+        }
+    }
+
+    /// The epoll set of a descriptor.
+    #[inline]
+    pub fn set_of(&self, fd: RawFd) -> Option<Key> {
+        match table::get(fd) {
+            Entry::Set(index) => self.sets.get(index).map(|set| Key { index, id: set.id }),
+            _ => None,
+        }
+    }
+
+    /// The socket of a key, if it still is the same one.
+    #[inline]
+    pub fn socket(&mut self, key: Key) -> Option<&mut Socket> {
+        self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id)
+    }
+
+    /// The socket of a key; one that was closed meanwhile is `EBADF`.
+    #[inline]
+    pub fn need_socket(&mut self, key: Key) -> Result<&mut Socket> {
+        self.socket(key).ok_or(libc::EBADF)
+    }
+
+    /// The set of a key, if it still is the same one.
+    #[inline]
+    pub fn set(&mut self, key: Key) -> Option<&mut EpollSet> {
+        self.sets.get_mut(key.index).filter(|set| set.id == key.id)
+    }
+
+    /// Wakes all threads that wait for an answer.
+    pub fn wake_askers(&self) {
+        self.askers.iter().for_each(|fd| wait::wake(*fd));
+    }
+
+    /// Enters a fresh descriptor of a fresh socket.
+    pub fn add_socket(&mut self, fd: RawFd, make: impl FnOnce(u64) -> Socket) -> Option<Key> {
+        let id = self.fresh_id();
+        let index = self.sockets.insert(make(id));
+        if !table::set(fd, Entry::Socket(index)) {
+            self.sockets.remove(index);
+            return None;
+        }
+        Some(Key { index, id })
+    }
+}
+
+/// Values by small index; an index is used again after its value was removed.
+pub struct Slab<T> {
+    values: Vec<Option<Box<T>>>,
+    free: Vec<usize>,
+}
+
+impl<T> Slab<T> {
+    /// Empty.
+    pub const fn new() -> Slab<T> {
+        Slab { values: Vec::new(), free: Vec::new() }
+    }
+    /// Puts a value in and gives its index.
+    pub fn insert(&mut self, value: T) -> usize {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.values.push(None);
+            self.values.len() - 1
+        });
+        self.values[index] = Some(Box::new(value));
+        index
+    }
+    /// Takes a value out.
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        let value = self.values.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(*value)
+    }
+    /// The value at an index.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.values.get(index)?.as_deref()
+    }
+    /// The value at an index.
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.values.get_mut(index)?.as_deref_mut()
+    }
+    /// The indices in use.
+    pub fn indices(&self) -> Vec<usize> {
+        (0..self.values.len()).filter(|i| self.values[*i].is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slab_uses_indices_again() {
+        let mut slab = Slab::new();
+        let (a, b) = (slab.insert("a"), slab.insert("b"));
+        assert_eq!(slab.remove(a), Some("a"));
+        assert_eq!(slab.remove(a), None);
+        assert_eq!(slab.insert("c"), a);
+        assert_eq!((slab.get(a), slab.get(b)), (Some(&"c"), Some(&"b")));
+        assert_eq!(slab.indices(), [0, 1]);
+    }
+}

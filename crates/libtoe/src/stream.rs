@@ -1,0 +1,350 @@
+//! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
+use crate::context_side::Home;
+use context::{Bump, Endpoint, Notice, Slot};
+use libc::iovec;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// The application's state of a slot, in the region: processes that share a connection after fork share it. Only
+/// libtoe reads and writes it. Positions count bytes since the connection began, modulo 2^32.
+#[repr(C, align(64))]
+pub struct SlotState {
+    /// Received in order, as the latest notice says.
+    rx_tail: AtomicU32,
+    /// Acknowledged by the peer, as the latest notice says.
+    tx_tail: AtomicU32,
+    /// Read by the program.
+    rx_head: AtomicU32,
+    /// Written by the program.
+    tx_head: AtomicU32,
+    /// `rx_head` as the engine was last told.
+    rx_told: AtomicU32,
+    flags: AtomicU32,
+    /// Number of the context that gets the notices.
+    pub owner: AtomicU32,
+    /// Process that is copying, where several share the connection.
+    lock: AtomicU32,
+}
+
+const _: () = assert!(size_of::<SlotState>() <= context::SLOT_STATE_BYTES);
+
+/// The peer's FIN arrived: nothing comes after `rx_tail`.
+pub const RX_FIN: u32 = 1;
+/// The program shut down its sending side.
+pub const SHUT_WRITE: u32 = 2;
+/// The program shut down its receiving side.
+pub const SHUT_READ: u32 = 4;
+
+/// A ring of payload bytes in a region.
+#[derive(Clone, Copy)]
+pub struct Buffer {
+    base: *mut u8,
+    size: u32,
+}
+
+impl Buffer {
+    fn new(base: *mut u8, size: u32) -> Buffer {
+        Buffer { base, size }
+    }
+
+    /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
+    #[inline]
+    pub fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
+        let at = pos & (self.size - 1);
+        let first = len.min(self.size - at);
+        // SAFETY: `at` is below the size of the mapped ring.
+        [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
+    }
+
+    /// # Safety
+    /// `from` is valid for `len` bytes.
+    #[inline]
+    unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: both pieces lie in the ring; a program's buffer never overlaps it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, a, a_len);
+            std::ptr::copy_nonoverlapping(from.add(a_len), b, b_len);
+        }
+    }
+
+    /// # Safety
+    /// `to` is valid for `len` bytes.
+    #[inline]
+    unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: as in `copy_in`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(a, to, a_len);
+            std::ptr::copy_nonoverlapping(b, to.add(a_len), b_len);
+        }
+    }
+}
+
+/// An open connection.
+pub struct Stream {
+    /// The region that holds buffers and state.
+    pub home: Arc<Home>,
+    /// The slot there.
+    pub home_slot: Slot,
+    /// Its name in this process's own data pair; `None` until an inherited connection is claimed.
+    pub name: Option<Slot>,
+    /// Context and slot to claim it by.
+    pub claim_by: (u32, Slot),
+    state: *const SlotState,
+    rx: Buffer,
+    /// The ring that holds what was written and not yet acknowledged.
+    pub tx: Buffer,
+    /// This end.
+    pub local: Endpoint,
+    /// The other end.
+    pub remote: Endpoint,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Another process may hold it as well.
+    pub shared: bool,
+    /// Its slot was taken back: there is nothing to close.
+    pub gone: bool,
+    /// The program wants to know when there is room again.
+    pub wants_room: bool,
+    /// A bump found the ring full and is still to be sent.
+    pub owed: bool,
+    /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
+    pub untold: bool,
+}
+
+impl Stream {
+    /// A connection that the control plane has just opened in `slot` of this process's own context.
+    pub fn open(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
+        let mut stream = Stream::at(home, slot, local, remote, mss);
+        stream.name = Some(slot);
+        let state = stream.state();
+        for word in [&state.rx_tail, &state.tx_tail, &state.rx_head, &state.tx_head, &state.rx_told, &state.flags] {
+            word.store(0, Relaxed);
+        }
+        state.lock.store(0, Relaxed);
+        state.owner.store(home.context, Release);
+        stream
+    }
+
+    /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
+    pub fn at(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
+        let g = &home.geometry;
+        let address = |at, len: u32| home.region.address(at, len as usize);
+        Stream {
+            home: Arc::clone(home),
+            home_slot: slot,
+            name: None,
+            claim_by: (home.context, slot),
+            state: address(g.slot_state_at(slot.index), context::SLOT_STATE_BYTES as u32).cast(),
+            rx: Buffer::new(address(g.rx_at(slot.index), g.rx_bytes), g.rx_bytes),
+            tx: Buffer::new(address(g.tx_at(slot.index), g.tx_bytes), g.tx_bytes),
+            local,
+            remote,
+            mss,
+            shared: false,
+            gone: false,
+            wants_room: false,
+            owed: false,
+            untold: false,
+        }
+    }
+
+    /// The shared state.
+    #[inline]
+    pub fn state(&self) -> &SlotState {
+        // SAFETY: points at 128 aligned bytes of the region, which `home` keeps mapped; all fields are atomics.
+        unsafe { &*self.state }
+    }
+
+    /// Bytes that can be read.
+    #[inline]
+    pub fn readable(&self) -> u32 {
+        let state = self.state();
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.size)
+    }
+
+    /// Bytes that can be written.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.tx.size - self.in_flight().min(self.tx.size)
+    }
+
+    /// Bytes written and not yet acknowledged.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        let state = self.state();
+        state.tx_head.load(Relaxed).wrapping_sub(state.tx_tail.load(Acquire))
+    }
+
+    /// Whether there is enough room to call the connection writable: a quarter of the buffer, so that a program
+    /// that waits for room does not write crumbs.
+    #[inline]
+    pub fn is_roomy(&self) -> bool {
+        self.room() >= self.tx.size / 4
+    }
+
+    /// The flags, as [`RX_FIN`].
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.state().flags.load(Acquire)
+    }
+
+    /// Sets flags; returns the earlier ones.
+    pub fn raise(&self, flags: u32) -> u32 {
+        self.state().flags.fetch_or(flags, AcqRel)
+    }
+
+    /// Size of the receive and of the transmit buffer, bytes.
+    pub fn buffer_sizes(&self) -> (u32, u32) {
+        (self.rx.size, self.tx.size)
+    }
+
+    /// Copies received bytes into the program's buffers, beginning `skip` bytes into the stream; returns how many.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    pub unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> usize {
+        let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
+        let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
+        let all = left;
+        for buffer in into {
+            let len = left.min(buffer.iov_len.min(u32::MAX as usize) as u32);
+            // SAFETY: `len` bytes fit the buffer, which the caller vouches for.
+            unsafe { self.rx.copy_out(pos, buffer.iov_base.cast(), len) };
+            pos = pos.wrapping_add(len);
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
+        (all - left) as usize
+    }
+
+    /// The program has taken `len` bytes.
+    #[inline]
+    pub fn consume(&self, len: u32) {
+        let head = self.state().rx_head.load(Relaxed);
+        self.state().rx_head.store(head.wrapping_add(len), Release);
+    }
+
+    /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    pub unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> usize {
+        let start = self.state().tx_head.load(Relaxed);
+        let (mut pos, mut room) = (start, self.room());
+        for buffer in from {
+            if skip >= buffer.iov_len {
+                skip -= buffer.iov_len;
+                continue;
+            }
+            let len = room.min((buffer.iov_len - skip).min(u32::MAX as usize) as u32);
+            // SAFETY: `skip + len` is within the buffer, which the caller vouches for.
+            unsafe { self.tx.copy_in(pos, buffer.iov_base.cast::<u8>().add(skip), len) };
+            pos = pos.wrapping_add(len);
+            room -= len;
+            skip = 0;
+            if room == 0 {
+                break;
+            }
+        }
+        self.state().tx_head.store(pos, Release);
+        pos.wrapping_sub(start) as usize
+    }
+
+    /// Where the next byte that is written goes.
+    pub fn tx_head(&self) -> u32 {
+        self.state().tx_head.load(Relaxed)
+    }
+
+    /// `len` bytes were put into the transmit ring by other means.
+    pub fn produced(&self, len: u32) {
+        self.state().tx_head.store(self.tx_head().wrapping_add(len), Release);
+    }
+
+    /// What the engine should know of this connection now. Marks it as told.
+    #[inline]
+    pub fn bump(&self, slot: Slot) -> Bump {
+        let state = self.state();
+        let rx_head = state.rx_head.load(Relaxed);
+        state.rx_told.store(rx_head, Relaxed);
+        Bump { slot, tx_head: state.tx_head.load(Relaxed), rx_head, fin: self.flags() & SHUT_WRITE != 0 }
+    }
+
+    /// Final positions, for the request that closes.
+    pub fn positions(&self) -> (u32, u32) {
+        (self.tx_head(), self.state().rx_head.load(Relaxed))
+    }
+
+    /// Whether so much was read that the engine should hear of it although nothing is to be sent: a quarter of the
+    /// buffer, or everything when the engine sees less than half of it free.
+    #[inline]
+    pub fn window_is_worth_telling(&self) -> bool {
+        let state = self.state();
+        let (head, told) = (state.rx_head.load(Relaxed), state.rx_told.load(Relaxed));
+        let unreported = head.wrapping_sub(told);
+        if unreported >= self.rx.size / 4 {
+            return true;
+        }
+        let tail = state.rx_tail.load(Relaxed);
+        unreported > 0 && tail == head && tail.wrapping_sub(told) > self.rx.size / 2
+    }
+
+    /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.
+    #[inline]
+    pub fn apply(&self, notice: &Notice) -> (bool, bool, bool) {
+        let state = self.state();
+        let forward = |word: &AtomicU32, value: u32| {
+            let is_new = value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
+            if is_new {
+                word.store(value, Release);
+            }
+            is_new
+        };
+        let data = forward(&state.rx_tail, notice.rx_tail);
+        let room = forward(&state.tx_tail, notice.tx_tail);
+        let fin = notice.fin && self.raise(RX_FIN) & RX_FIN == 0;
+        (data, room, fin)
+    }
+
+    /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other
+    /// process has.
+    #[inline]
+    pub fn exclusively(&self) -> Option<Exclusive> {
+        self.shared.then(|| Exclusive::new(self.state()))
+    }
+}
+
+/// Held while one of several processes that share a connection copies.
+pub struct Exclusive {
+    lock: *const AtomicU32,
+}
+
+impl Exclusive {
+    fn new(state: &SlotState) -> Exclusive {
+        let me = std::process::id();
+        let mut rounds = 0u32;
+        while let Err(holder) = state.lock.compare_exchange(0, me, Acquire, Relaxed) {
+            rounds += 1;
+            // SAFETY: plain system calls. Signal 0 only asks whether the process exists: one that died while it
+            // copied must not block the others.
+            unsafe {
+                if rounds % 1000 == 0 && libc::kill(holder as i32, 0) != 0 && crate::errno::get() == libc::ESRCH {
+                    let _ = state.lock.compare_exchange(holder, 0, Relaxed, Relaxed);
+                }
+                libc::sched_yield();
+            }
+        }
+        Exclusive { lock: &raw const state.lock }
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        // SAFETY: the region stays mapped while the library's lock is held, and this value never outlives that.
+        unsafe { &*self.lock }.store(0, Release);
+    }
+}

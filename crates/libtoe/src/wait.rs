@@ -1,0 +1,393 @@
+//! Waiting: take in what came, look, yield for a while, then sleep.
+//!
+//! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than
+//! one: so a waiting thread yields first and sleeps late.
+//!
+//! From the moment a call starts to yield until it returns, signals are blocked, except inside the one system
+//! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
+//! says `EINTR` exactly when a handler ran.
+use crate::epoll;
+use crate::errno::{self, Result};
+use crate::lock::Guard;
+use crate::real;
+use crate::socket::Kind;
+use crate::state::{Key, Lib};
+use crate::table::{self, Entry};
+use libc::{c_int, pollfd, sigset_t, timespec};
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long a thread yields before it sleeps.
+const YIELD_TIME: Duration = Duration::from_micros(60);
+/// Longest sleep on a connection whose notices may go to another process.
+const SHARED_NAP: Duration = Duration::from_millis(50);
+/// Longest sleep while a bump waits for room in the ring.
+const OWED_NAP: Duration = Duration::from_millis(1);
+
+/// What to do about a signal whose handler ran while the thread slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signals {
+    /// Go on waiting.
+    Keep,
+    /// Go on if all handlers were installed with `SA_RESTART`, otherwise `EINTR`: read, write, accept, connect.
+    Restart,
+    /// `EINTR`: poll, select, epoll, and calls with a timeout.
+    Interrupt,
+}
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// Something about a socket.
+    Socket(Key),
+    /// Something in an epoll set.
+    Set(Key),
+}
+
+/// How to wait.
+pub struct Wait<'a> {
+    /// `ETIMEDOUT` from then on.
+    pub deadline: Option<Instant>,
+    /// Whose news end the sleep. Answers to requests always do.
+    pub targets: &'a [Target],
+    /// Descriptors of the kernel that end it as well.
+    pub kernel: Vec<pollfd>,
+    /// About signals.
+    pub signals: Signals,
+    /// Signals that are blocked meanwhile; `None` for those that the thread blocks anyway.
+    pub mask: Option<sigset_t>,
+}
+
+impl Wait<'_> {
+    /// Until an answer comes, whatever happens.
+    pub fn forever() -> Wait<'static> {
+        Wait { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
+    }
+}
+
+/// Waits until `look` gives something. It is called with the lock held, after everything that the daemon said was
+/// taken in, and gets the kernel's descriptors with `revents` filled in.
+pub fn until<T>(
+    lib: &mut Guard,
+    mut wait: Wait<'_>,
+    mut look: impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
+) -> Result<T> {
+    if let Some(found) = take_in_and_look(lib, &mut wait, &mut look) {
+        return Ok(found);
+    }
+    if is_over(wait.deadline) {
+        return Err(libc::ETIMEDOUT);
+    }
+    let blocked = BlockedSignals::new(wait.mask);
+    let yielding = Instant::now();
+    loop {
+        lib.unlocked(yield_now);
+        if let Some(found) = take_in_and_look(lib, &mut wait, &mut look) {
+            return Ok(found);
+        }
+        if is_over(wait.deadline) {
+            return Err(libc::ETIMEDOUT);
+        }
+        if yielding.elapsed() < YIELD_TIME {
+            continue;
+        }
+        let (found, interrupted) = sleep(lib, &mut wait, &blocked, &mut look)?;
+        if let Some(found) = found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
+            return Ok(found);
+        }
+        if interrupted && !blocked.goes_on(wait.signals) {
+            return Err(libc::EINTR);
+        }
+    }
+}
+
+fn take_in_and_look<T>(
+    lib: &mut Guard,
+    wait: &mut Wait<'_>,
+    look: &mut impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
+) -> Option<T> {
+    if !wait.kernel.is_empty() {
+        let now = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a valid slice, without waiting.
+        unsafe { real::ppoll_raw(&mut wait.kernel, &now, std::ptr::null()) };
+    }
+    lib.drain();
+    look(lib, &wait.kernel)
+}
+
+/// Sleeps until something may have happened, unless the last look finds something; says whether a signal handler
+/// ran.
+fn sleep<T>(
+    lib: &mut Guard,
+    wait: &mut Wait<'_>,
+    blocked: &BlockedSignals,
+    look: &mut impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
+) -> Result<(Option<T>, bool)> {
+    let me = thread_wake_fd()?;
+    lib.send_held();
+    let nap = longest_nap(lib, wait.targets);
+    let Some(context) = lib.context() else {
+        // Without a daemon only the kernel's descriptors, signals and the deadline can end the wait.
+        let timeout = until_deadline(wait.deadline, nap);
+        return Ok((None, lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked))));
+    };
+    context.end.app_bell.prepare_to_sleep();
+    let bells = [context.end.app_bell.fd().as_raw_fd(), context.control_fd(), me];
+    enlist(lib, wait.targets, me);
+    lib.drain();
+    let found = look(lib, &wait.kernel);
+    let kernel = wait.kernel.len();
+    let mut interrupted = false;
+    if found.is_none() {
+        wait.kernel.extend(bells.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
+        let timeout = until_deadline(wait.deadline, nap);
+        interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
+    }
+    let rung = std::array::from_fn(|i| wait.kernel.get(kernel + i).is_some_and(|fd| fd.revents != 0));
+    wait.kernel.truncate(kernel);
+    wake_up(lib, rung);
+    dismiss(lib, wait.targets, me);
+    Ok((found, interrupted))
+}
+
+/// The one system call that sleeps; says whether a signal handler ran.
+fn sleep_on(fds: &mut [pollfd], timeout: &Option<timespec>, blocked: &BlockedSignals) -> bool {
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: valid descriptors, timeout and mask.
+    unsafe { real::ppoll_raw(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR }
+}
+
+/// After sleeping: the bell is cleared before everything is taken in, so no signal is lost.
+fn wake_up(lib: &mut Lib, [bell, daemon, me]: [bool; 3]) {
+    if me {
+        clear_thread_wake();
+    }
+    let Some(context) = lib.context() else { return };
+    context.end.app_bell.awake();
+    if bell {
+        context.end.app_bell.clear();
+    }
+    if daemon {
+        lib.drain();
+        lib.daemon_died();
+    }
+}
+
+fn enlist(lib: &mut Lib, targets: &[Target], me: RawFd) {
+    if targets.is_empty() {
+        lib.askers.push(me);
+    }
+    for target in targets {
+        match target {
+            Target::Socket(key) => lib.socket(*key).into_iter().for_each(|socket| socket.waiters.push(me)),
+            Target::Set(key) => lib.set(*key).into_iter().for_each(|set| set.waiters.push(me)),
+        }
+    }
+}
+
+fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
+    let remove = |waiters: &mut Vec<RawFd>| {
+        if let Some(at) = waiters.iter().position(|fd| *fd == me) {
+            waiters.swap_remove(at);
+        }
+    };
+    if targets.is_empty() {
+        remove(&mut lib.askers);
+    }
+    for target in targets {
+        match target {
+            Target::Socket(key) => lib.socket(*key).into_iter().for_each(|socket| remove(&mut socket.waiters)),
+            Target::Set(key) => lib.set(*key).into_iter().for_each(|set| remove(&mut set.waiters)),
+        }
+    }
+}
+
+/// How long a thread may sleep at most without losing something that no bell announces.
+fn longest_nap(lib: &mut Lib, targets: &[Target]) -> Option<Duration> {
+    if lib.context().is_some_and(|context| context.owes()) {
+        return Some(OWED_NAP);
+    }
+    targets.iter().any(|target| lib.is_shared(*target)).then_some(SHARED_NAP)
+}
+
+impl Lib {
+    /// Whether another process may take news of the target.
+    fn is_shared(&mut self, target: Target) -> bool {
+        match target {
+            Target::Socket(key) => {
+                matches!(self.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
+            }
+            Target::Set(key) => epoll::has_shared(self, key),
+        }
+    }
+}
+
+/// Lets another thread run. Not a cancellation point.
+pub fn yield_now() {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// How long a thread yields before it sleeps.
+pub fn is_patient(since: Instant) -> bool {
+    since.elapsed() < YIELD_TIME
+}
+
+/// The longest that a set with shared connections may sleep.
+pub fn nap_of_set(lib: &mut Lib, key: Key) -> Option<Duration> {
+    longest_nap(lib, &[Target::Set(key)])
+}
+
+/// Whether a deadline has passed.
+pub fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Time to the deadline, but no longer than a nap; `None` for ever.
+pub fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Option<timespec> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let time = match (left, nap) {
+        (Some(left), Some(nap)) => left.min(nap),
+        (left, nap) => left.or(nap)?,
+    };
+    Some(timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as i64 })
+}
+
+/// Signals blocked for the time of a wait; what was before comes back at its end.
+pub struct BlockedSignals {
+    before: sigset_t,
+    outside: sigset_t,
+}
+
+impl BlockedSignals {
+    /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
+    pub fn new(mask: Option<sigset_t>) -> BlockedSignals {
+        // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.
+        let before = unsafe {
+            let mut all: sigset_t = std::mem::zeroed();
+            let mut before: sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            before
+        };
+        BlockedSignals { before, outside: mask.unwrap_or(before) }
+    }
+
+    /// The mask in force while the thread sleeps.
+    pub fn outside(&self) -> *const sigset_t {
+        &self.outside
+    }
+
+    /// Whether a call goes on after a handler ran. Which one ran is not known, so a call is restarted only if every
+    /// handler that could have run asks for it.
+    pub fn goes_on(&self, signals: Signals) -> bool {
+        match signals {
+            Signals::Keep => true,
+            Signals::Interrupt => false,
+            Signals::Restart => (1..=64).all(|signal| self.restarts_after(signal)),
+        }
+    }
+
+    fn restarts_after(&self, signal: c_int) -> bool {
+        // SAFETY: reads the disposition into a local; for the two signals that the C library keeps for itself it
+        // fails and leaves the zeroes, which mean the default.
+        let (action, blocked) = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action);
+            (action, libc::sigismember(&self.outside, signal) == 1)
+        };
+        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+        blocked || !handled || action.sa_flags & libc::SA_RESTART != 0
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        let errno = errno::get();
+        // SAFETY: restores the mask that `new` saved.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        errno::set(errno);
+    }
+}
+
+/// An eventfd of the library's own, out of the way of the program's descriptors.
+pub struct WakeFd(RawFd);
+
+impl WakeFd {
+    /// A fresh one.
+    pub fn new() -> Result<WakeFd> {
+        // SAFETY: a plain system call.
+        let fd = errno::check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+        let fd = out_of_the_way(fd);
+        Ok(WakeFd(fd))
+    }
+    /// Its number.
+    pub fn fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for WakeFd {
+    fn drop(&mut self) {
+        table::clear(self.0);
+        // SAFETY: ours, closed once.
+        unsafe { real::close(self.0) };
+    }
+}
+
+/// Moves a descriptor of the library to a high number and marks it: programs close all low numbers when they
+/// become daemons, and `select` is to keep the numbers that it can hold.
+pub fn out_of_the_way(fd: RawFd) -> RawFd {
+    // SAFETY: duplicates and closes a descriptor that the caller owns; the limit is read into a local.
+    let moved = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        let floor = limit.rlim_cur.min(1 << 16).saturating_sub(64).max(32);
+        let moved = real::fcntl(fd, libc::F_DUPFD_CLOEXEC, floor as libc::c_ulong);
+        if moved >= 0 {
+            real::close(fd);
+        }
+        moved
+    };
+    let fd = if moved >= 0 { moved } else { fd };
+    table::set(fd, Entry::Internal);
+    fd
+}
+
+/// Wakes whoever sleeps on the eventfd.
+pub fn wake(fd: RawFd) {
+    let one = 1u64;
+    // SAFETY: writes eight bytes of a local; failing means that it is signalled already.
+    unsafe { real::write(fd, (&raw const one).cast(), 8) };
+}
+
+thread_local! {
+    static WAKE: RefCell<Option<WakeFd>> = const { RefCell::new(None) };
+}
+
+fn thread_wake_fd() -> Result<RawFd> {
+    let found = WAKE.try_with(|cell| cell.borrow().as_ref().map(WakeFd::fd)).unwrap_or(None);
+    if let Some(fd) = found {
+        return Ok(fd);
+    }
+    let wake = WakeFd::new()?;
+    let fd = wake.fd();
+    // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
+    WAKE.try_with(|cell| cell.replace(Some(wake))).map_err(|_| libc::ENOMEM)?;
+    Ok(fd)
+}
+
+fn clear_thread_wake() {
+    let mut count = 0u64;
+    let fd = WAKE.try_with(|cell| cell.borrow().as_ref().map(WakeFd::fd)).unwrap_or(None);
+    if let Some(fd) = fd {
+        // SAFETY: reads eight bytes into a local.
+        unsafe { real::read(fd, (&raw mut count).cast(), 8) };
+    }
+}
+
+/// After fork: the parent's thread keeps the old one.
+pub fn forget_thread_wake() {
+    let _ = WAKE.try_with(|cell| cell.replace(None));
+}
