@@ -1,1 +1,348 @@
+//! FlexTOE: TCP's data-path as a data-parallel pipeline of modules (FlexTOE, NSDI '22, section 3; thesis sections 4.2
+//! to 4.4). Modules keep private state and talk by messages; only the protocol module must process a flow's works one
+//! after the other. By default all modules run on one thread, batch by batch; they can be spread over threads and
+//! replicated ([`Mapping`]), and it is the same modules.
+//!
+//! | module | file | workflows |
+//! |---|---|---|
+//! | sequencer, netif | `netif`, `threads` | all |
+//! | pre-processing | `preprocess` | RX: validate, look up, summarise, steer; TX: allocate, head; HC: steer |
+//! | protocol | `protocol` | RX: windows, reassembly, loss; TX: sequence; HC: windows, FIN, go-back-N |
+//! | post-processing | `postprocess` | RX: acknowledge, stamp, count; TX: position |
+//! | DMA | `dma` | payload between frames and buffers |
+//! | context queue | `context_queue` | HC: fetch; RX: notify |
+//! | flow scheduler | `scheduler` | TX: who is next |
+#![forbid(unsafe_code)]
 
+mod context_queue;
+mod dma;
+mod local;
+mod lookup;
+mod mapping;
+mod message;
+mod netif;
+mod postprocess;
+mod preprocess;
+mod protocol;
+mod scheduler;
+mod service;
+mod slots;
+mod threads;
+
+pub use mapping::Mapping;
+
+use engine::{Burst, Command, Drop, Engine, FlowId, FlowParams, Frame, FramePool, Limits, Nanos, Worker};
+use local::Local;
+use message::{Buffers, Control, Job, Order, Relocation, Work};
+use service::Service;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use threads::Threads;
+
+/// Works that go through the modules together.
+const BATCH: usize = 128;
+/// Descriptors of applications taken in one round.
+const DESCRIPTORS: usize = 256;
+/// Received frames that wait at most while the pipeline drains for a command.
+const WAITING: usize = 8192;
+
+/// The FlexTOE engine.
+pub struct FlexToe {
+    service: Service,
+    pipeline: Pipeline,
+    commands: VecDeque<Step>,
+    /// Frames received while a command waited.
+    waiting: VecDeque<Box<Frame>>,
+    batch: Vec<Work>,
+    /// The flow group of each installed flow.
+    groups: Vec<Option<u8>>,
+    now: Nanos,
+}
+
+/// Where the modules are.
+enum Pipeline {
+    Local(Box<Local>),
+    Threads(Box<Threads>),
+}
+
+/// A command, or the second half of one.
+enum Step {
+    Command(Command),
+    /// A flow's bytes have been copied to new buffers: use them.
+    Rebind(FlowId, Buffers),
+}
+
+impl FlexToe {
+    /// An engine within `limits`, with its modules mapped as `mapping` says (its factors brought within their
+    /// limits), and for modules on other threads a handle to the frame pool.
+    pub fn new(limits: Limits, mapping: Mapping, pool: FramePool) -> FlexToe {
+        let mapping = mapping.clamped();
+        let pipeline = if mapping.threads {
+            Pipeline::Threads(Box::new(Threads::new(&limits, &mapping, &pool)))
+        } else {
+            Pipeline::Local(Box::new(Local::new(&limits, &mapping)))
+        };
+        FlexToe {
+            service: Service::new(&limits, mapping.flow_groups),
+            pipeline,
+            commands: VecDeque::new(),
+            waiting: VecDeque::new(),
+            batch: Vec::with_capacity(BATCH),
+            groups: vec![None; limits.flows as usize],
+            now: 0,
+        }
+    }
+
+    /// Sends the collected works into the pipeline.
+    fn run(&mut self, burst: &mut Burst<'_>) {
+        match &mut self.pipeline {
+            Pipeline::Local(local) => local.run(&mut self.batch, self.now, &mut self.service, burst),
+            Pipeline::Threads(threads) => threads.admit(&mut self.batch),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        match &self.pipeline {
+            Pipeline::Local(_) => true,
+            Pipeline::Threads(threads) => threads.is_idle(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        match &self.pipeline {
+            Pipeline::Local(_) => false,
+            Pipeline::Threads(threads) => threads.is_full(),
+        }
+    }
+
+    /// Carries out commands in order; returns how many. A command that changes what several modules know waits until
+    /// nothing is on its way through them; with all modules on one thread, that is always.
+    fn take_commands(&mut self, burst: &mut Burst<'_>) -> usize {
+        self.commands.extend(burst.commands.drain(..).map(Step::Command));
+        let mut done = 0;
+        while let Some(step) = self.commands.pop_front() {
+            if needs_drained(&step) {
+                self.run(burst);
+                if !self.is_idle() {
+                    self.commands.push_front(step);
+                    break;
+                }
+            }
+            if let Some(step) = self.take_step(step) {
+                self.commands.push_front(step);
+                break;
+            }
+            done += 1;
+        }
+        self.run(burst);
+        done
+    }
+
+    /// Carries out one step; gives it back where there was no room to tell the modules.
+    fn take_step(&mut self, step: Step) -> Option<Step> {
+        let command = match step {
+            Step::Command(command) => command,
+            Step::Rebind(flow, buffers) => {
+                let told = self.tell(flow, &Control::Rebind(flow, buffers.clone()));
+                return (!told).then_some(Step::Rebind(flow, buffers));
+            }
+        };
+        match command {
+            Command::Attach(context, end) => self.service.contexts.attach(context.0, end),
+            Command::Detach(context) => self.service.contexts.detach(context.0),
+            Command::Install(params) => return self.install(params),
+            Command::Remove(flow) => return self.remove(flow),
+            Command::NextHop(flow, mac) => {
+                let told = self.tell(flow, &Control::NextHop(flow, mac));
+                return (!told).then_some(Step::Command(Command::NextHop(flow, mac)));
+            }
+            Command::Rate(flow, rate) => self.service.scheduler.set_rate(flow.0, rate, self.now),
+            Command::Rename { flow, context, slot } => {
+                if self.group(flow).is_some() {
+                    self.service.contexts.name(flow.0, context.0, slot);
+                    self.order(flow, Job::Order(Order::Announce));
+                }
+            }
+            Command::Move { flow, context, slot, rx, tx } => {
+                if self.group(flow).is_some() {
+                    self.service.contexts.name(flow.0, context.0, slot);
+                    let new = Buffers { rx, tx };
+                    let relocation = Relocation { new: new.clone(), rx: (0, 0), tx: (0, 0) };
+                    self.order(flow, Job::Move(Box::new(relocation)));
+                    self.commands.push_front(Step::Rebind(flow, new));
+                }
+            }
+            Command::Advance { flow, tx_head, rx_head, fin } => self.order(flow, Job::Bump { tx_head, rx_head, fin }),
+            Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
+            Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
+            Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
+            Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
+            Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
+            Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
+        }
+        None
+    }
+
+    fn group(&self, flow: FlowId) -> Option<u8> {
+        self.groups.get(flow.0 as usize).copied().flatten()
+    }
+
+    fn order(&mut self, flow: FlowId, job: Job) {
+        if self.group(flow).is_some() {
+            self.batch.push(Work::new(flow.0, job));
+        }
+    }
+
+    /// Tells all modules that know the flow. False where they cannot be told now.
+    fn tell(&mut self, flow: FlowId, control: &Control) -> bool {
+        let Some(group) = self.group(flow) else { return true };
+        match &mut self.pipeline {
+            Pipeline::Local(local) => local.control(control, group as usize, self.now),
+            Pipeline::Threads(threads) => return threads.control(control, group as usize),
+        }
+        true
+    }
+
+    fn install(&mut self, params: Box<FlowParams>) -> Option<Step> {
+        let params: Arc<FlowParams> = Arc::from(params);
+        let flow = params.flow;
+        let free = self.groups.get(flow.0 as usize).is_some_and(Option::is_none);
+        debug_assert!(free, "{flow:?} is beyond the limit or in use");
+        if !free {
+            return None;
+        }
+        let group = (lookup::hash(&params.tuple) % self.service.flush_due.len() as u32) as u8;
+        self.groups[flow.0 as usize] = Some(group);
+        if !self.tell(flow, &Control::Install(Arc::clone(&params))) {
+            self.groups[flow.0 as usize] = None;
+            return Some(Step::Command(Command::Install(Box::new(FlowParams::clone(&params)))));
+        }
+        self.service.contexts.name(flow.0, params.context.0, params.slot);
+        self.service.scheduler.install(flow.0, params.rate);
+        None
+    }
+
+    fn remove(&mut self, flow: FlowId) -> Option<Step> {
+        let group = self.group(flow)?;
+        if !self.tell(flow, &Control::Forget(flow)) {
+            return Some(Step::Command(Command::Remove(flow)));
+        }
+        self.groups[flow.0 as usize] = None;
+        self.service.contexts.forget(flow.0);
+        self.service.scheduler.remove(flow.0);
+        self.batch.push(Work { group, ..Work::new(flow.0, Job::Remove) });
+        None
+    }
+
+    /// Received frames enter; where a command waits, they wait behind it.
+    fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
+        let blocked = !self.commands.is_empty();
+        let count = burst.rx.len();
+        if blocked || !self.waiting.is_empty() {
+            for frame in burst.rx.drain(..) {
+                if self.waiting.len() < WAITING {
+                    self.waiting.push_back(frame);
+                } else {
+                    burst.drops.count(Drop::PortQueue);
+                    burst.pool.put(frame);
+                }
+            }
+            if blocked {
+                return 0;
+            }
+            burst.rx.extend(self.waiting.drain(..));
+        }
+        let mut frames = std::mem::take(burst.rx);
+        for frame in frames.drain(..) {
+            self.batch.push(Work::received(frame));
+            if self.batch.len() >= BATCH {
+                self.run(burst);
+            }
+        }
+        *burst.rx = frames;
+        self.run(burst);
+        count
+    }
+
+    /// The applications' descriptors, then the segments of flows whose turn it is.
+    fn take_descriptors(&mut self, burst: &mut Burst<'_>) -> usize {
+        if !self.commands.is_empty() || self.is_full() {
+            return 0;
+        }
+        self.service.contexts.poll(DESCRIPTORS, &mut self.batch, burst.drops, burst.events);
+        let taken = self.batch.len();
+        self.run(burst);
+        self.service.scheduler.pick(self.now, BATCH, &mut self.batch);
+        let sent = self.batch.len();
+        self.run(burst);
+        taken + sent
+    }
+}
+
+/// The command changes what several modules know.
+fn needs_drained(step: &Step) -> bool {
+    match step {
+        Step::Rebind(..) => true,
+        Step::Command(command) => {
+            matches!(command, Command::Install(_) | Command::Remove(_) | Command::Move { .. } | Command::NextHop(..))
+        }
+    }
+}
+
+impl Engine for FlexToe {
+    fn name(&self) -> &'static str {
+        "flextoe"
+    }
+
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
+        self.now = now;
+        let mut done = 0;
+        if let Pipeline::Threads(threads) = &mut self.pipeline {
+            done += threads.pump(now, &mut self.service, burst);
+        }
+        done += self.take_commands(burst);
+        done += self.take_frames(burst);
+        done += self.take_descriptors(burst);
+        match &mut self.pipeline {
+            Pipeline::Local(local) => local.flush(done > 0, now, &mut self.service, burst),
+            Pipeline::Threads(threads) => done += threads.pump(now, &mut self.service, burst),
+        }
+        self.service.contexts.deliver();
+        done
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        let moving = match &self.pipeline {
+            Pipeline::Local(_) => false,
+            Pipeline::Threads(threads) => threads.has_work(),
+        };
+        moving
+            || !self.commands.is_empty()
+            || self.service.contexts.has_work()
+            || self.service.scheduler.has_work(now)
+            || (0..self.service.flush_due.len()).any(|group| self.service.flush_is_due(group, now))
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let acknowledgement = self.service.flush_due.iter().flatten().min().copied();
+        let room = self.service.contexts.next_deadline(self.now);
+        [acknowledgement, room, self.service.scheduler.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        match &mut self.pipeline {
+            Pipeline::Local(_) => Vec::new(),
+            Pipeline::Threads(threads) => threads.workers(),
+        }
+    }
+
+    fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        let mut list = Vec::new();
+        let counts = match &self.pipeline {
+            Pipeline::Local(local) => local.counts(),
+            Pipeline::Threads(threads) => threads.counts(),
+        };
+        counts.iter().for_each(|count| count.list(&mut list));
+        list
+    }
+}

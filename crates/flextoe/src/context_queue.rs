@@ -1,0 +1,197 @@
+//! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
+use crate::message::{Job, Positions, Work};
+use crate::slots::Slots;
+use context::{Bump, EngineEnd, Notice, Slot};
+use engine::{Drop, DropCounts, Event, Nanos};
+use std::collections::VecDeque;
+
+/// Bumps taken from one context before the next one has its turn.
+const TURN: usize = 64;
+/// How long to sleep at most while an application's ring has no room for its notices.
+const RETRY: Nanos = 200_000;
+
+struct Context {
+    end: EngineEnd,
+    /// The flows that the application's slots name, with the slots' generations.
+    flows: Vec<Option<(u16, u32)>>,
+    /// Flows that have a notice to give, each once: notices are absolute, so the latest one says all.
+    pending: VecDeque<u32>,
+    /// The context stands in the list of those that have notices to give.
+    listed: bool,
+    corrupt: bool,
+}
+
+/// What this module knows of a flow: its name, and the notice that was not given yet.
+struct Name {
+    context: u32,
+    slot: Slot,
+    notice: Option<Positions>,
+}
+
+/// The context queue module.
+pub(crate) struct ContextQueue {
+    contexts: Vec<Option<Context>>,
+    names: Slots<Name>,
+    /// Contexts with notices to give.
+    listed: Vec<u32>,
+    /// Who has the first turn.
+    first: usize,
+}
+
+impl ContextQueue {
+    pub fn new(flows: u32, contexts: u32) -> ContextQueue {
+        let contexts = (0..contexts).map(|_| None).collect();
+        ContextQueue { contexts, names: Slots::new(flows), listed: Vec::new(), first: 0 }
+    }
+
+    pub fn attach(&mut self, context: u32, end: EngineEnd) {
+        if let Some(place) = self.contexts.get_mut(context as usize) {
+            let pending = VecDeque::new();
+            *place = Some(Context { end, flows: Vec::new(), pending, listed: false, corrupt: false });
+        }
+    }
+
+    pub fn detach(&mut self, context: u32) {
+        if let Some(place) = self.contexts.get_mut(context as usize) {
+            *place = None;
+        }
+        self.listed.retain(|listed| *listed != context);
+    }
+
+    /// Gives a flow a name, in place of an earlier one.
+    pub fn name(&mut self, flow: u32, context: u32, slot: Slot) {
+        let notice = self.forget(flow);
+        if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
+            let index = slot.index as usize;
+            if at.flows.len() <= index {
+                at.flows.resize(index + 1, None);
+            }
+            at.flows[index] = Some((slot.generation, flow));
+        }
+        self.names.insert(flow, Name { context, slot, notice: None });
+        if let Some(positions) = notice {
+            self.notify(flow, positions);
+        }
+    }
+
+    /// Takes a flow's name away; returns a notice that was not given.
+    pub fn forget(&mut self, flow: u32) -> Option<Positions> {
+        let name = self.names.remove(flow)?;
+        if let Some(at) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) {
+            if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
+                if *entry == Some((name.slot.generation, flow)) {
+                    *entry = None;
+                }
+            }
+        }
+        name.notice
+    }
+
+    /// Takes descriptors of all contexts in turn, at most `most`.
+    pub fn poll(&mut self, most: usize, works: &mut Vec<Work>, drops: &mut DropCounts, events: &mut Vec<Event>) {
+        let count = self.contexts.len();
+        let most = works.len() + most;
+        for step in 0..count {
+            let at = (self.first + step) % count;
+            if let Some(context) = self.contexts[at].as_mut().filter(|context| !context.corrupt) {
+                if !context.take(works, drops) {
+                    drops.count(Drop::RingCorrupt);
+                    events.push(Event::RingCorrupt(engine::ContextId(at as u32)));
+                }
+            }
+            if works.len() >= most {
+                self.first = (at + 1) % count;
+                return;
+            }
+        }
+    }
+
+    /// Notes a notice; [`ContextQueue::deliver`] gives it.
+    pub fn notify(&mut self, flow: u32, positions: Positions) {
+        let Some(name) = self.names.get_mut(flow) else { return };
+        let waiting = name.notice.replace(positions).is_some();
+        let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
+        if !waiting {
+            context.pending.push_back(flow);
+        }
+        if !context.listed {
+            context.listed = true;
+            self.listed.push(name.context);
+        }
+    }
+
+    /// Gives applications their notices, as far as their rings have room, and rings each one's bell once.
+    pub fn deliver(&mut self) {
+        let mut at = 0;
+        while at < self.listed.len() {
+            let context = self.contexts[self.listed[at] as usize].as_mut();
+            if context.is_none_or(|context| context.give(&mut self.names)) {
+                self.listed.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// There are descriptors to take, or notices that have room now.
+    pub fn has_work(&self) -> bool {
+        let ready = |context: &Context| {
+            !context.corrupt && (!context.end.bumps.is_empty() || (context.listed && context.end.notices.is_drained()))
+        };
+        self.contexts.iter().flatten().any(ready)
+    }
+
+    /// When to look again for room for notices, if any wait.
+    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        (!self.listed.is_empty()).then_some(now + RETRY)
+    }
+}
+
+impl Context {
+    /// Takes a turn's descriptors; false where the ring is corrupt.
+    fn take(&mut self, works: &mut Vec<Work>, drops: &mut DropCounts) -> bool {
+        for _ in 0..TURN {
+            match self.end.bumps.pop() {
+                Ok(None) => break,
+                Ok(Some(words)) => match self.work(Bump::from_words(words)) {
+                    Some(work) => works.push(work),
+                    None => drops.count(Drop::BumpUnknown),
+                },
+                Err(_) => {
+                    self.corrupt = true;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn work(&self, bump: Bump) -> Option<Work> {
+        let (generation, flow) = (*self.flows.get(bump.slot.index as usize)?)?;
+        let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin };
+        (generation == bump.slot.generation).then(|| Work::new(flow, job))
+    }
+
+    /// Gives pending notices; true where none is left.
+    fn give(&mut self, names: &mut Slots<Name>) -> bool {
+        let mut given = false;
+        while let Some(flow) = self.pending.front().copied() {
+            if let Some(name) = names.get_mut(flow) {
+                if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
+                    let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin };
+                    if self.end.notices.push(notice.to_words()).is_err() {
+                        break;
+                    }
+                    name.notice = None;
+                    given = true;
+                }
+            }
+            self.pending.pop_front();
+        }
+        if given {
+            self.end.app_bell.ring();
+        }
+        self.listed = !self.pending.is_empty();
+        !self.listed
+    }
+}

@@ -1,0 +1,79 @@
+//! All modules on the engine's own thread: a batch goes through one module, then the next.
+use crate::dma;
+use crate::mapping::Mapping;
+use crate::message::{Control, Job, Work};
+use crate::postprocess::Postprocess;
+use crate::preprocess::Preprocess;
+use crate::protocol::Protocol;
+use crate::service::{Count, Service};
+use engine::{Burst, Limits, Nanos};
+use std::sync::Arc;
+
+pub(crate) struct Local {
+    preprocess: Preprocess,
+    /// One for each flow group.
+    protocols: Vec<Protocol>,
+    postprocess: Postprocess,
+    flushes: Vec<Work>,
+    counts: [Arc<Count>; 4],
+}
+
+impl Local {
+    pub fn new(limits: &Limits, mapping: &Mapping) -> Local {
+        Local {
+            preprocess: Preprocess::new(limits.flows, mapping.flow_groups),
+            protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows)).collect(),
+            postprocess: Postprocess::new(limits.flows, false),
+            flushes: Vec::new(),
+            counts: ["preprocess", "protocol", "postprocess", "dma"].map(|name| Count::new(name.into())),
+        }
+    }
+
+    pub fn control(&mut self, control: &Control, group: usize, now: Nanos) {
+        self.preprocess.control(control);
+        self.protocols[group].control(control, now);
+        self.postprocess.control(control);
+    }
+
+    /// Runs a batch to completion.
+    pub fn run(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.preprocess.process(batch, burst.pool);
+        self.counts[0].batch(batch.len());
+        self.finish(batch, now, service, burst);
+    }
+
+    /// Acknowledgements that no data took along, and delayed ones that are due.
+    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        let mut flushes = std::mem::take(&mut self.flushes);
+        for group in 0..self.protocols.len() {
+            if worked || service.flush_is_due(group, now) {
+                flushes.push(Work { group: group as u8, ..Work::new(u32::MAX, Job::Flush { due: None }) });
+            }
+        }
+        if !flushes.is_empty() {
+            self.finish(&mut flushes, now, service, burst);
+        }
+        self.flushes = flushes;
+    }
+
+    fn finish(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        for protocol in &mut self.protocols {
+            protocol.process(batch, now);
+        }
+        self.postprocess.process(batch, now, burst.pool);
+        dma::process(batch, burst.pool);
+        for count in &self.counts[1..] {
+            count.batch(batch.len());
+        }
+        for work in batch.drain(..) {
+            service.leave(work, now, burst);
+        }
+    }
+
+    pub fn counts(&self) -> &[Arc<Count>] {
+        &self.counts
+    }
+}

@@ -1,0 +1,112 @@
+//! From 4-tuple to flow: an open-addressing table with linear probing (thesis section 4.4.1.1, active connection
+//! database). One cache line a look-up as a rule; no tombstones.
+use engine::FourTuple;
+
+/// A hash of a 4-tuple, of which flow group and table place are taken. Folded multiplication, as in wyhash.
+pub(crate) fn hash(tuple: &FourTuple) -> u32 {
+    let addresses = (tuple.local_ip.to_bits() as u64) << 32 | tuple.remote_ip.to_bits() as u64;
+    let ports = (tuple.local_port as u64) << 16 | tuple.remote_port as u64;
+    let product = (addresses ^ 0xa076_1d64_78bd_642f) as u128 * ((ports << 32 | ports) ^ 0xe703_7ed1_a0b4_28db) as u128;
+    let folded = (product >> 64) as u64 ^ product as u64;
+    (folded >> 32) as u32 ^ folded as u32
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u32,
+    /// The flow plus one; 0 for an empty place.
+    flow: u32,
+}
+
+/// Flow numbers by hash. The caller compares the tuples, which it has at hand.
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+    mask: usize,
+}
+
+impl Table {
+    /// A table for `flows` flows, at most half full.
+    pub fn new(flows: u32) -> Table {
+        let places = (flows.max(8) as usize * 2).next_power_of_two();
+        Table { entries: vec![Entry { hash: 0, flow: 0 }; places], mask: places - 1 }
+    }
+
+    /// The first flow with this hash that `is_it`.
+    #[inline]
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut at = hash as usize & self.mask;
+        loop {
+            let entry = self.entries[at];
+            if entry.flow == 0 {
+                return None;
+            }
+            if entry.hash == hash && is_it(entry.flow - 1) {
+                return Some(entry.flow - 1);
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+
+    /// Adds a flow. The caller sees to it that there are never more than it asked for in [`Table::new`].
+    pub fn insert(&mut self, hash: u32, flow: u32) {
+        let mut at = hash as usize & self.mask;
+        while self.entries[at].flow != 0 {
+            at = (at + 1) & self.mask;
+        }
+        self.entries[at] = Entry { hash, flow: flow + 1 };
+    }
+
+    /// Removes a flow and closes the gap: entries after it move up as far as their own place allows.
+    pub fn remove(&mut self, hash: u32, flow: u32) {
+        let mut gap = hash as usize & self.mask;
+        while self.entries[gap].flow != flow + 1 {
+            if self.entries[gap].flow == 0 {
+                return;
+            }
+            gap = (gap + 1) & self.mask;
+        }
+        let mut at = gap;
+        loop {
+            at = (at + 1) & self.mask;
+            let entry = self.entries[at];
+            if entry.flow == 0 {
+                break;
+            }
+            let distance = |from: usize| at.wrapping_sub(from) & self.mask;
+            if distance(entry.hash as usize & self.mask) >= distance(gap) {
+                self.entries[gap] = entry;
+                gap = at;
+            }
+        }
+        self.entries[gap] = Entry { hash: 0, flow: 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn agrees_with_a_set_under_collisions_and_removals() {
+        let mut table = Table::new(64);
+        let mut present = HashSet::new();
+        let mut random = 1u32;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let flow = (random >> 16) % 64;
+            // Few hashes, some at the table's end: long chains that wrap.
+            let hash = [3, 4, 126, 127, 127 + 128][flow as usize % 5];
+            if present.remove(&flow) {
+                table.remove(hash, flow);
+            } else {
+                present.insert(flow);
+                table.insert(hash, flow);
+            }
+            for flow in 0..64 {
+                let hash = [3, 4, 126, 127, 127 + 128][flow as usize % 5];
+                assert_eq!(table.find(hash, |found| found == flow).is_some(), present.contains(&flow));
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
+use engine::{Drop, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
+use shm::{Mirror, Span};
+use std::sync::Arc;
+use wire::ipv4::Ecn;
+use wire::tcp::{Flags, Timestamps};
+use wire::{Mac, Seq};
+
+/// One unit of work: a received segment, a segment to send, or something that host or control plane want.
+pub(crate) struct Work {
+    /// Its place in the order: of entry up to the protocol module, of the protocol module's decisions after it.
+    pub ticket: u64,
+    /// The flow, once it is known.
+    pub flow: u32,
+    /// The flow group, set by pre-processing (Steer).
+    pub group: u8,
+    /// What it is.
+    pub job: Job,
+    /// The received frame, or (transmit) the one to send.
+    pub frame: Option<Box<Frame>>,
+    /// A frame to send in answer, made by post-processing.
+    pub reply: Option<Box<Frame>>,
+    /// Pre-processing to protocol (Sum).
+    pub summary: Summary,
+    /// Protocol to post-processing: the segment to send.
+    pub send: Option<Segment>,
+    /// Protocol to post-processing: where received payload goes.
+    pub place: Place,
+    /// Post-processing to DMA.
+    pub transfer: Transfer,
+    /// Protocol to post-processing: what to count.
+    pub tally: Tally,
+    /// Protocol to context queue.
+    pub notice: Option<Positions>,
+    /// Protocol to flow scheduler.
+    pub report: Option<Report>,
+    /// For the control plane.
+    pub events: Events,
+    /// For the control plane, in answer to a removal.
+    pub end: Option<Box<FlowEnd>>,
+    /// What was dropped on the way.
+    pub drops: DropSet,
+    /// The frame goes to the control plane.
+    pub exception: Option<Exception>,
+}
+
+impl Work {
+    pub fn new(flow: u32, job: Job) -> Work {
+        Work {
+            ticket: 0,
+            flow,
+            group: 0,
+            job,
+            frame: None,
+            reply: None,
+            summary: Summary::default(),
+            send: None,
+            place: Place::default(),
+            transfer: Transfer::None,
+            tally: Tally::default(),
+            notice: None,
+            report: None,
+            events: Events::default(),
+            end: None,
+            drops: DropSet::default(),
+            exception: None,
+        }
+    }
+
+    pub fn received(frame: Box<Frame>) -> Work {
+        Work { frame: Some(frame), ..Work::new(u32::MAX, Job::Receive) }
+    }
+}
+
+/// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's wishes belong.
+pub(crate) enum Job {
+    /// A received segment.
+    Receive,
+    /// The scheduler's turn for a flow: one segment of at most `most` payload bytes (but at least one MSS).
+    Transmit { most: u32 },
+    /// The application's positions.
+    Bump { tx_head: u32, rx_head: u32, fin: bool },
+    /// A command that only the protocol module carries out.
+    Order(Order),
+    /// A pure acknowledgement, made by the protocol module itself.
+    Ack,
+    /// End of a batch: acknowledgements that are due go out. The protocol module says when the next one is due.
+    Flush { due: Option<Nanos> },
+    /// The flow leaves.
+    Remove,
+    /// The flow's bytes are copied to new buffers.
+    Move(Box<Relocation>),
+    /// Nothing is left to do.
+    Void,
+}
+
+/// Commands for the protocol module, named as in [`engine::Command`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Window(u32),
+    Mss(u16),
+    Retransmit,
+    Probe,
+    Untrack,
+    Orphan,
+    /// Send a notice with the present positions.
+    Announce,
+}
+
+/// A flow's payload buffers.
+#[derive(Clone)]
+pub(crate) struct Buffers {
+    pub rx: Arc<Mirror>,
+    pub tx: Arc<Mirror>,
+}
+
+/// New buffers for a flow, and which bytes to copy there: stream positions and lengths, from the protocol module.
+pub(crate) struct Relocation {
+    pub new: Buffers,
+    pub rx: (u32, u32),
+    pub tx: (u32, u32),
+}
+
+/// The header summary: what later modules need of a received segment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Summary {
+    pub seq: Seq,
+    pub ack: Seq,
+    pub flags: Flags,
+    /// As in the header, not scaled.
+    pub window: u16,
+    pub timestamps: Option<Timestamps>,
+    /// The lowest SACK block above the acknowledgement.
+    pub sack: Option<(Seq, Seq)>,
+    /// Byte of the frame where the payload starts.
+    pub payload_at: u32,
+    pub payload_len: u32,
+    /// Congestion was experienced.
+    pub ce: bool,
+}
+
+/// A segment to send, decided by the protocol module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub seq: Seq,
+    pub ack: Seq,
+    pub flags: Flags,
+    pub window: u16,
+    pub timestamps: Option<Timestamps>,
+    pub sack: Option<(Seq, Seq)>,
+    /// Stream position of the payload.
+    pub pos: u32,
+    /// Bytes of payload.
+    pub len: u32,
+    /// For a super-segment, payload bytes of each segment on the wire; else 0.
+    pub segment_size: u16,
+    pub ecn: Ecn,
+}
+
+/// Where a part of a received payload goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Stream position in the receive buffer.
+    pub pos: u32,
+    /// Bytes of the segment's payload before the part.
+    pub skip: u32,
+    /// Bytes of the part.
+    pub len: u32,
+}
+
+/// What the DMA module moves.
+pub(crate) enum Transfer {
+    None,
+    /// From the received frame into the receive buffer, at [`Work::place`].
+    Place(Arc<Mirror>),
+    /// From the transmit buffer behind the frame to send.
+    Fetch(Span),
+    /// From these buffers to new ones, as [`Job::Move`] says.
+    Move(Buffers),
+}
+
+/// What a work adds to the flow's counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub acked: u32,
+    pub ecn_echoed: bool,
+    pub delivered: u32,
+    /// Round-trip time in nanoseconds; 0 for none.
+    pub rtt: u32,
+    pub fast_retransmit: bool,
+    pub retransmitted: bool,
+    pub duplicate_ack: bool,
+    pub out_of_order: bool,
+    /// Counts as a segment sent.
+    pub sent: bool,
+}
+
+/// The engine's positions, as in [`context::Notice`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Positions {
+    pub rx_tail: u32,
+    pub tx_tail: u32,
+    pub fin: bool,
+}
+
+/// To the flow scheduler, after each work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Segments that the flow may send now.
+    pub segments: u32,
+    /// Payload bytes that this work sent.
+    pub sent: u32,
+}
+
+/// A set of events without further content.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Events(u8);
+
+impl Events {
+    pub const ACTIVE: Events = Events(1);
+    pub const PEER_FIN: Events = Events(2);
+    pub const FIN_ACKED: Events = Events(4);
+    pub const RESET: Events = Events(8);
+    pub const ORPHAN_DATA: Events = Events(16);
+
+    pub fn add(&mut self, other: Events) {
+        self.0 |= other.0;
+    }
+    pub fn has(self, other: Events) -> bool {
+        self.0 & other.0 != 0
+    }
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A set of drop reasons.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DropSet(u64);
+
+const _: () = assert!(Drop::ALL.len() <= 64);
+
+impl DropSet {
+    pub fn add(&mut self, reason: Drop) {
+        self.0 |= 1 << reason as u8;
+    }
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    pub fn iter(self) -> impl Iterator<Item = Drop> {
+        Drop::ALL.iter().copied().filter(move |reason| self.0 >> *reason as u8 & 1 == 1)
+    }
+}
+
+/// Changes of what modules know about flows, told to each replica.
+#[derive(Clone)]
+pub(crate) enum Control {
+    Install(Arc<FlowParams>),
+    Forget(FlowId),
+    Rebind(FlowId, Buffers),
+    NextHop(FlowId, Mac),
+}

@@ -1,0 +1,199 @@
+//! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
+//! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer); allocates the frames of
+//! segments to send and writes their first header (section 4.3.1.2: Alloc, Head, Steer).
+use crate::lookup::{self, Table};
+use crate::message::{Control, Job, Summary, Work};
+use crate::slots::Slots;
+use engine::{Drop, Exception, FlowParams, FourTuple, Frame, FramePool};
+use port::Checksum;
+use wire::checksum::Sum;
+use wire::ipv4::{self, Ecn};
+use wire::{EtherType, Mac, Seq, ethernet, tcp};
+
+/// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
+/// may have several, and the hash, so that a flow can be taken out of the table.
+struct PreState {
+    tuple: FourTuple,
+    hash: u32,
+    local_mac: Mac,
+    peer_mac: Mac,
+    group: u8,
+}
+
+/// Why a frame goes no further.
+enum Refusal {
+    Drop(Drop),
+    Exception(Exception),
+}
+
+/// The pre-processing module, or one replica of it.
+pub(crate) struct Preprocess {
+    flows: Slots<PreState>,
+    table: Table,
+    groups: u32,
+}
+
+impl Preprocess {
+    pub fn new(flows: u32, groups: u8) -> Preprocess {
+        Preprocess { flows: Slots::new(flows), table: Table::new(flows), groups: groups.max(1) as u32 }
+    }
+
+    pub fn control(&mut self, control: &Control) {
+        match control {
+            Control::Install(params) => self.install(params),
+            Control::Forget(flow) => {
+                if let Some(state) = self.flows.remove(flow.0) {
+                    self.table.remove(state.hash, flow.0);
+                }
+            }
+            Control::NextHop(flow, mac) => {
+                if let Some(state) = self.flows.get_mut(flow.0) {
+                    state.peer_mac = *mac;
+                }
+            }
+            Control::Rebind(..) => {}
+        }
+    }
+
+    fn install(&mut self, params: &FlowParams) {
+        let hash = lookup::hash(&params.tuple);
+        let state = PreState {
+            tuple: params.tuple,
+            hash,
+            local_mac: params.local_mac,
+            peer_mac: params.remote_mac,
+            group: (hash % self.groups) as u8,
+        };
+        if self.flows.insert(params.flow.0, state) {
+            self.table.insert(hash, params.flow.0);
+        }
+    }
+
+    pub fn process(&mut self, batch: &mut [Work], pool: &mut FramePool) {
+        for work in batch {
+            match work.job {
+                Job::Receive => self.receive(work),
+                Job::Transmit { .. } => self.transmit(work, pool),
+                // These know their flow group, and the flow of a removal is forgotten here.
+                Job::Remove | Job::Flush { .. } | Job::Ack | Job::Void => {}
+                _ => self.steer(work),
+            }
+        }
+    }
+
+    fn steer(&self, work: &mut Work) {
+        match self.flows.get(work.flow) {
+            Some(state) => work.group = state.group,
+            None => work.job = Job::Void,
+        }
+    }
+
+    fn transmit(&self, work: &mut Work, pool: &mut FramePool) {
+        let Some(state) = self.flows.get(work.flow) else {
+            work.job = Job::Void;
+            return;
+        };
+        let mut frame = pool.small();
+        write_ethernet(&mut frame, state.local_mac, state.peer_mac);
+        work.frame = Some(frame);
+        work.group = state.group;
+    }
+
+    fn receive(&mut self, work: &mut Work) {
+        let refusal = match work.frame.as_mut() {
+            Some(frame) => match self.identify(frame) {
+                Ok((flow, summary)) => {
+                    work.flow = flow;
+                    work.summary = summary;
+                    return self.steer(work);
+                }
+                Err(refusal) => refusal,
+            },
+            None => return work.job = Job::Void,
+        };
+        work.job = Job::Void;
+        match refusal {
+            Refusal::Drop(reason) => work.drops.add(reason),
+            Refusal::Exception(exception) => work.exception = Some(exception),
+        }
+    }
+
+    fn identify(&self, frame: &mut Frame) -> Result<(u32, Summary), Refusal> {
+        let (tuple, macs, summary) = validate(frame)?;
+        let hash = lookup::hash(&tuple);
+        self.table
+            .find(hash, |flow| self.flows.get(flow).is_some_and(|state| state.tuple == tuple))
+            // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
+            .filter(|flow| self.flows.get(*flow).is_some_and(|state| state.local_mac == macs.dst))
+            .map(|flow| (flow, summary))
+            .ok_or(Refusal::Exception(Exception::NoFlow))
+    }
+}
+
+/// Appends an Ethernet header to an empty frame.
+pub(crate) fn write_ethernet(frame: &mut Frame, src: Mac, dst: Mac) {
+    frame.resize(ethernet::HEADER_LEN);
+    ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }.emit(frame.bytes_mut());
+}
+
+/// Checks headers and checksum; returns the 4-tuple as this host sees it, and the header summary.
+fn validate(frame: &mut Frame) -> Result<(FourTuple, ethernet::Header, Summary), Refusal> {
+    let bytes = frame.bytes();
+    let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(Drop::Ethernet))?;
+    if macs.ethertype != EtherType::Ipv4 {
+        return Err(Refusal::Exception(Exception::NotTcp));
+    }
+    let packet = &bytes[ethernet::HEADER_LEN..];
+    let (ip, ip_len) =
+        ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).map_err(|_| Refusal::Drop(Drop::Ipv4))?;
+    if ip.is_fragment {
+        return Err(Refusal::Drop(Drop::Fragment));
+    }
+    if ip.protocol != ipv4::TCP {
+        return Err(Refusal::Exception(Exception::NotTcp));
+    }
+    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Refusal::Drop(Drop::TcpHeader))?;
+    let payload_len = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(Drop::TcpHeader))? as u32;
+    let tcp_at = ethernet::HEADER_LEN + ip_len;
+    verify(frame, &ip, tcp_at)?;
+    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
+    let summary = Summary {
+        seq: tcp.seq,
+        ack: tcp.ack,
+        flags: tcp.flags,
+        window: tcp.window,
+        timestamps: tcp.options.timestamps,
+        sack: lowest_block_above(tcp.ack, &tcp.options.sack),
+        payload_at: (tcp_at + tcp_len) as u32,
+        payload_len,
+        ce: ip.ecn == Ecn::Ce,
+    };
+    Ok((tuple, macs, summary))
+}
+
+fn lowest_block_above(ack: Seq, blocks: &[Option<(Seq, Seq)>; 4]) -> Option<(Seq, Seq)> {
+    let mut lowest: Option<(Seq, Seq)> = None;
+    for (left, right) in blocks.iter().flatten().copied() {
+        let lower = lowest.is_none_or(|(least, _)| left.before(least));
+        if ack.before(left) && left.before(right) && lower {
+            lowest = Some((left, right));
+        }
+    }
+    lowest
+}
+
+/// Verifies the TCP checksum where nobody has done so.
+fn verify(frame: &mut Frame, ip: &ipv4::Header, tcp_at: usize) -> Result<(), Refusal> {
+    if frame.checksum != Checksum::Complete {
+        return Ok(());
+    }
+    frame.flatten();
+    let segment = frame.bytes().get(tcp_at..tcp_at + ip.payload_len as usize);
+    let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
+    sum.add(segment.ok_or(Refusal::Drop(Drop::TcpHeader))?);
+    if sum.finish() != 0 {
+        return Err(Refusal::Drop(Drop::TcpChecksum));
+    }
+    frame.checksum = Checksum::Verified;
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
+mod receive;
+mod state;
+mod transmit;
+
+use crate::message::{Control, Events, Job, Relocation, Work};
+use crate::slots::Slots;
+use engine::{Drop, Exception, Nanos};
+use state::State;
+use std::collections::VecDeque;
+
+/// The protocol module of one flow group.
+pub(crate) struct Protocol {
+    group: u8,
+    flows: Slots<State>,
+    /// Flows that acknowledge at the end of the batch.
+    urgent: Vec<u32>,
+    /// Flows whose acknowledgement may wait, and until when.
+    waiting: VecDeque<(Nanos, u32)>,
+    challenges: Challenges,
+    /// Number of the next work that leaves.
+    ticket: u64,
+}
+
+/// The limit on challenge acknowledgements (RFC 5961 section 7).
+pub(crate) struct Challenges {
+    left: u32,
+    interval_start: Nanos,
+}
+
+impl Challenges {
+    const PER_INTERVAL: u32 = 100;
+    const INTERVAL: Nanos = 100_000_000;
+
+    fn new() -> Challenges {
+        Challenges { left: Self::PER_INTERVAL, interval_start: 0 }
+    }
+
+    pub(crate) fn allow(&mut self, now: Nanos) -> bool {
+        if now.saturating_sub(self.interval_start) >= Self::INTERVAL {
+            *self = Challenges { left: Self::PER_INTERVAL, interval_start: now };
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+impl Protocol {
+    pub fn new(group: u8, flows: u32) -> Protocol {
+        Protocol {
+            group,
+            flows: Slots::new(flows),
+            urgent: Vec::new(),
+            waiting: VecDeque::new(),
+            challenges: Challenges::new(),
+            ticket: 0,
+        }
+    }
+
+    pub fn control(&mut self, control: &Control, now: Nanos) {
+        if let Control::Install(params) = control {
+            let state = State::new(params, now);
+            state.publish();
+            self.flows.insert(params.flow.0, state);
+        }
+    }
+
+    /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
+    /// batch holds [`Job::Flush`].
+    pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos) {
+        let mut flush = None;
+        for (at, work) in batch.iter_mut().enumerate() {
+            if work.group != self.group || matches!(work.job, Job::Void) {
+                continue;
+            }
+            if matches!(work.job, Job::Flush { .. }) {
+                flush = Some(at);
+                continue;
+            }
+            self.step(work, now);
+            self.number(work);
+        }
+        if let Some(at) = flush {
+            self.flush(batch, now);
+            batch[at].job = Job::Flush { due: self.waiting.front().map(|(due, _)| *due) };
+            // Numbered last: once it has left, all acknowledgements have.
+            self.number(&mut batch[at]);
+        }
+    }
+
+    fn number(&mut self, work: &mut Work) {
+        work.ticket = self.ticket;
+        self.ticket += 1;
+    }
+
+    fn step(&mut self, work: &mut Work, now: Nanos) {
+        if matches!(work.job, Job::Remove) {
+            work.end = self.flows.remove(work.flow).map(|state| Box::new(state.flow_end()));
+            return;
+        }
+        let Some(state) = self.flows.get_mut(work.flow) else {
+            if matches!(work.job, Job::Receive) {
+                work.exception = Some(Exception::NoFlow);
+            }
+            work.job = Job::Void;
+            return;
+        };
+        let acknowledged_now = state.ack_now;
+        match &mut work.job {
+            Job::Receive => state.receive(work, now, &mut self.challenges),
+            Job::Transmit { most } => {
+                let most = *most;
+                state.transmit(work, most, now);
+            }
+            Job::Bump { tx_head, rx_head, fin } => {
+                if !state.bump(*tx_head, *rx_head, *fin) {
+                    work.drops.add(Drop::BumpRange);
+                }
+            }
+            Job::Order(order) => {
+                let order = *order;
+                state.order(order, work, now);
+            }
+            Job::Move(relocation) => {
+                state.relocate(relocation);
+                work.notice = (!state.orphan).then(|| state.positions());
+            }
+            Job::Ack | Job::Flush { .. } | Job::Remove | Job::Void => {}
+        }
+        settle(state, work);
+        if state.ack_now && !acknowledged_now {
+            self.urgent.push(work.flow);
+        }
+        if state.unacked > 0 && !state.ack_listed {
+            state.ack_listed = true;
+            self.waiting.push_back((state.ack_due, work.flow));
+        }
+    }
+
+    /// Sends the acknowledgements that no data segment took along.
+    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos) {
+        let mut urgent = std::mem::take(&mut self.urgent);
+        for flow in urgent.drain(..) {
+            if self.flows.get(flow).is_some_and(|state| state.ack_now) {
+                self.acknowledge(flow, batch, now);
+            }
+        }
+        self.urgent = urgent;
+        while let Some((due, flow)) = self.waiting.front().copied().filter(|(due, _)| *due <= now) {
+            self.waiting.pop_front();
+            let Some(state) = self.flows.get_mut(flow) else { continue };
+            state.ack_listed = state.unacked > 0 && state.ack_due > now;
+            if state.ack_listed {
+                // Acknowledged meanwhile, and again something to acknowledge.
+                debug_assert!(state.ack_due >= due);
+                self.waiting.push_back((state.ack_due, flow));
+            } else if state.unacked > 0 {
+                self.acknowledge(flow, batch, now);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos) {
+        let Some(state) = self.flows.get_mut(flow) else { return };
+        if state.dead {
+            (state.ack_now, state.unacked) = (false, 0);
+            return;
+        }
+        let mut work = Work { group: self.group, ..Work::new(flow, Job::Ack) };
+        work.send = Some(state.acknowledgement(now));
+        self.number(&mut work);
+        batch.push(work);
+    }
+}
+
+/// After each work: what others should know of the flow's state.
+fn settle(state: &mut State, work: &mut Work) {
+    if !state.tracked && !state.dead && state.una != state.end() {
+        state.tracked = true;
+        work.events.add(Events::ACTIVE);
+    }
+    work.report = Some(state.report(work.send.map_or(0, |segment| segment.len)));
+    state.publish();
+    state.check();
+}
+
+impl State {
+    /// The application's positions (thesis section 4.3.1.1: Win, Fin). False where they are impossible; older ones
+    /// say nothing new.
+    fn bump(&mut self, tx_head: u32, rx_head: u32, fin: bool) -> bool {
+        let newer = |position: u32, old: u32| {
+            let step = position.wrapping_sub(old);
+            if step as i32 > 0 { step } else { 0 }
+        };
+        let written = newer(tx_head, self.head - self.fixed.tx_base);
+        let taken = newer(rx_head, self.rcv_head - self.fixed.rx_base);
+        let unacked = if self.fin { 0 } else { self.head - self.una };
+        let extends = written > 0 && (self.fin || written > self.fixed.tx_size - unacked);
+        if extends || taken > self.rcv_data_end() - self.rcv_head {
+            return false;
+        }
+        self.head += written;
+        self.rcv_head += taken;
+        self.fin |= fin;
+        if taken > 0 {
+            self.update_window();
+        }
+        true
+    }
+
+    /// Tells the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).
+    fn update_window(&mut self) {
+        let gain = self.rcv_edge() - self.rcv_adv;
+        let open = if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 };
+        let small = open < 2 * self.fixed.mss as u32;
+        let wide = gain >= self.fixed.rx_size / 4;
+        self.ack_now |= !self.peer_fin && (wide || (small && gain >= self.window_step()));
+    }
+
+    /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.
+    fn relocate(&self, relocation: &mut Relocation) {
+        let received = if self.ooo_len > 0 { self.ooo_start + self.ooo_len } else { self.rcv_data_end() };
+        relocation.rx = (self.rcv_head - self.fixed.rx_base, received - self.rcv_head);
+        let from = if self.fin_acked { self.head } else { self.una };
+        relocation.tx = (from - self.fixed.tx_base, self.head - from);
+    }
+}

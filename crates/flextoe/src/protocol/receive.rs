@@ -1,0 +1,368 @@
+//! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
+use super::Challenges;
+use super::state::State;
+use crate::message::{Events, Place, Summary, Work};
+use engine::{Drop, Nanos};
+use wire::Seq;
+use wire::tcp::Flags;
+
+/// How long a timestamp is remembered: 24 days (RFC 7323 section 5.5).
+const TIMESTAMP_AGE: Nanos = 24 * 24 * 3600 * 1_000_000_000;
+/// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).
+const DUPLICATES: u8 = 3;
+/// Longest time that an acknowledgement waits for data to ride on.
+pub(crate) const ACK_DELAY: Nanos = 500_000;
+
+/// A received segment is processed no further. What was to be counted and answered has been noted.
+struct Done;
+
+/// The part of the segment that is new.
+struct Part {
+    seq: Seq,
+    skip: u32,
+    len: u32,
+    fin: bool,
+}
+
+impl State {
+    /// Takes a received segment.
+    pub fn receive(&mut self, work: &mut Work, now: Nanos, challenges: &mut Challenges) {
+        let before = (self.rcv_nxt, self.una);
+        let _ = self.steps(work, now, challenges);
+        if before != (self.rcv_nxt, self.una) && !self.orphan {
+            work.notice = Some(self.positions());
+        }
+    }
+
+    fn steps(&mut self, work: &mut Work, now: Nanos, challenges: &mut Challenges) -> Result<(), Done> {
+        let seg = work.summary;
+        if self.dead {
+            return Err(drop(work, Drop::AfterClose));
+        }
+        self.check_timestamp(&seg, work, now)?;
+        self.check_reset_and_syn(&seg, work, now, challenges)?;
+        self.check_sequence(&seg, work, now, challenges)?;
+        if !seg.flags.has(Flags::ACK) {
+            return Err(drop(work, Drop::NoAck));
+        }
+        self.check_ack(&seg, work, now, challenges)?;
+        self.remember_timestamp(&seg, now);
+        self.take_ack(&seg, work, now);
+        self.take_congestion(&seg, work, now);
+        self.take_payload(&seg, work, now);
+        Ok(())
+    }
+
+    /// PAWS (RFC 7323 section 5.3), not for RST. A segment without the option, where it was negotiated, is dropped
+    /// silently (section 3.2).
+    fn check_timestamp(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
+        if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
+            return Ok(());
+        }
+        let Some(timestamps) = seg.timestamps else { return Err(drop(work, Drop::Paws)) };
+        let older = Seq(timestamps.value).before(Seq(self.ts_recent));
+        if older && now.saturating_sub(self.ts_recent_at) < TIMESTAMP_AGE {
+            work.send = Some(self.acknowledgement(now));
+            return Err(drop(work, Drop::Paws));
+        }
+        Ok(())
+    }
+
+    /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
+    fn remember_timestamp(&mut self, seg: &Summary, now: Nanos) {
+        if let (Some(_), Some(timestamps)) = (self.fixed.ts_offset, seg.timestamps) {
+            if seg.seq.at_or_before(self.last_ack) {
+                (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+            }
+        }
+    }
+
+    /// RFC 5961 sections 3.2 and 4.2.
+    fn check_reset_and_syn(
+        &mut self,
+        seg: &Summary,
+        work: &mut Work,
+        now: Nanos,
+        challenges: &mut Challenges,
+    ) -> Result<(), Done> {
+        if seg.flags.has(Flags::RST) {
+            let edge = self.rcv_edge();
+            let window = if self.rcv_nxt.before(edge) { edge - self.rcv_nxt } else { 0 };
+            if seg.seq == self.rcv_nxt {
+                self.dead = true;
+                work.events.add(Events::RESET);
+                return Err(Done);
+            }
+            if seg.seq.within(self.rcv_nxt, window) {
+                return Err(self.challenge(work, Drop::RstChallenged, now, challenges));
+            }
+            return Err(drop(work, Drop::OutsideWindow));
+        }
+        if seg.flags.has(Flags::SYN) {
+            return Err(self.challenge(work, Drop::SynChallenged, now, challenges));
+        }
+        Ok(())
+    }
+
+    fn challenge(&mut self, work: &mut Work, reason: Drop, now: Nanos, challenges: &mut Challenges) -> Done {
+        if challenges.allow(now) {
+            work.send = Some(self.acknowledgement(now));
+        } else {
+            work.drops.add(Drop::ChallengeLimit);
+        }
+        drop(work, reason)
+    }
+
+    /// Acceptability (RFC 9293 section 3.4), lenient as Linux is: a segment may begin before what was received, as
+    /// long as it ends at or after what was acknowledged last, because the acknowledgement in it is worth having.
+    fn check_sequence(
+        &mut self,
+        seg: &Summary,
+        work: &mut Work,
+        now: Nanos,
+        challenges: &mut Challenges,
+    ) -> Result<(), Done> {
+        let end = seg.seq + seg.payload_len + seg.flags.has(Flags::FIN) as u32;
+        let old = end.before(self.last_ack);
+        // FIN takes no place in the buffer, so it may stand at the edge; so may an empty segment.
+        let beyond = self.rcv_edge().max(self.rcv_nxt).before(seg.seq);
+        if !old && !beyond {
+            return Ok(());
+        }
+        let reason = if old && seg.payload_len > 0 { Drop::Duplicate } else { Drop::OutsideWindow };
+        // Data is always answered; so is what looks like a keepalive or a window probe. Other empty segments could
+        // be a loop of acknowledgements between two ends that disagree.
+        if seg.payload_len > 0 || seg.seq == self.rcv_nxt - 1 {
+            work.send = Some(self.acknowledgement(now));
+            return Err(drop(work, reason));
+        }
+        Err(self.challenge(work, reason, now, challenges))
+    }
+
+    /// RFC 5961 section 5.2.
+    fn check_ack(
+        &mut self,
+        seg: &Summary,
+        work: &mut Work,
+        now: Nanos,
+        challenges: &mut Challenges,
+    ) -> Result<(), Done> {
+        if self.max.before(seg.ack) {
+            return Err(self.challenge(work, Drop::AckBeyondSent, now, challenges));
+        }
+        if seg.ack.before(self.una) && self.una - seg.ack > self.max_wnd {
+            return Err(self.challenge(work, Drop::AckTooOld, now, challenges));
+        }
+        Ok(())
+    }
+
+    fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+        let window = (seg.window as u32) << self.fixed.snd_wscale;
+        if self.una.before(seg.ack) {
+            self.advance(seg, work, now);
+        } else if seg.ack == self.una && self.is_duplicate(seg, window) {
+            self.count_duplicate(seg, work);
+        }
+        let fresher = self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
+        if fresher && self.una.at_or_before(seg.ack) {
+            (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
+            self.max_wnd = self.max_wnd.max(window);
+        }
+    }
+
+    fn advance(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+        work.tally.acked = seg.ack - self.una;
+        work.tally.ecn_echoed = seg.flags.has(Flags::ECE);
+        self.una = seg.ack;
+        if self.nxt.before(self.una) {
+            self.nxt = self.una;
+        }
+        self.dup_acks = 0;
+        if self.timing && self.rtt_end.at_or_before(self.una) {
+            self.timing = false;
+            work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+        }
+        if self.fin && !self.fin_acked && self.una == self.end() {
+            self.fin_acked = true;
+            work.tally.acked -= 1;
+            work.events.add(Events::FIN_ACKED);
+        }
+        self.update_recovery(seg);
+    }
+
+    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the
+    /// segments that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    fn update_recovery(&mut self, seg: &Summary) {
+        let past = self.recover.before(self.una) || (self.fixed.sack && self.recover == self.una);
+        if self.recovering && past {
+            self.recovering = false;
+        }
+        if self.sacked.0.at_or_before(self.una) {
+            self.sacked = (self.una, self.una);
+        }
+        self.note_sack(seg);
+        // The hole is filled and there is another one (a partial acknowledgement, RFC 6582 section 3.2 step 3).
+        if self.jumped && self.resent.at_or_before(self.una) {
+            self.jumped = false;
+            if self.una.before(self.recover) {
+                self.nxt = self.una;
+                self.timing = false;
+            }
+        }
+    }
+
+    fn note_sack(&mut self, seg: &Summary) {
+        if let Some((left, right)) = seg.sack.filter(|(_, right)| self.fixed.sack && right.at_or_before(self.max)) {
+            self.sacked = (left, right);
+        }
+    }
+
+    /// RFC 5681 section 2; with SACK, an acknowledgement that says that something beyond a hole arrived (RFC 6675
+    /// section 2).
+    fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {
+        let outstanding = self.una.before(self.max);
+        if self.fixed.sack {
+            return outstanding && seg.sack.is_some();
+        }
+        let empty = seg.payload_len == 0 && !seg.flags.has(Flags::FIN);
+        outstanding && empty && window == self.snd_wnd
+    }
+
+    fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
+        work.tally.duplicate_ack = true;
+        self.note_sack(seg);
+        if self.recovering {
+            return;
+        }
+        self.dup_acks += 1;
+        if self.dup_acks >= DUPLICATES {
+            (self.recovering, self.recover) = (true, self.max);
+            self.go_back();
+            work.tally.fast_retransmit = true;
+        }
+    }
+
+    /// Congestion experienced: what the acknowledgements echo (RFC 3168 section 6.1.3, RFC 8257 section 3.2).
+    fn take_congestion(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+        if !self.fixed.ecn || seg.payload_len == 0 {
+            return;
+        }
+        if self.fixed.dctcp_echo {
+            if seg.ce != self.ece {
+                if self.unacked > 0 {
+                    work.send = Some(self.acknowledgement(now));
+                }
+                self.ece = seg.ce;
+                self.ack_now = true;
+            }
+        } else {
+            self.ece = seg.ce || (self.ece && !seg.flags.has(Flags::CWR));
+        }
+    }
+
+    fn take_payload(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+        let fin = seg.flags.has(Flags::FIN);
+        if seg.payload_len == 0 && !fin {
+            // An empty segment below what is expected asks for an acknowledgement (keepalive, window probe).
+            self.ack_now |= seg.seq.before(self.rcv_nxt) && seg.seq == self.rcv_nxt - 1;
+            return;
+        }
+        let Some(part) = self.trim(seg, fin, work) else {
+            work.send.get_or_insert_with(|| self.acknowledgement(now));
+            return;
+        };
+        if self.orphan && part.len > 0 {
+            work.drops.add(Drop::AfterClose);
+            work.events.add(Events::ORPHAN_DATA);
+            return;
+        }
+        if part.seq == self.rcv_nxt {
+            self.take_in_order(&part, work, now);
+        } else {
+            self.take_out_of_order(&part, work);
+            // Each one is answered at once, so that the sender can count (RFC 5681 section 4.2).
+            work.send.get_or_insert_with(|| self.acknowledgement(now));
+        }
+    }
+
+    /// Cuts off what was received before and what is beyond the window (Win). Nothing where nothing is left.
+    fn trim(&mut self, seg: &Summary, fin: bool, work: &mut Work) -> Option<Part> {
+        let old = if seg.seq.before(self.rcv_nxt) { self.rcv_nxt - seg.seq } else { 0 };
+        if old > seg.payload_len || (old == seg.payload_len && !fin) {
+            work.drops.add(Drop::Duplicate);
+            return None;
+        }
+        let mut part = Part { seq: seg.seq + old, skip: old, len: seg.payload_len - old, fin };
+        if self.peer_fin {
+            work.drops.add(Drop::AfterClose);
+            return None;
+        }
+        let room = self.rcv_edge() - part.seq;
+        if part.len > room {
+            work.drops.add(Drop::Trimmed);
+            (part.len, part.fin) = (room, false);
+        }
+        (part.len > 0 || part.fin).then_some(part)
+    }
+
+    fn place(&mut self, part: &Part, work: &mut Work) {
+        work.place = Place { pos: part.seq - self.fixed.rx_base, skip: part.skip, len: part.len };
+    }
+
+    fn take_in_order(&mut self, part: &Part, work: &mut Work, now: Nanos) {
+        let before = self.rcv_nxt;
+        self.place(part, work);
+        self.rcv_nxt += part.len;
+        if self.ooo_len > 0 && self.ooo_start.at_or_before(self.rcv_nxt) {
+            self.rcv_nxt = self.rcv_nxt.max(self.ooo_start + self.ooo_len);
+            self.ooo_len = 0;
+            self.ack_now = true;
+        }
+        let delivered = self.rcv_nxt - before;
+        work.tally.delivered = delivered;
+        let fin_here = part.fin && part.seq + part.len == self.rcv_nxt;
+        if fin_here || (self.fin_held && self.held_fin == self.rcv_nxt) {
+            (self.peer_fin, self.fin_held, self.ooo_len) = (true, false, 0);
+            self.rcv_nxt += 1;
+            self.ack_now = true;
+            work.events.add(Events::PEER_FIN);
+        }
+        self.delay_ack(delivered, now);
+    }
+
+    /// At least every second full segment is acknowledged at once (RFC 9293 section 3.8.6.3).
+    fn delay_ack(&mut self, delivered: u32, now: Nanos) {
+        if self.unacked == 0 {
+            self.ack_due = now + ACK_DELAY;
+        }
+        self.unacked += delivered;
+        self.ack_now |= self.unacked >= 2 * self.fixed.mss as u32;
+    }
+
+    /// One interval is kept in place; it grows at either end (thesis section 4.3.1.3).
+    fn take_out_of_order(&mut self, part: &Part, work: &mut Work) {
+        let end = part.seq + part.len;
+        if part.len > 0 {
+            let (start, stop) = (self.ooo_start, self.ooo_start + self.ooo_len);
+            if self.ooo_len == 0 {
+                (self.ooo_start, self.ooo_len) = (part.seq, part.len);
+            } else if part.seq.at_or_before(stop) && start.at_or_before(end) {
+                self.ooo_start = if part.seq.before(start) { part.seq } else { start };
+                self.ooo_len = stop.max(end) - self.ooo_start;
+            } else {
+                work.drops.add(Drop::OutOfOrder);
+                return;
+            }
+            self.place(part, work);
+            work.tally.out_of_order = true;
+        }
+        if part.fin {
+            (self.fin_held, self.held_fin) = (true, end);
+        }
+    }
+}
+
+fn drop(work: &mut Work, reason: Drop) -> Done {
+    work.drops.add(reason);
+    Done
+}

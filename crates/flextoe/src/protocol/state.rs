@@ -1,0 +1,306 @@
+//! The TCP state of a flow, and what follows from it alone.
+use crate::message::{Positions, Segment};
+use engine::{FlowEnd, FlowParams, FlowStats, Nanos, TimestampState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::ipv4::Ecn;
+use wire::tcp::{Flags, TIMESTAMPS_LEN, Timestamps};
+use wire::{Seq, ethernet, ipv4, tcp};
+
+/// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the engine writes.
+const MOST_PAYLOAD: u32 = 65_535 - (ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTAMPS_LEN) as u32;
+
+/// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
+///
+/// Differences to the table: positions are kept as sequence numbers (`tx_base` and `rx_base` turn them into stream
+/// positions), so that FIN needs no cases of its own; the window is 32 bits and already scaled; what RFCs 5961, 7323,
+/// 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge ACKs, PAWS, congestion
+/// echo, silly window avoidance, delayed acknowledgement) is added, and one SACK block, which keeps go-back-N from
+/// sending again what the peer has. The congestion window is here, not with the scheduler: it bounds sequence numbers.
+pub(crate) struct State {
+    /// Oldest sequence number that is not acknowledged.
+    pub una: Seq,
+    /// Next to send; goes back to `una` when sending again.
+    pub nxt: Seq,
+    /// After the highest that was ever sent.
+    pub max: Seq,
+    /// After the last byte that the application wrote.
+    pub head: Seq,
+    /// The peer's window, bytes.
+    pub snd_wnd: u32,
+    /// The largest that it ever was (silly window avoidance, RFC 9293 section 3.8.6.2.1).
+    pub max_wnd: u32,
+    pub cwnd: u32,
+    /// Sequence and acknowledgement number of the last window update (RFC 9293 section 3.10.7.4).
+    pub wl1: Seq,
+    pub wl2: Seq,
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Up to where the application has read.
+    pub rcv_head: Seq,
+    /// Right edge of the advertised window.
+    pub rcv_adv: Seq,
+    /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
+    pub last_ack: Seq,
+    /// The one out-of-order interval.
+    pub ooo_start: Seq,
+    pub ooo_len: u32,
+    /// Bytes received and not acknowledged yet.
+    pub unacked: u32,
+    /// When the delayed acknowledgement goes out at the latest.
+    pub ack_due: Nanos,
+    pub rtt_start: Nanos,
+    /// The acknowledgement that ends the round trip being timed.
+    pub rtt_end: Seq,
+    pub ts_recent: u32,
+    pub ts_recent_at: Nanos,
+    /// Loss recovery ends where this is acknowledged (RFC 6582).
+    pub recover: Seq,
+    /// What the peer says it has beyond the hole; empty for nothing.
+    pub sacked: (Seq, Seq),
+    /// Up to where the hole before `sacked` was sent again.
+    pub resent: Seq,
+    /// Sequence number of a FIN that came out of order.
+    pub held_fin: Seq,
+    pub dup_acks: u8,
+    /// FIN is to be sent at `head`.
+    pub fin: bool,
+    pub fin_acked: bool,
+    /// The peer's FIN was received in order: it is the byte before `rcv_nxt`.
+    pub peer_fin: bool,
+    pub fin_held: bool,
+    /// The control plane times the flow.
+    pub tracked: bool,
+    /// Nobody reads.
+    pub orphan: bool,
+    /// A RST came: nothing is sent or accepted any more.
+    pub dead: bool,
+    /// Acknowledge at the end of the batch.
+    pub ack_now: bool,
+    /// The flow stands in the module's list of acknowledgements to send.
+    pub ack_listed: bool,
+    pub recovering: bool,
+    /// The hole was sent again, and sending went on after `max`.
+    pub jumped: bool,
+    pub timing: bool,
+    /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
+    pub overriding: bool,
+    /// Echo congestion.
+    pub ece: bool,
+    /// Tell the peer that the window was reduced, on the next new data.
+    pub cwr: bool,
+    pub fixed: Fixed,
+}
+
+/// What does not change after installation, or only by command.
+pub(crate) struct Fixed {
+    pub mss: u16,
+    /// Most payload bytes of one frame: a multiple of the MSS.
+    pub tx_most: u32,
+    pub super_segment: u32,
+    pub rx_size: u32,
+    pub tx_size: u32,
+    /// Sequence number of stream position 0, in each direction.
+    pub tx_base: Seq,
+    pub rx_base: Seq,
+    pub snd_wscale: u8,
+    pub rcv_wscale: u8,
+    /// Timestamps are in use; added to the host's clock.
+    pub ts_offset: Option<u32>,
+    pub sack: bool,
+    pub ecn: bool,
+    pub dctcp_echo: bool,
+    pub stats: Arc<FlowStats>,
+}
+
+impl State {
+    pub fn new(p: &FlowParams, now: Nanos) -> State {
+        let fixed = Fixed {
+            mss: p.mss.max(1),
+            tx_most: 0,
+            super_segment: p.super_segment,
+            rx_size: p.rx.size(),
+            tx_size: p.tx.size(),
+            tx_base: p.snd_nxt - p.tx_pos,
+            rx_base: p.rcv_nxt - p.rx_pos,
+            snd_wscale: p.snd_wscale.min(14),
+            rcv_wscale: p.rcv_wscale.min(14),
+            ts_offset: p.timestamps.map(|t| t.offset),
+            sack: p.sack,
+            ecn: p.ecn,
+            dctcp_echo: p.dctcp_echo,
+            stats: Arc::clone(&p.stats),
+        };
+        let mut state = State {
+            una: p.snd_nxt,
+            nxt: p.snd_nxt,
+            max: p.snd_nxt,
+            head: p.snd_nxt,
+            snd_wnd: p.snd_wnd,
+            max_wnd: p.snd_wnd,
+            cwnd: p.cwnd,
+            wl1: p.rcv_nxt - 1,
+            wl2: p.snd_nxt,
+            rcv_nxt: p.rcv_nxt,
+            rcv_head: p.rcv_nxt,
+            rcv_adv: p.rcv_nxt,
+            last_ack: p.rcv_nxt,
+            ooo_start: p.rcv_nxt,
+            ooo_len: 0,
+            unacked: 0,
+            ack_due: 0,
+            rtt_start: 0,
+            rtt_end: p.snd_nxt,
+            ts_recent: p.timestamps.map_or(0, |t| t.recent),
+            ts_recent_at: now,
+            recover: p.snd_nxt,
+            sacked: (p.snd_nxt, p.snd_nxt),
+            resent: p.snd_nxt,
+            held_fin: p.rcv_nxt,
+            dup_acks: 0,
+            fin: false,
+            fin_acked: false,
+            peer_fin: false,
+            fin_held: false,
+            tracked: false,
+            orphan: false,
+            dead: false,
+            ack_now: false,
+            ack_listed: false,
+            recovering: false,
+            jumped: false,
+            timing: false,
+            overriding: false,
+            ece: false,
+            cwr: false,
+            fixed,
+        };
+        state.rcv_adv = state.rcv_edge();
+        state.set_mss(p.mss);
+        state
+    }
+
+    pub fn set_mss(&mut self, mss: u16) {
+        let mss = mss.max(1);
+        let most = self.fixed.super_segment.min(MOST_PAYLOAD) / mss as u32 * mss as u32;
+        self.fixed.mss = mss;
+        self.fixed.tx_most = most.max(mss as u32);
+    }
+
+    /// After the last sequence number that there is to send, FIN included.
+    #[inline]
+    pub fn end(&self) -> Seq {
+        self.head + self.fin as u32
+    }
+
+    /// After the last byte received in order, FIN not included.
+    #[inline]
+    pub fn rcv_data_end(&self) -> Seq {
+        self.rcv_nxt - self.peer_fin as u32
+    }
+
+    /// Right edge of what the receive buffer can hold.
+    #[inline]
+    pub fn rcv_edge(&self) -> Seq {
+        self.rcv_head + self.fixed.rx_size
+    }
+
+    /// What may be sent from `nxt` within both windows, bytes.
+    #[inline]
+    pub fn usable(&self) -> u32 {
+        self.snd_wnd.min(self.cwnd).saturating_sub(self.nxt - self.una)
+    }
+
+    /// The step in which the advertised window grows (RFC 9293 section 3.8.6.2.2).
+    #[inline]
+    pub fn window_step(&self) -> u32 {
+        (self.fixed.rx_size / 4).min(2 * self.fixed.mss as u32)
+    }
+
+    /// The window to advertise, moving its right edge where that is worth it; the edge never moves back.
+    pub fn window(&mut self) -> u16 {
+        let edge = self.rcv_edge();
+        if edge - self.rcv_adv >= self.window_step() {
+            self.rcv_adv = edge;
+        }
+        let open = if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 };
+        (open >> self.fixed.rcv_wscale).min(u16::MAX as u32) as u16
+    }
+
+    /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
+    pub fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
+        self.last_ack = self.rcv_nxt;
+        self.unacked = 0;
+        self.ack_now = false;
+        Segment {
+            seq,
+            ack: self.rcv_nxt,
+            flags: flags | Flags::ACK | if self.ece { Flags::ECE } else { Flags(0) },
+            window: self.window(),
+            timestamps: self.stamp(now),
+            sack: None,
+            pos: 0,
+            len: 0,
+            segment_size: 0,
+            ecn: Ecn::NotEct,
+        }
+    }
+
+    /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
+    pub fn acknowledgement(&mut self, now: Nanos) -> Segment {
+        let mut segment = self.segment(self.max, Flags(0), now);
+        if self.fixed.sack && self.ooo_len > 0 {
+            segment.sack = Some((self.ooo_start, self.ooo_start + self.ooo_len));
+        }
+        segment
+    }
+
+    fn stamp(&self, now: Nanos) -> Option<Timestamps> {
+        let offset = self.fixed.ts_offset?;
+        Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
+    }
+
+    /// The engine's positions, for a notice.
+    pub fn positions(&self) -> Positions {
+        let acked = if self.fin_acked { self.head } else { self.una };
+        Positions {
+            rx_tail: self.rcv_data_end() - self.fixed.rx_base,
+            tx_tail: acked - self.fixed.tx_base,
+            fin: self.peer_fin,
+        }
+    }
+
+    /// What the flow is when it leaves.
+    pub fn flow_end(&self) -> FlowEnd {
+        FlowEnd {
+            snd_nxt: self.max,
+            snd_una: self.una,
+            rcv_nxt: self.rcv_nxt,
+            unread: self.rcv_data_end() - self.rcv_head,
+            timestamps: self.fixed.ts_offset.map(|offset| TimestampState { recent: self.ts_recent, offset }),
+        }
+    }
+
+    /// Publishes the figures that mean "now". They do not commute, so the one module that changes them writes them.
+    pub fn publish(&self) {
+        let stats = &self.fixed.stats;
+        stats.outstanding.store(self.max - self.una, Relaxed);
+        stats.unsent.store(self.end() - self.max, Relaxed);
+        stats.snd_wnd.store(self.snd_wnd, Relaxed);
+        stats.snd_nxt.store(self.max.0, Relaxed);
+        stats.snd_una.store(self.una.0, Relaxed);
+        stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
+    }
+
+    /// What must hold between any two works.
+    pub fn check(&self) {
+        debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
+        debug_assert!(self.max.at_or_before(self.end()), "max <= end");
+        debug_assert!(self.end() - self.una <= self.fixed.tx_size + 1, "unacknowledged <= buffer");
+        debug_assert!(self.rcv_data_end() - self.rcv_head <= self.fixed.rx_size, "received <= buffer");
+        debug_assert!(self.ooo_len == 0 || self.rcv_nxt.before(self.ooo_start), "a gap before the interval");
+        debug_assert!(self.ooo_len == 0 || self.ooo_start - self.rcv_head + self.ooo_len <= self.fixed.rx_size);
+    }
+}
+
+const _: () = assert!(ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::MAX_HEADER_LEN <= 256);

@@ -1,0 +1,153 @@
+//! TX in the protocol module (thesis section 4.3.1.2: Seq): how much of a flow may be sent, and the next segment.
+use super::state::State;
+use crate::message::{Order, Report, Work};
+use engine::Nanos;
+use wire::ipv4::Ecn;
+use wire::tcp::Flags;
+
+/// How the next segment is cut.
+#[derive(Debug, PartialEq, Eq)]
+struct Cut {
+    len: u32,
+    fin: bool,
+}
+
+impl State {
+    /// The next segment's payload of at most `most` bytes, and whether it carries FIN; nothing where nothing may be
+    /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half
+    /// of the largest window; and the persist timer's override.
+    fn cut(&self, most: u32) -> Option<Cut> {
+        let mss = self.fixed.mss as u32;
+        let in_flight = self.nxt - self.una;
+        let fin_waits = self.fin && self.nxt.at_or_before(self.head);
+        let data = if self.nxt.before(self.head) { self.head - self.nxt } else { 0 };
+        if data == 0 {
+            return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
+        }
+        let mut len = data.min(self.usable()).min(self.fixed.tx_most).min(most.max(mss));
+        if len == 0 || (len < data && len < mss && !self.may_be_small()) {
+            return None;
+        }
+        if len < data && len > mss {
+            len -= len % mss;
+        }
+        let (left, right) = self.sacked;
+        if left != right && self.nxt.before(left) {
+            len = len.min(left - self.nxt);
+        }
+        Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
+    }
+
+    /// A segment may be sent although it is not full and more data waits.
+    fn may_be_small(&self) -> bool {
+        let in_window = self.snd_wnd.saturating_sub(self.nxt - self.una);
+        let alone = self.nxt == self.una;
+        // What was sent before, in segments of whatever size, is not held back when it is sent again.
+        let again = self.nxt.before(self.max);
+        again || in_window >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
+    }
+
+    /// What the scheduler should know.
+    pub fn report(&self, sent: u32) -> Report {
+        let segments = if self.dead || self.nxt == self.end() || self.cut(u32::MAX).is_none() {
+            0
+        } else {
+            let bytes = self.usable().min(self.end() - self.nxt);
+            if bytes <= self.fixed.tx_most { 1 } else { bytes / self.fixed.tx_most }
+        };
+        Report { segments, sent }
+    }
+
+    /// One segment of at most `most` payload bytes, where something may be sent.
+    pub fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
+        if self.dead {
+            return;
+        }
+        self.skip_sacked();
+        let Some(cut) = self.cut(most) else { return };
+        let seq = self.nxt;
+        let after = seq + cut.len + cut.fin as u32;
+        let new = seq == self.max;
+        let mut flags = Flags(0);
+        if cut.fin {
+            flags |= Flags::FIN;
+        }
+        if cut.len > 0 && seq + cut.len == self.head {
+            flags |= Flags::PSH;
+        }
+        if new && cut.len > 0 && std::mem::take(&mut self.cwr) {
+            flags |= Flags::CWR;
+        }
+        let mut segment = self.segment(seq, flags, now);
+        segment.pos = seq - self.fixed.tx_base;
+        segment.len = cut.len;
+        segment.segment_size = if cut.len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
+        // ECT on new data only (RFC 3168 sections 6.1.4 and 6.1.5).
+        segment.ecn = if self.fixed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
+        work.send = Some(segment);
+        work.tally.sent = true;
+        work.tally.retransmitted = !new;
+        self.nxt = after;
+        self.max = self.max.max(after);
+        self.overriding = false;
+        if new && !self.timing {
+            (self.timing, self.rtt_end, self.rtt_start) = (true, after, now);
+        }
+    }
+
+    /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement
+    /// that comes when the hole is filled.
+    fn skip_sacked(&mut self) {
+        let (left, right) = self.sacked;
+        if left != right && self.nxt.within(left, right - left) {
+            (self.jumped, self.resent) = (true, self.nxt);
+            self.nxt = self.max;
+        }
+    }
+
+    /// Goes back to the oldest unacknowledged byte (go-back-N; thesis section 4.3.1.1: Reset). A timed round trip is
+    /// given up: it may be that of a segment sent twice (Karn's algorithm, RFC 6298 section 3).
+    pub fn go_back(&mut self) {
+        self.nxt = self.una;
+        self.timing = false;
+        self.jumped = false;
+        self.dup_acks = 0;
+    }
+
+    /// Commands of the control plane.
+    pub fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
+        match order {
+            Order::Window(cwnd) => {
+                self.cwr |= self.fixed.ecn && cwnd < self.cwnd;
+                self.cwnd = cwnd;
+            }
+            Order::Mss(mss) => {
+                self.set_mss(mss);
+                self.go_back();
+            }
+            Order::Retransmit => self.timeout(work, now),
+            Order::Probe => self.probe(work, now),
+            Order::Untrack => self.tracked = false,
+            Order::Orphan => self.orphan = true,
+            Order::Announce => work.notice = (!self.orphan).then(|| self.positions()),
+        }
+    }
+
+    fn timeout(&mut self, work: &mut Work, now: Nanos) {
+        // After a timeout, what was selectively acknowledged counts for nothing (RFC 2018 section 8).
+        self.sacked = (self.una, self.una);
+        (self.recovering, self.recover) = (true, self.max);
+        self.go_back();
+        if self.snd_wnd == 0 {
+            // The window was closed over data in flight: only a probe can find out about it.
+            self.probe(work, now);
+        }
+    }
+
+    fn probe(&mut self, work: &mut Work, now: Nanos) {
+        if !self.dead {
+            self.overriding = true;
+            work.send = Some(self.segment(self.una - 1, Flags(0), now));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without
+//! one are served round-robin. Only flows that may send something now are in either, so it is work-conserving.
+use crate::message::{Job, Report, Work};
+use crate::slots::Slots;
+use engine::Nanos;
+use std::collections::VecDeque;
+
+/// Segments of a flow without a rate in one turn.
+const TURN: u32 = 8;
+/// A wheel slot is 2^12 ns, 4 us.
+const SLOT_SHIFT: u32 = 12;
+/// Slots of the wheel: a horizon of 16.8 ms. What is due later waits in the last one and is put in again.
+const SLOTS: u64 = 4096;
+/// Intervals are in units of 2^-20 ns a byte.
+const INTERVAL_SHIFT: u32 = 20;
+/// A flow that was served late may catch up by this much.
+const SLACK: Nanos = 50_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Idle,
+    Ready,
+    Wheel,
+}
+
+struct Entry {
+    /// Segments that the flow may send, as last reported.
+    segments: u32,
+    /// Turns given and not reported back.
+    in_flight: u32,
+    place: Place,
+    /// Time a byte takes at the flow's rate; 0 without one. The control side divides, so that the data-path only
+    /// multiplies (thesis section 4.4.1.1).
+    interval: u64,
+    /// Most bytes at once at this rate: what it sends in 50 us.
+    quantum: u32,
+    /// With a rate: when the flow may send again.
+    next: Nanos,
+}
+
+/// The flow scheduler module.
+pub(crate) struct Scheduler {
+    entries: Slots<Entry>,
+    ready: VecDeque<u32>,
+    wheel: Wheel,
+}
+
+impl Scheduler {
+    pub fn new(flows: u32) -> Scheduler {
+        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new() }
+    }
+
+    pub fn install(&mut self, flow: u32, rate: u64) {
+        let (interval, quantum) = pace(rate);
+        let entry = Entry { segments: 0, in_flight: 0, place: Place::Idle, interval, quantum, next: 0 };
+        self.entries.insert(flow, entry);
+    }
+
+    /// A flow that stands in the wheel or among the ready ones is skipped there when its turn comes.
+    pub fn remove(&mut self, flow: u32) {
+        self.entries.remove(flow);
+    }
+
+    /// Sets a flow's rate, bytes a second; 0 for none.
+    pub fn set_rate(&mut self, flow: u32, rate: u64, now: Nanos) {
+        if let Some(entry) = self.entries.get_mut(flow) {
+            (entry.interval, entry.quantum) = pace(rate);
+            // A time computed from the old rate may be far off.
+            entry.next = entry.next.min(now);
+            if entry.place == Place::Wheel {
+                entry.place = Place::Idle;
+            }
+            self.enqueue(flow, now);
+        }
+    }
+
+    /// What a work said of its flow; `turn` where it was one that this module had given.
+    pub fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
+        let Some(entry) = self.entries.get_mut(flow) else { return };
+        if turn {
+            entry.in_flight = entry.in_flight.saturating_sub(1);
+            if entry.interval > 0 {
+                let start = entry.next.max(now.saturating_sub(SLACK));
+                entry.next = start + ((report.sent as u64).saturating_mul(entry.interval) >> INTERVAL_SHIFT);
+            }
+        }
+        entry.segments = report.segments;
+        if entry.segments > entry.in_flight && entry.place == Place::Idle {
+            self.enqueue(flow, now);
+        }
+    }
+
+    fn enqueue(&mut self, flow: u32, now: Nanos) {
+        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Idle) else { return };
+        if entry.interval > 0 && entry.next > now {
+            entry.place = Place::Wheel;
+            self.wheel.insert(flow, entry.next);
+        } else {
+            entry.place = Place::Ready;
+            self.ready.push_back(flow);
+        }
+    }
+
+    /// Gives turns: at most `most` works.
+    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Vec<Work>) {
+        self.turn_wheel(now);
+        let end = works.len() + most;
+        for _ in 0..self.ready.len() {
+            if works.len() >= end {
+                break;
+            }
+            if let Some(flow) = self.ready.pop_front() {
+                self.give_turn(flow, now, end, works);
+            }
+        }
+    }
+
+    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Vec<Work>) {
+        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return };
+        entry.place = Place::Idle;
+        let waiting = entry.segments.saturating_sub(entry.in_flight);
+        if waiting == 0 {
+            return;
+        }
+        if entry.interval > 0 {
+            // One at a time: when the next one is due depends on what this one turns out to be.
+            if entry.next > now {
+                self.enqueue(flow, now);
+            } else if entry.in_flight == 0 {
+                entry.in_flight = 1;
+                works.push(Work::new(flow, Job::Transmit { most: entry.quantum }));
+            }
+            return;
+        }
+        let turns = waiting.min(TURN).min((end - works.len()) as u32);
+        entry.in_flight += turns;
+        for _ in 0..turns {
+            works.push(Work::new(flow, Job::Transmit { most: u32::MAX }));
+        }
+        if waiting > turns {
+            self.enqueue(flow, now);
+        }
+    }
+
+    fn turn_wheel(&mut self, now: Nanos) {
+        let Scheduler { entries, ready, wheel } = self;
+        wheel.advance(now, |flow| {
+            if let Some(entry) = entries.get_mut(flow).filter(|entry| entry.place == Place::Wheel) {
+                entry.place = Place::Ready;
+                ready.push_back(flow);
+            }
+        });
+    }
+
+    pub fn has_work(&self, now: Nanos) -> bool {
+        !self.ready.is_empty() || self.wheel.next_deadline().is_some_and(|due| due <= now)
+    }
+
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.wheel.next_deadline()
+    }
+}
+
+/// From bytes a second to interval and quantum.
+fn pace(rate: u64) -> (u64, u32) {
+    if rate == 0 {
+        return (0, u32::MAX);
+    }
+    let interval = ((1_000_000_000u64 << INTERVAL_SHIFT) / rate).max(1);
+    (interval, (rate / 20_000).clamp(1, u32::MAX as u64) as u32)
+}
+
+/// The time wheel. The order of flows within a slot is not kept, as in the paper.
+struct Wheel {
+    slots: Vec<Vec<u32>>,
+    /// One bit a slot: it is not empty.
+    occupied: [u64; SLOTS as usize / 64],
+    /// Slots up to this tick are done.
+    tick: u64,
+    count: usize,
+}
+
+impl Wheel {
+    fn new() -> Wheel {
+        Wheel { slots: vec![Vec::new(); SLOTS as usize], occupied: [0; SLOTS as usize / 64], tick: 0, count: 0 }
+    }
+
+    fn insert(&mut self, flow: u32, due: Nanos) {
+        let tick = due.div_ceil(1 << SLOT_SHIFT).clamp(self.tick + 1, self.tick + SLOTS - 1);
+        let slot = (tick % SLOTS) as usize;
+        self.slots[slot].push(flow);
+        self.occupied[slot / 64] |= 1 << (slot % 64);
+        self.count += 1;
+    }
+
+    fn advance(&mut self, now: Nanos, mut due: impl FnMut(u32)) {
+        let target = now >> SLOT_SHIFT;
+        while self.count > 0 {
+            let Some(tick) = self.next_tick().filter(|tick| *tick <= target) else { break };
+            let slot = (tick % SLOTS) as usize;
+            self.count -= self.slots[slot].len();
+            self.slots[slot].drain(..).for_each(&mut due);
+            self.occupied[slot / 64] &= !(1 << (slot % 64));
+            self.tick = tick;
+        }
+        self.tick = self.tick.max(target);
+    }
+
+    /// The first tick after `self.tick` whose slot is not empty.
+    fn next_tick(&self) -> Option<u64> {
+        let mut tick = self.tick + 1;
+        while tick < self.tick + SLOTS {
+            let slot = (tick % SLOTS) as usize;
+            let word = self.occupied[slot / 64] >> (slot % 64);
+            if word != 0 {
+                let found = tick + word.trailing_zeros() as u64;
+                return (found < self.tick + SLOTS).then_some(found);
+            }
+            tick += 64 - (slot % 64) as u64;
+        }
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        if self.count == 0 { None } else { self.next_tick().map(|tick| tick << SLOT_SHIFT) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(scheduler: &mut Scheduler, now: Nanos) -> Vec<u32> {
+        let mut works = Vec::new();
+        scheduler.pick(now, 1000, &mut works);
+        works.iter().map(|work| work.flow).collect()
+    }
+
+    #[test]
+    fn flows_without_rate_share_in_turn() {
+        let mut s = Scheduler::new(4);
+        for flow in 0..2 {
+            s.install(flow, 0);
+            s.report(flow, Report { segments: 20, sent: 0 }, false, 0);
+        }
+        let given = turns(&mut s, 0);
+        assert_eq!(given, [[0; 8], [1; 8]].concat());
+        assert!(s.has_work(0));
+    }
+
+    #[test]
+    fn a_rate_is_kept_over_many_turns() {
+        for rate in [1_000_000u64, 125_000_000, 1_250_000_000] {
+            let mut s = Scheduler::new(1);
+            s.install(0, rate);
+            s.report(0, Report { segments: 1, sent: 0 }, false, 0);
+            let (mut now, mut sent) = (0, 0u64);
+            while now < 1_000_000_000 {
+                for _ in turns(&mut s, now) {
+                    sent += 1448;
+                    s.report(0, Report { segments: 1, sent: 1448 }, true, now);
+                }
+                now = s.next_deadline().unwrap_or(now).max(now + 1000);
+            }
+            let error = (sent as f64 - rate as f64).abs() / rate as f64;
+            assert!(error < 0.02, "rate {rate}: sent {sent}");
+        }
+    }
+
+    #[test]
+    fn a_removed_flow_gets_no_turn_even_where_its_number_is_used_again() {
+        let mut s = Scheduler::new(1);
+        s.install(0, 1_000_000);
+        s.report(0, Report { segments: 5, sent: 1448 }, true, 100_000);
+        s.remove(0);
+        s.install(0, 0);
+        assert!(turns(&mut s, 50_000_000).is_empty());
+        s.report(0, Report { segments: 1, sent: 0 }, false, 50_000_000);
+        assert_eq!(turns(&mut s, 50_000_000), [0]);
+    }
+
+    #[test]
+    fn the_wheel_serves_every_deadline_once_in_time() {
+        let mut wheel = Wheel::new();
+        let mut dues: Vec<Nanos> = (0..500u64).map(|i| i * i * 40 + 5000).collect();
+        for (flow, due) in dues.iter().enumerate() {
+            wheel.insert(flow as u32, *due);
+        }
+        let mut served = Vec::new();
+        while let Some(now) = wheel.next_deadline() {
+            wheel.advance(now, |flow| {
+                assert!(dues[flow as usize] <= now && now < dues[flow as usize] + (1 << SLOT_SHIFT));
+                served.push(flow);
+            });
+        }
+        served.sort();
+        dues.sort();
+        assert_eq!(served, (0..500).collect::<Vec<u32>>());
+    }
+}

@@ -1,0 +1,101 @@
+//! What surrounds the pipeline on the engine's own thread (the service island of thesis section 4.4.1): context
+//! queue, flow scheduler, the way out, and the modules' figures.
+use crate::context_queue::ContextQueue;
+use crate::message::{Events, Job, Work};
+use crate::scheduler::Scheduler;
+use engine::{Burst, Event, FlowId, Limits, Nanos};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(crate) struct Service {
+    pub contexts: ContextQueue,
+    pub scheduler: Scheduler,
+    /// For each flow group, when the next delayed acknowledgement is due.
+    pub flush_due: Vec<Option<Nanos>>,
+}
+
+impl Service {
+    pub fn new(limits: &Limits, groups: u8) -> Service {
+        Service {
+            contexts: ContextQueue::new(limits.flows, limits.contexts),
+            scheduler: Scheduler::new(limits.flows),
+            flush_due: vec![None; groups as usize],
+        }
+    }
+
+    pub fn flush_is_due(&self, group: usize, now: Nanos) -> bool {
+        self.flush_due[group].is_some_and(|due| due <= now)
+    }
+
+    /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
+    /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
+    pub fn leave(&mut self, mut work: Work, now: Nanos, burst: &mut Burst<'_>) {
+        for reason in work.drops.iter() {
+            burst.drops.count(reason);
+        }
+        if let Some(frame) = work.frame.take() {
+            match work.exception {
+                Some(exception) => burst.exceptions.push((exception, frame)),
+                None if work.send.is_some() => burst.tx.push(frame),
+                None => burst.pool.put(frame),
+            }
+        }
+        burst.tx.extend(work.reply.take());
+        let transmitted = matches!(work.job, Job::Transmit { .. });
+        if let Some(report) = work.report {
+            self.scheduler.report(work.flow, report, transmitted, now);
+        }
+        if let Some(positions) = work.notice {
+            self.contexts.notify(work.flow, positions);
+        }
+        if !work.events.is_empty() {
+            tell(work.events, FlowId(work.flow), burst.events);
+        }
+        if let Some(end) = work.end {
+            burst.events.push(Event::Removed(FlowId(work.flow), *end));
+        }
+        if let Job::Flush { due } = work.job {
+            self.flush_due[work.group as usize] = due;
+        }
+    }
+}
+
+fn tell(events: Events, flow: FlowId, into: &mut Vec<Event>) {
+    let each = [
+        (Events::ACTIVE, Event::Active(flow)),
+        (Events::FIN_ACKED, Event::FinAcked(flow)),
+        (Events::PEER_FIN, Event::PeerFin(flow)),
+        (Events::RESET, Event::Reset(flow)),
+        (Events::ORPHAN_DATA, Event::OrphanData(flow)),
+    ];
+    into.extend(each.iter().filter(|(bit, _)| events.has(*bit)).map(|(_, event)| *event));
+}
+
+/// What one module, or one replica, has done.
+pub(crate) struct Count {
+    name: String,
+    works: AtomicU64,
+    batches: AtomicU64,
+}
+
+impl Count {
+    pub fn new(name: String) -> Arc<Count> {
+        Arc::new(Count { name, works: AtomicU64::new(0), batches: AtomicU64::new(0) })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Counts a batch. The module itself is the only writer.
+    pub fn batch(&self, works: usize) {
+        self.works.store(self.works.load(Relaxed) + works as u64, Relaxed);
+        self.batches.store(self.batches.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+        into.push((self.name.clone(), "works", self.works.load(Relaxed)));
+        into.push((self.name.clone(), "batches", self.batches.load(Relaxed)));
+    }
+}

@@ -1,0 +1,40 @@
+//! A module's private state of each flow, by flow number.
+
+/// Places for flows below a limit. The address space is reserved at start; memory is touched as flows come.
+pub(crate) struct Slots<T> {
+    places: Vec<Option<T>>,
+    most: u32,
+}
+
+impl<T> Slots<T> {
+    pub fn new(most: u32) -> Slots<T> {
+        Slots { places: Vec::with_capacity(most as usize), most }
+    }
+
+    /// Puts a flow's state; refuses a number beyond the limit and one that is taken.
+    pub fn insert(&mut self, flow: u32, state: T) -> bool {
+        if flow >= self.most || self.get(flow).is_some() {
+            return false;
+        }
+        let at = flow as usize;
+        if self.places.len() <= at {
+            self.places.resize_with(at + 1, || None);
+        }
+        self.places[at] = Some(state);
+        true
+    }
+
+    pub fn remove(&mut self, flow: u32) -> Option<T> {
+        self.places.get_mut(flow as usize).and_then(Option::take)
+    }
+
+    #[inline]
+    pub fn get(&self, flow: u32) -> Option<&T> {
+        self.places.get(flow as usize).and_then(Option::as_ref)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, flow: u32) -> Option<&mut T> {
+        self.places.get_mut(flow as usize).and_then(Option::as_mut)
+    }
+}

@@ -1,0 +1,321 @@
+//! Modules on threads of their own, replicated, joined by bounded rings (thesis section 4.3.2). The modules are the
+//! same as in [`crate::local`]; here is only how works get from one to the next:
+//!
+//! ```text
+//! sequencer -> preprocess.* -> reorder, steer -> protocol.* -> postprocess.* -> dma.* -> reorder -> out
+//! (engine's thread)            (engine's thread)                                         (engine's thread)
+//! ```
+//!
+//! The engine's thread never waits for a ring: what does not fit stays in its queues. A worker that cannot pass its
+//! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
+use crate::dma;
+use crate::mapping::Mapping;
+use crate::message::{Control, Job, Work};
+use crate::netif::Reorder;
+use crate::postprocess::Postprocess;
+use crate::preprocess::Preprocess;
+use crate::protocol::Protocol;
+use crate::service::{Count, Service};
+use crossbeam_queue::ArrayQueue;
+use engine::{Burst, FramePool, Limits, Nanos, Worker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Works in a ring, and works on their way at most.
+const RING: usize = 1024;
+/// Works that a module takes at once.
+const BATCH: usize = 64;
+
+/// What a ring carries. Works are moved, not boxed: an allocation each would cost more than the copy.
+#[allow(clippy::large_enum_variant)]
+enum Message {
+    Work(Work),
+    Control(Control),
+}
+
+type Ring = Arc<ArrayQueue<Message>>;
+
+fn ring() -> Ring {
+    Arc::new(ArrayQueue::new(RING))
+}
+
+/// The engine's side of the workers.
+pub(crate) struct Threads {
+    /// Works that wait to enter.
+    entry: VecDeque<Work>,
+    /// Number of the next work that enters.
+    ticket: u64,
+    /// Works that entered and have not left.
+    in_flight: usize,
+    preprocess: Vec<Ring>,
+    preprocessed: Ring,
+    ingress: Reorder<Work>,
+    /// For each flow group, works in order that wait for its protocol module.
+    steered: Vec<VecDeque<Work>>,
+    protocol: Vec<Ring>,
+    postprocess: Vec<Ring>,
+    finished: Ring,
+    egress: Vec<Reorder<Work>>,
+    stages: Vec<Stage>,
+    counts: Vec<Arc<Count>>,
+}
+
+impl Threads {
+    pub fn new(limits: &Limits, mapping: &Mapping, pool: &FramePool) -> Threads {
+        let rings = |count: u8| (0..count).map(|_| ring()).collect::<Vec<Ring>>();
+        let (preprocess, protocol) = (rings(mapping.preprocess), rings(mapping.flow_groups));
+        let (postprocess, dma) = (rings(mapping.postprocess), rings(mapping.dma));
+        let (preprocessed, finished) = (ring(), ring());
+        let mut stages = Vec::new();
+        let mut add = |name: &str, index: usize, module: Module, input: &Ring, outputs: &[Ring]| {
+            let count = Count::new(format!("{name}.{index}"));
+            stages.push(Stage::new(module, input, outputs, pool.clone(), count));
+        };
+        for (i, input) in preprocess.iter().enumerate() {
+            let module = Preprocess::new(limits.flows, mapping.flow_groups);
+            add("preprocess", i, Module::Preprocess(module), input, std::slice::from_ref(&preprocessed));
+        }
+        for (i, input) in protocol.iter().enumerate() {
+            let module = Protocol::new(i as u8, limits.flows);
+            add("protocol", i, Module::Protocol(module), input, &postprocess);
+        }
+        for (i, input) in postprocess.iter().enumerate() {
+            let module = Postprocess::new(limits.flows, mapping.postprocess > 1);
+            add("postprocess", i, Module::Postprocess(module), input, &dma);
+        }
+        for (i, input) in dma.iter().enumerate() {
+            add("dma", i, Module::Dma, input, std::slice::from_ref(&finished));
+        }
+        let groups = protocol.len();
+        Threads {
+            entry: VecDeque::new(),
+            ticket: 0,
+            in_flight: 0,
+            preprocess,
+            preprocessed,
+            ingress: Reorder::new(),
+            steered: (0..groups).map(|_| VecDeque::new()).collect(),
+            protocol,
+            postprocess,
+            finished,
+            egress: (0..groups).map(|_| Reorder::new()).collect(),
+            counts: stages.iter().map(|stage| Arc::clone(&stage.count)).collect(),
+            stages,
+        }
+    }
+
+    /// Nothing is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.entry.is_empty() && self.in_flight == 0
+    }
+
+    /// Works are better left with those who have them.
+    pub fn is_full(&self) -> bool {
+        self.entry.len() + self.in_flight >= RING
+    }
+
+    /// Tells all modules that are concerned; false where a ring has no room, and nobody was told. To be called when
+    /// idle only, so that no work overtakes or is overtaken.
+    pub fn control(&mut self, control: &Control, group: usize) -> bool {
+        debug_assert!(self.is_idle());
+        let rings = || self.preprocess.iter().chain(&self.postprocess).chain([&self.protocol[group]]);
+        // With nothing on its way, the only other party at these rings is the one that empties them.
+        if rings().any(|ring| ring.is_full()) {
+            return false;
+        }
+        rings().all(|ring| ring.push(Message::Control(control.clone())).is_ok())
+    }
+
+    /// Takes works in; they enter as there is room.
+    pub fn admit(&mut self, batch: &mut Vec<Work>) {
+        self.entry.extend(batch.drain(..));
+    }
+
+    /// Moves everything on that can move on; returns how much.
+    pub fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        self.leave(now, service, burst) + self.enter() + self.steer(now, service, burst)
+    }
+
+    fn enter(&mut self) -> usize {
+        let mut entered = 0;
+        while self.in_flight < RING {
+            let Some(mut work) = self.entry.pop_front() else { break };
+            work.ticket = self.ticket;
+            let replica = (self.ticket % self.preprocess.len() as u64) as usize;
+            if let Err(Message::Work(work)) = self.preprocess[replica].push(Message::Work(work)) {
+                self.entry.push_front(work);
+                break;
+            }
+            self.ticket += 1;
+            self.in_flight += 1;
+            entered += 1;
+        }
+        entered
+    }
+
+    /// From pre-processing, in order, to the flow groups' protocol modules; each batch ends with a flush.
+    fn steer(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        let mut moved = 0;
+        while let Some(message) = self.preprocessed.pop() {
+            if let Message::Work(work) = message {
+                self.ingress.put(work.ticket, work);
+                moved += 1;
+            }
+        }
+        // One bit for each flow group: there are at most 16.
+        let mut fresh = 0u32;
+        while let Some(work) = self.ingress.take() {
+            if let Job::Void = work.job {
+                self.in_flight -= 1;
+                service.leave(work, now, burst);
+            } else {
+                fresh |= 1 << work.group;
+                self.steered[work.group as usize].push_back(work);
+            }
+        }
+        for group in 0..self.steered.len() {
+            if fresh >> group & 1 == 1 || service.flush_is_due(group, now) {
+                service.flush_due[group] = None;
+                self.in_flight += 1;
+                let flush = Work::new(u32::MAX, Job::Flush { due: None });
+                self.steered[group].push_back(Work { group: group as u8, ..flush });
+            }
+            self.feed(group);
+        }
+        moved
+    }
+
+    fn feed(&mut self, group: usize) {
+        while let Some(work) = self.steered[group].pop_front() {
+            if let Err(Message::Work(work)) = self.protocol[group].push(Message::Work(work)) {
+                self.steered[group].push_front(work);
+                break;
+            }
+        }
+    }
+
+    fn leave(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        let mut left = 0;
+        while let Some(message) = self.finished.pop() {
+            if let Message::Work(work) = message {
+                self.egress[work.group as usize].put(work.ticket, work);
+            }
+        }
+        for egress in &mut self.egress {
+            while let Some(work) = egress.take() {
+                // Acknowledgements were made by the protocol module: they never entered.
+                self.in_flight -= !matches!(work.job, Job::Ack) as usize;
+                left += 1;
+                service.leave(work, now, burst);
+            }
+        }
+        left
+    }
+
+    pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        std::mem::take(&mut self.stages).into_iter().map(|stage| Box::new(stage) as Box<dyn Worker>).collect()
+    }
+
+    /// Something is on its way, or has arrived.
+    pub fn has_work(&self) -> bool {
+        !self.is_idle()
+    }
+
+    pub fn counts(&self) -> &[Arc<Count>] {
+        &self.counts
+    }
+}
+
+enum Module {
+    Preprocess(Preprocess),
+    Protocol(Protocol),
+    Postprocess(Postprocess),
+    Dma,
+}
+
+/// One module with its rings: a worker.
+struct Stage {
+    module: Module,
+    input: Ring,
+    outputs: Vec<Ring>,
+    /// Results that did not fit.
+    held: VecDeque<Work>,
+    batch: Vec<Work>,
+    pool: FramePool,
+    count: Arc<Count>,
+}
+
+impl Stage {
+    fn new(module: Module, input: &Ring, outputs: &[Ring], pool: FramePool, count: Arc<Count>) -> Stage {
+        let batch = Vec::with_capacity(BATCH);
+        Stage { module, input: Arc::clone(input), outputs: outputs.to_vec(), held: VecDeque::new(), batch, pool, count }
+    }
+
+    /// Takes works up to a control message or the end of a batch.
+    fn take(&mut self, now: Nanos) {
+        while self.batch.len() < BATCH {
+            match self.input.pop() {
+                None => break,
+                Some(Message::Work(work)) => {
+                    let last = matches!(work.job, Job::Flush { .. });
+                    self.batch.push(work);
+                    if last {
+                        break;
+                    }
+                }
+                Some(Message::Control(control)) => {
+                    self.process(now);
+                    match &mut self.module {
+                        Module::Preprocess(module) => module.control(&control),
+                        Module::Protocol(module) => module.control(&control, now),
+                        Module::Postprocess(module) => module.control(&control),
+                        Module::Dma => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn process(&mut self, now: Nanos) {
+        if self.batch.is_empty() {
+            return;
+        }
+        match &mut self.module {
+            Module::Preprocess(module) => module.process(&mut self.batch, &mut self.pool),
+            Module::Protocol(module) => module.process(&mut self.batch, now),
+            Module::Postprocess(module) => module.process(&mut self.batch, now, &mut self.pool),
+            Module::Dma => dma::process(&mut self.batch, &mut self.pool),
+        }
+        self.count.batch(self.batch.len());
+        self.held.extend(self.batch.drain(..));
+    }
+
+    /// Passes results on; each output takes the works whose number falls to it.
+    fn pass_on(&mut self) {
+        while let Some(work) = self.held.pop_front() {
+            let output = (work.ticket % self.outputs.len() as u64) as usize;
+            if let Err(Message::Work(work)) = self.outputs[output].push(Message::Work(work)) {
+                self.held.push_front(work);
+                break;
+            }
+        }
+    }
+}
+
+impl Worker for Stage {
+    fn name(&self) -> String {
+        self.count.name().into()
+    }
+
+    fn poll(&mut self, now: Nanos) -> usize {
+        self.pass_on();
+        if !self.held.is_empty() {
+            return 0;
+        }
+        self.take(now);
+        let done = self.batch.len();
+        self.process(now);
+        self.pass_on();
+        done + self.held.len()
+    }
+}

@@ -1,0 +1,516 @@
+//! Two engines joined by a wire that loses, reorders, duplicates and marks, in virtual time; with an application and
+//! a small control plane at each end.
+#![allow(dead_code)]
+
+use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
+use engine::{
+    Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,
+    FramePool, Limits, Slot, TimestampState, Worker,
+};
+use flextoe::{FlexToe, Mapping};
+use shm::{Doorbell, Mirror, Region};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use wire::{Mac, Seq};
+
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < percent as u64
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub seed: u64,
+    pub bytes: usize,
+    pub rx_bytes: u32,
+    pub tx_bytes: u32,
+    pub mss: u16,
+    pub super_segment: u32,
+    pub sack: bool,
+    pub timestamps: bool,
+    pub ecn: bool,
+    pub dctcp: bool,
+    pub wscale: u8,
+    /// Percent.
+    pub loss: u32,
+    pub duplicate: u32,
+    pub reorder: u32,
+    pub mark: u32,
+    /// Payload stays by reference on the wire.
+    pub by_reference: bool,
+    pub rate: u64,
+    /// First sequence numbers.
+    pub iss: u32,
+    pub mapping: Mapping,
+}
+
+impl Config {
+    pub fn clean(seed: u64) -> Config {
+        Config {
+            seed,
+            bytes: 200_000,
+            rx_bytes: 65536,
+            tx_bytes: 65536,
+            mss: 1448,
+            super_segment: 0,
+            sack: true,
+            timestamps: true,
+            ecn: false,
+            dctcp: false,
+            wscale: 7,
+            loss: 0,
+            duplicate: 0,
+            reorder: 0,
+            mark: 0,
+            by_reference: true,
+            rate: 0,
+            iss: 1000,
+            mapping: Mapping::default(),
+        }
+    }
+
+    /// Everything at random, from the seed.
+    pub fn random(seed: u64) -> Config {
+        let mut r = Rng(seed ^ 0x5eed);
+        let ecn = r.chance(50);
+        let super_segment = if r.chance(30) { 16384 } else { 0 };
+        Config {
+            bytes: 1 + r.below(120_000) as usize,
+            rx_bytes: 4096 << r.below(5),
+            tx_bytes: 4096 << r.below(5),
+            mss: [100, 536, 1448, 1460, 8948][r.below(5) as usize],
+            super_segment,
+            sack: r.chance(60),
+            timestamps: r.chance(60),
+            ecn,
+            dctcp: ecn && r.chance(50),
+            wscale: r.below(9) as u8,
+            loss: [0, 1, 5, 20][r.below(4) as usize],
+            duplicate: [0, 2, 10][r.below(3) as usize],
+            reorder: [0, 5, 30][r.below(3) as usize],
+            mark: [0, 10, 50][r.below(3) as usize],
+            by_reference: super_segment > 0 || r.chance(50),
+            rate: if r.chance(20) { 20_000_000 } else { 0 },
+            iss: if r.chance(50) { u32::MAX - r.below(100_000) as u32 } else { r.next() as u32 },
+            ..Config::clean(seed)
+        }
+    }
+}
+
+/// What an application has: a context with one connection.
+pub struct App {
+    pub end: AppEnd,
+    pub rx: Mirror,
+    pub tx: Mirror,
+    pub slot: Slot,
+    pub outgoing: Vec<u8>,
+    pub expected: Vec<u8>,
+    pub written: u32,
+    pub freed: u32,
+    pub read: u32,
+    pub available: u32,
+    pub fin: bool,
+    pub peer_fin: bool,
+}
+
+impl App {
+    /// Takes notices, reads and writes some.
+    pub fn step(&mut self, rng: &mut Rng, lazy: u32) {
+        while let Some(words) = self.end.notices.pop().expect("a sound ring") {
+            let notice = Notice::from_words(words);
+            assert_eq!(notice.slot, self.slot);
+            assert!(notice.rx_tail.wrapping_sub(self.available) as i32 >= 0, "notices go forward");
+            self.available = notice.rx_tail;
+            self.freed = notice.tx_tail;
+            self.peer_fin |= notice.fin;
+        }
+        if rng.chance(lazy) {
+            return;
+        }
+        let before = (self.written, self.read, self.fin);
+        self.read_some(rng);
+        self.write_some(rng);
+        if before != (self.written, self.read, self.fin) {
+            self.bump();
+        }
+    }
+
+    pub fn bump(&mut self) {
+        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin };
+        self.end.bumps.push(bump.to_words()).expect("room");
+    }
+
+    fn read_some(&mut self, rng: &mut Rng) {
+        let have = self.available - self.read;
+        let take = if rng.chance(60) { have } else { rng.below(have as u64 + 1) as u32 };
+        let mut bytes = vec![0; take as usize];
+        self.rx.read(self.read, &mut bytes);
+        let at = self.read as usize;
+        assert!(at + bytes.len() <= self.expected.len(), "more came than was sent");
+        assert!(bytes == self.expected[at..at + bytes.len()], "other bytes than were sent, from {at}");
+        self.read += take;
+    }
+
+    fn write_some(&mut self, rng: &mut Rng) {
+        let room = self.tx.size() - (self.written - self.freed);
+        let left = self.outgoing.len() - self.written as usize;
+        let most = (room as usize).min(left);
+        let len = if rng.chance(60) { most } else { rng.below(most as u64 + 1) as usize };
+        let at = self.written as usize;
+        self.tx.write(self.written, &self.outgoing[at..at + len]);
+        self.written += len as u32;
+        if self.written as usize == self.outgoing.len() && rng.chance(50) {
+            self.fin = true;
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.fin && self.peer_fin && self.read as usize == self.expected.len()
+    }
+}
+
+/// The least that a control plane does: timers and a window.
+pub struct Timers {
+    pub active: bool,
+    since: u64,
+    una: u32,
+    backoff: u32,
+    cwnd: u32,
+    fast: u32,
+}
+
+pub struct Side {
+    pub engine: FlexToe,
+    pub workers: Vec<Box<dyn Worker>>,
+    pub pool: FramePool,
+    pub drops: DropCounts,
+    pub commands: Vec<Command>,
+    pub events: Vec<Event>,
+    pub exceptions: Vec<(Exception, Box<Frame>)>,
+    pub rx: Vec<Box<Frame>>,
+    pub tx: Vec<Box<Frame>>,
+    pub app: App,
+    pub stats: Arc<FlowStats>,
+    pub timers: Timers,
+    pub seen: Vec<Event>,
+    mss: u16,
+}
+
+pub const RTO: u64 = 5_000_000;
+
+pub fn tuple(first: bool) -> FourTuple {
+    let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    if first {
+        FourTuple { local_ip: a, remote_ip: b, local_port: 1000, remote_port: 80 }
+    } else {
+        FourTuple { local_ip: b, remote_ip: a, local_port: 80, remote_port: 1000 }
+    }
+}
+
+pub fn mac(first: bool) -> Mac {
+    Mac([2, 0, 0, 0, 0, if first { 1 } else { 2 }])
+}
+
+/// A context of its own region: the application's end, the engine's, and the engine's mappings of slot 0.
+pub fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, context::EngineEnd, Arc<Mirror>, Arc<Mirror>) {
+    let geometry = Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes };
+    let region = Arc::new(Region::create("flextoe-test", geometry.region_len()).unwrap());
+    let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+    let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
+    let (engine_end, control_end) = daemon_ends(&region, geometry, app_fd, daemon_fd);
+    let (rx, tx) = control_end.map_buffers(0).unwrap();
+    (AppEnd::new(region, geometry, fds.0, fds.1).unwrap(), engine_end, Arc::new(rx), Arc::new(tx))
+}
+
+impl Side {
+    pub fn new(config: &Config, first: bool, outgoing: Vec<u8>, expected: Vec<u8>) -> Side {
+        let (end, engine_end, rx, tx) = make_context(config.rx_bytes, config.tx_bytes);
+        let pool = FramePool::new(4096);
+        let limits = Limits { flows: 16, contexts: 4 };
+        let mut engine = FlexToe::new(limits, config.mapping.clone(), pool.clone());
+        let workers = engine.workers();
+        let slot = Slot { index: 0, generation: 3 };
+        let (app_rx, app_tx) = end.map_buffers(slot).unwrap();
+        let stats = Arc::new(FlowStats::default());
+        let cwnd = 10 * config.mss as u32;
+        let (own, other) = (config.iss.wrapping_add(if first { 0 } else { 77 }), config.iss);
+        let other = other.wrapping_add(if first { 77 } else { 0 });
+        let params = FlowParams {
+            flow: FlowId(5),
+            tuple: tuple(first),
+            local_mac: mac(first),
+            remote_mac: mac(!first),
+            context: ContextId(1),
+            slot,
+            rx,
+            tx,
+            snd_nxt: Seq(own) + 1,
+            tx_pos: 0,
+            rcv_nxt: Seq(other) + 1,
+            rx_pos: 0,
+            snd_wnd: config.rx_bytes.min(65535),
+            snd_wscale: config.wscale,
+            rcv_wscale: config.wscale,
+            mss: config.mss,
+            super_segment: config.super_segment,
+            checksum_offload: config.by_reference,
+            timestamps: config.timestamps.then_some(TimestampState { recent: 1, offset: 1 }),
+            sack: config.sack,
+            ecn: config.ecn,
+            dctcp_echo: config.dctcp,
+            cwnd,
+            rate: config.rate,
+            stats: Arc::clone(&stats),
+        };
+        let commands = vec![Command::Attach(ContextId(1), engine_end), Command::Install(Box::new(params))];
+        Side {
+            engine,
+            workers,
+            pool,
+            drops: DropCounts::default(),
+            commands,
+            events: Vec::new(),
+            exceptions: Vec::new(),
+            rx: Vec::new(),
+            tx: Vec::new(),
+            app: App {
+                end,
+                rx: app_rx,
+                tx: app_tx,
+                slot,
+                outgoing,
+                expected,
+                written: 0,
+                freed: 0,
+                read: 0,
+                available: 0,
+                fin: false,
+                peer_fin: false,
+            },
+            stats,
+            timers: Timers { active: false, since: 0, una: 0, backoff: 0, cwnd, fast: 0 },
+            seen: Vec::new(),
+            mss: config.mss,
+        }
+    }
+
+    /// One round of the engine.
+    pub fn poll(&mut self, now: u64) -> usize {
+        let mut burst = Burst {
+            rx: &mut self.rx,
+            tx: &mut self.tx,
+            exceptions: &mut self.exceptions,
+            events: &mut self.events,
+            commands: &mut self.commands,
+            pool: &mut self.pool,
+            drops: &mut self.drops,
+        };
+        let done = self.engine.poll(now, &mut burst);
+        assert!(self.rx.is_empty() && self.commands.is_empty());
+        done
+    }
+
+    /// Polls workers in random order, not all of them each time.
+    pub fn poll_workers(&mut self, now: u64, rng: &mut Rng) {
+        let count = self.workers.len() as u64;
+        for _ in 0..count * 2 {
+            let at = rng.below(count) as usize;
+            self.workers[at].poll(now);
+        }
+    }
+
+    /// The control plane's round.
+    pub fn control(&mut self, now: u64) {
+        for event in self.events.drain(..) {
+            if let Event::Active(_) = event {
+                assert!(!self.timers.active, "Active is raised once");
+                self.timers.active = true;
+                self.timers.since = now;
+            }
+            self.seen.push(event);
+        }
+        if !self.timers.active {
+            return;
+        }
+        let figures = self.stats.read();
+        let flow = FlowId(5);
+        if figures.outstanding == 0 && figures.unsent == 0 {
+            self.timers.active = false;
+            self.commands.push(Command::Untrack(flow));
+        } else if figures.snd_una != self.timers.una {
+            (self.timers.una, self.timers.since, self.timers.backoff) = (figures.snd_una, now, 0);
+            self.timers.cwnd = (self.timers.cwnd + self.mss as u32).min(1 << 20);
+            self.commands.push(Command::Window(flow, self.timers.cwnd));
+        } else if now - self.timers.since > RTO << self.timers.backoff.min(3) {
+            self.timers.since = now;
+            self.timers.backoff += 1;
+            let timeout = figures.outstanding > 0;
+            if timeout {
+                self.timers.cwnd = self.mss as u32;
+                self.commands.push(Command::Window(flow, self.timers.cwnd));
+            }
+            self.commands.push(if timeout { Command::Retransmit(flow) } else { Command::Probe(flow) });
+        }
+        if figures.fast_retransmits != self.timers.fast {
+            self.timers.fast = figures.fast_retransmits;
+            self.timers.cwnd = (self.timers.cwnd / 2).max(2 * self.mss as u32);
+            self.commands.push(Command::Window(flow, self.timers.cwnd));
+        }
+    }
+}
+
+/// Copies a frame, as a wire that duplicates does.
+pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
+    let mut copy = pool.small();
+    copy.bytes_vec().extend_from_slice(frame.bytes());
+    copy.set_payload(frame.payload().cloned());
+    (copy.checksum, copy.segment_size) = (frame.checksum, frame.segment_size);
+    copy
+}
+
+/// One direction of the wire.
+#[derive(Default)]
+pub struct Wire {
+    frames: Vec<(u64, u64, Box<Frame>)>,
+    number: u64,
+}
+
+impl Wire {
+    pub fn put(
+        &mut self,
+        config: &Config,
+        rng: &mut Rng,
+        now: u64,
+        frames: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) {
+        for mut frame in frames.drain(..) {
+            if !config.by_reference {
+                frame.complete_checksum();
+            }
+            if rng.chance(config.loss) {
+                pool.put(frame);
+                continue;
+            }
+            if rng.chance(config.mark) {
+                wire::ipv4::mark_ce(&mut frame.bytes_mut()[wire::ethernet::HEADER_LEN..]);
+            }
+            if rng.chance(config.duplicate) {
+                let twin = copy(&frame, pool);
+                self.queue(config, rng, now, twin);
+            }
+            self.queue(config, rng, now, frame);
+        }
+    }
+
+    fn queue(&mut self, config: &Config, rng: &mut Rng, now: u64, frame: Box<Frame>) {
+        let late = if rng.chance(config.reorder) { rng.below(200_000) } else { 0 };
+        self.frames.push((now + 50_000 + late, self.number, frame));
+        self.number += 1;
+    }
+
+    pub fn take(&mut self, now: u64, into: &mut Vec<Box<Frame>>) {
+        let (mut due, later): (Vec<_>, Vec<_>) = self.frames.drain(..).partition(|(at, ..)| *at <= now);
+        self.frames = later;
+        due.sort_by_key(|(at, number, _)| (*at, *number));
+        into.extend(due.into_iter().map(|(.., frame)| frame));
+    }
+}
+
+/// The whole laboratory.
+pub struct Lab {
+    pub config: Config,
+    pub rng: Rng,
+    pub sides: [Side; 2],
+    pub wires: [Wire; 2],
+    pub now: u64,
+}
+
+pub fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+impl Lab {
+    pub fn new(config: Config) -> Lab {
+        let mut rng = Rng(config.seed);
+        let there = random_bytes(&mut rng, config.bytes);
+        let back_len = rng.below(config.bytes as u64 + 1) as usize;
+        let back = random_bytes(&mut rng, back_len);
+        let sides = [Side::new(&config, true, there.clone(), back.clone()), Side::new(&config, false, back, there)];
+        Lab { config, rng, sides, wires: Default::default(), now: 2_000_000_000 }
+    }
+
+    pub fn step(&mut self, lazy: u32) {
+        self.now += 10_000 + self.rng.below(5_000);
+        for at in 0..2 {
+            self.wires[1 - at].take(self.now, &mut self.sides[at].rx);
+            let side = &mut self.sides[at];
+            side.app.step(&mut self.rng, lazy);
+            side.poll(self.now);
+            if !side.workers.is_empty() {
+                side.poll_workers(self.now, &mut self.rng);
+                side.poll(self.now);
+            }
+            side.control(self.now);
+            self.wires[at].put(&self.config, &mut self.rng, self.now, &mut side.tx, &mut side.pool);
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        let acked = |side: &Side| side.seen.contains(&Event::FinAcked(FlowId(5)));
+        self.sides.iter().all(|side| side.app.is_done() && acked(side))
+    }
+
+    /// Runs until all has arrived and both directions are closed.
+    pub fn finish(&mut self, lazy: u32) {
+        for _ in 0..2_000_000 {
+            self.step(lazy);
+            if self.is_done() {
+                return self.check_end();
+            }
+        }
+        for side in &self.sides {
+            eprintln!("{:?} {:?} written {} read {}", side.stats.read(), side.drops, side.app.written, side.app.read);
+        }
+        panic!("stuck: {:?}", self.config);
+    }
+
+    fn check_end(&mut self) {
+        for side in &mut self.sides {
+            let fins = side.seen.iter().filter(|event| matches!(event, Event::PeerFin(_))).count();
+            assert_eq!(fins, 1, "one FIN: {:?}", side.seen);
+            assert!(!side.seen.iter().any(|event| matches!(event, Event::Reset(_))));
+            assert!(side.exceptions.is_empty());
+            side.commands.push(Command::Remove(FlowId(5)));
+            let mut removed = None;
+            for _ in 0..100_000 {
+                side.poll(self.now);
+                if !side.workers.is_empty() {
+                    side.poll_workers(self.now, &mut self.rng);
+                }
+                removed = side.events.iter().find_map(|event| match event {
+                    Event::Removed(_, end) => Some(*end),
+                    _ => None,
+                });
+                if removed.is_some() {
+                    break;
+                }
+            }
+            let end = removed.expect("an answer to Remove");
+            assert_eq!((end.unread, end.snd_una), (0, end.snd_nxt));
+        }
+    }
+}

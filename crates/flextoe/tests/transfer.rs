@@ -1,0 +1,52 @@
+//! Random streams both ways over a wire that loses, reorders, duplicates and marks: the bytes that arrive are those
+//! that were sent, whatever the options, sizes and windows.
+mod common;
+
+use common::{Config, Lab};
+use flextoe::Mapping;
+
+#[test]
+fn a_clean_wire_needs_no_retransmission() {
+    let mut lab = Lab::new(Config::clean(1));
+    lab.finish(0);
+    for side in &lab.sides {
+        let figures = side.stats.read();
+        assert_eq!((figures.retransmitted_segments, figures.duplicate_acks, figures.drops), (0, 0, 0));
+        assert_eq!(figures.acked_bytes as usize, side.app.outgoing.len());
+        assert_eq!(figures.rx_bytes as usize, side.app.expected.len());
+        assert!(figures.rtt_samples > 0 && figures.rtt_ns >= 100_000);
+        assert_eq!(side.drops, Default::default());
+    }
+}
+
+#[test]
+fn random_everything() {
+    for seed in 0..150 {
+        Lab::new(Config::random(seed)).finish(20);
+    }
+}
+
+#[test]
+fn a_lazy_reader_closes_the_window_and_nothing_is_lost() {
+    for seed in 0..20 {
+        let config = Config { rx_bytes: 4096, bytes: 60_000, loss: 3, ..Config::clean(seed) };
+        Lab::new(config).finish(97);
+    }
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    for back in [0, 1, 2, 1449, 40_000] {
+        let config = Config { iss: u32::MAX - back, loss: 5, reorder: 10, ..Config::clean(back as u64) };
+        Lab::new(config).finish(0);
+    }
+}
+
+/// Replicated modules on workers that run in random order give the same streams.
+#[test]
+fn replicated_modules_in_random_order() {
+    let mapping = Mapping { threads: true, preprocess: 3, flow_groups: 2, postprocess: 2, dma: 3 };
+    for seed in 0..60 {
+        Lab::new(Config { mapping: mapping.clone(), ..Config::random(seed) }).finish(20);
+    }
+}
