@@ -1,0 +1,360 @@
+//! What applications have, share, leave and may not do, with an engine that carries no data.
+mod support;
+
+use context::{Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
+use control::{HostConfig, LimitConfig, PortRule};
+use engine::{Drop, Event, FlowId};
+use support::recording::{Recording, Shared, Told};
+use support::*;
+
+fn with(first: HostConfig) -> (Net, [Shared; 2]) {
+    let mut logs = Vec::new();
+    let net = Net::new(vec![first, config(1)], |_, _| {
+        let (engine, log) = Recording::new();
+        logs.push(log);
+        engine
+    });
+    (net, logs.try_into().ok().unwrap())
+}
+
+/// Node 0 serves, node 1 is the client. Gives the server's and the client's slot.
+fn connect(net: &mut Net, client: &mut App, server: &mut App, port: u16) -> (Slot, Slot) {
+    let tag = client.connect(ip_of(0), port, 0);
+    net.settle();
+    (server.accepted().unwrap(), client.connected(tag).unwrap().unwrap())
+}
+
+fn told(log: &Shared) -> Vec<Told> {
+    std::mem::take(&mut log.lock().unwrap().commands)
+}
+
+fn label(app: &mut App, slot: Slot) {
+    app.ask(Request::Label { fd: 5, reason: Unaccelerated::No, slot: Some(slot), binding: 0 });
+}
+
+#[test]
+fn a_forked_child_shares_connections_and_the_last_close_closes() {
+    let (mut net, logs) = with(config(0));
+    let (mut parent, mut client) = (net.attach(0), net.attach(1));
+    parent.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut parent, 80);
+    label(&mut parent, slot);
+    let token = parent.fork(&mut net);
+    let mut child = net.attach_as(0, 0, Some(token)).unwrap();
+    told(&logs[0]);
+    // The parent closes first: nothing happens to the connection, nor to the slot, where its buffers are.
+    parent.close(slot, 0, 0, false);
+    net.settle();
+    assert!(!told(&logs[0]).iter().any(|told| matches!(told, Told::Advance(..) | Told::Remove(_))));
+    assert_eq!(parent.freed(), None);
+    let claimed = child.claim(&mut net, parent.id, slot).unwrap();
+    assert!(told(&logs[0]).contains(&Told::Rename(FlowId(0), child.id, claimed)));
+    child.close(claimed, 10, 0, false);
+    net.settle();
+    assert!(told(&logs[0]).contains(&Told::Advance(FlowId(0), 10, 0, true)));
+    assert_eq!((parent.freed(), child.freed()), (Some(slot), Some(claimed)));
+    net.end_all(vec![parent, child, client]);
+}
+
+#[test]
+fn notices_go_back_when_the_child_closes() {
+    let (mut net, logs) = with(config(0));
+    let (mut parent, mut client) = (net.attach(0), net.attach(1));
+    parent.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut parent, 80);
+    label(&mut parent, slot);
+    let token = parent.fork(&mut net);
+    let mut child = net.attach_as(0, 0, Some(token)).unwrap();
+    let claimed = child.claim(&mut net, parent.id, slot).unwrap();
+    told(&logs[0]);
+    child.close(claimed, 0, 0, false);
+    net.settle();
+    assert_eq!(told(&logs[0]), [Told::Rename(FlowId(0), parent.id, slot)]);
+    assert_eq!(child.freed(), Some(claimed), "its slot held only a name");
+    net.end_all(vec![parent, child, client]);
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_keeps_the_connection_and_the_listener() {
+    let (mut net, logs) = with(config(0));
+    let (mut parent, mut client) = (net.attach(0), net.attach(1));
+    let binding = parent.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut parent, 80);
+    label(&mut parent, slot);
+    let token = parent.fork(&mut net);
+    net.settle();
+    net.nodes[0].host.detach(net.now, parent.id);
+    net.run_for(SECOND);
+    let mut child = net.attach_as(0, 0, Some(token)).unwrap();
+    assert_eq!(net.states(0), ["ESTABLISHED"]);
+    child.claim(&mut net, parent.id, slot).unwrap();
+    child.arm(&mut net, binding, 4);
+    connect(&mut net, &mut client, &mut child, 80);
+    assert_eq!(logs[0].lock().unwrap().installed.len(), 2);
+    net.nodes[0].host.detach(net.now, child.id);
+    net.run_for(200 * SECOND);
+    assert!(logs[0].lock().unwrap().attached.is_empty(), "both contexts left the engine");
+    net.end_all(vec![client]);
+}
+
+#[test]
+fn nobody_comes_for_a_fork_and_what_was_held_is_let_go() {
+    let (mut net, _) = with(config(0));
+    let mut parent = net.attach(0);
+    parent.serve(&mut net, 80);
+    let token = parent.fork(&mut net);
+    net.nodes[0].host.detach(net.now, parent.id);
+    net.run_for(SECOND);
+    assert_eq!(net.nodes[0].host.bindings().len(), 1);
+    net.run_for(10 * SECOND);
+    assert_eq!(net.nodes[0].host.bindings().len(), 0);
+    assert!(net.attach_as(0, 0, Some(token)).is_err(), "too late");
+    net.end_all(vec![]);
+}
+
+#[test]
+fn a_token_is_for_the_same_user_and_for_once() {
+    let (mut net, _) = with(config(0));
+    let mut parent = net.attach(0);
+    let token = parent.fork(&mut net);
+    assert!(net.attach_as(0, 1, Some(token)).is_err());
+    assert!(net.attach_as(0, 0, Some(token ^ 1)).is_err());
+    let child = net.attach_as(0, 0, Some(token)).unwrap();
+    assert!(net.attach_as(0, 0, Some(token)).is_err());
+    net.end_all(vec![parent, child]);
+}
+
+#[test]
+fn connections_that_a_leaving_worker_did_not_accept_go_to_another() {
+    let (mut net, logs) = with(config(0));
+    let (mut first, mut client) = (net.attach(0), net.attach(1));
+    let binding = first.serve(&mut net, 80);
+    let token = first.fork(&mut net);
+    let mut second = net.attach_as(0, 0, Some(token)).unwrap();
+    let (taken, _) = connect(&mut net, &mut client, &mut first, 80);
+    let (waiting, _) = connect(&mut net, &mut client, &mut first, 80);
+    label(&mut first, taken);
+    // Nobody else takes connections yet: the one that waits is kept.
+    first.ask(Request::Unbind { binding });
+    net.settle();
+    assert_eq!(net.nodes[0].host.bindings()[0].waiting, 1);
+    first.no_replies();
+    told(&logs[0]);
+    second.arm(&mut net, binding, 1);
+    let slot = second.accepted().unwrap();
+    assert_eq!(told(&logs[0]), [Told::Move(FlowId(1), second.id, slot)]);
+    first.expect(|reply| (*reply == Reply::Unaccept { binding, slot: waiting }).then_some(()));
+    assert!(logs[0].lock().unwrap().installed[&FlowId(0)].context == first.id, "the accepted one stays");
+    net.end_all(vec![first, second, client]);
+}
+
+#[test]
+fn connections_of_a_killed_worker_are_moved_or_closed_and_nobody_else_notices() {
+    let (mut net, logs) = with(config(0));
+    let (mut first, mut client) = (net.attach(0), net.attach(1));
+    let binding = first.serve(&mut net, 80);
+    let token = first.fork(&mut net);
+    let mut second = net.attach_as(0, 0, Some(token)).unwrap();
+    let (taken, _) = connect(&mut net, &mut client, &mut first, 80);
+    let (_, _) = connect(&mut net, &mut client, &mut first, 80);
+    label(&mut first, taken);
+    second.arm(&mut net, binding, 5);
+    net.settle();
+    let others = net.attach(0);
+    net.nodes[0].host.detach(net.now, first.id);
+    net.settle();
+    second.accepted().unwrap();
+    assert!(second.accepted().is_none());
+    assert!(told(&logs[0]).contains(&Told::Orphan(FlowId(0))), "the accepted one is closed");
+    let contexts: Vec<u32> = net.nodes[0].host.contexts().iter().map(|context| context.context).collect();
+    assert_eq!(contexts, [second.id.0, others.id.0], "the dead one is forgotten");
+    net.end_all(vec![second, others, client]);
+}
+
+#[test]
+fn the_last_listener_resets_what_nobody_accepted() {
+    let (mut net, _) = with(config(0));
+    let (mut server, mut client) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 8).unwrap();
+    let first = client.connect(ip_of(0), 80, 0);
+    net.settle();
+    client.connected(first).unwrap().unwrap();
+    server.arm(&mut net, binding, 1);
+    let second = client.connect(ip_of(0), 80, 0);
+    net.settle();
+    client.connected(second).unwrap().unwrap();
+    assert_eq!(net.states(0).len(), 2, "one waits in the context, one in the control plane");
+    net.seen.clear();
+    server.ask(Request::Unbind { binding });
+    net.settle();
+    let resets = net.seen.iter().filter_map(|(_, bytes)| support::recording::parse(bytes));
+    assert_eq!(resets.filter(|(_, header, _)| header.flags.has(wire::tcp::Flags::RST)).count(), 2);
+    assert!(net.states(0).is_empty());
+    net.end_all(vec![server, client]);
+}
+
+#[test]
+fn connections_are_spread_over_armed_contexts() {
+    let (mut net, _) = with(config(0));
+    let (mut first, mut client) = (net.attach(0), net.attach(1));
+    let binding = first.serve(&mut net, 80);
+    let token = first.fork(&mut net);
+    let mut second = net.attach_as(0, 0, Some(token)).unwrap();
+    second.arm(&mut net, binding, 16);
+    for _ in 0..8 {
+        client.connect(ip_of(0), 80, 0);
+        net.settle();
+    }
+    let counts = [&mut first, &mut second].map(|app| std::iter::from_fn(|| app.accepted()).count());
+    assert_eq!(counts, [4, 4]);
+    net.end_all(vec![first, second, client]);
+}
+
+#[test]
+fn bind_has_the_rules_of_the_kernel() {
+    let rule = PortRule { first: 7000, last: 7009, uids: vec![7], commands: vec![] };
+    let limits = LimitConfig { bindings_per_application: 4, ..LimitConfig::default() };
+    let (mut net, _) = with(HostConfig { port_rules: vec![rule], limits, ..config(0) });
+    let (mut a, mut b) = (net.attach_as(0, 5, None).unwrap(), net.attach_as(0, 5, None).unwrap());
+    let errno = |result: Result<(u32, Endpoint), u16>| result.unwrap_err() as i32;
+    assert_eq!(errno(a.bind(&mut net, 80, false, false)), libc::EACCES);
+    assert_eq!(errno(a.bind(&mut net, 7001, false, false)), libc::EACCES);
+    let (first, _) = a.bind(&mut net, 8080, true, false).unwrap();
+    assert_eq!(errno(b.bind(&mut net, 8080, false, false)), libc::EADDRINUSE);
+    let (second, _) = b.bind(&mut net, 8080, true, false).unwrap();
+    a.listen(&mut net, first, 1).unwrap();
+    assert_eq!(b.listen(&mut net, second, 1).unwrap_err() as i32, libc::EADDRINUSE);
+    assert_eq!(b.listen(&mut net, first, 1).unwrap_err() as i32, libc::EINVAL, "not its own");
+    let (_, local) = a.bind(&mut net, 0, false, false).unwrap();
+    assert!((32_768..=60_999).contains(&local.port));
+    a.bind(&mut net, 9000, false, true).unwrap();
+    b.bind(&mut net, 9000, false, true).unwrap();
+    a.bind(&mut net, 9001, false, false).unwrap();
+    assert_eq!(errno(a.bind(&mut net, 9002, false, false)), libc::ENOBUFS);
+    let tag = a.next_tag();
+    let local = Endpoint { ip: ip_of(1), port: 1234 };
+    a.ask(Request::Bind { tag, local, reuse_address: false, reuse_port: false });
+    net.settle();
+    let failed = Reply::Failed { tag, errno: libc::EADDRNOTAVAIL as u16 };
+    a.expect(|reply| (*reply == failed).then_some(()));
+    net.end_all(vec![a, b]);
+}
+
+#[test]
+fn an_application_cannot_have_more_than_its_share() {
+    let limits = LimitConfig { connections_per_application: 3, ..LimitConfig::default() };
+    let (mut net, _) = with(HostConfig { limits, ..config(0) });
+    let (mut app, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let mut results = Vec::new();
+    for _ in 0..4 {
+        let tag = app.connect(ip_of(1), 80, 0);
+        net.settle();
+        results.push(app.connected(tag).unwrap().map_err(i32::from));
+    }
+    assert!(results[..3].iter().all(|result| result.is_ok()));
+    assert_eq!(results[3], Err(libc::ENOBUFS));
+    net.end_all(vec![app, server]);
+}
+
+#[test]
+fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
+    let (mut net, _) = with(config(0));
+    let (mut server, mut client, mut thief) = (net.attach(0), net.attach(1), net.attach(0));
+    let binding = server.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+    thief.ask(Request::Unbind { binding });
+    thief.ask(Request::Arm { binding, credits: 9 });
+    thief.close(slot, 0, 0, true);
+    thief.close(Slot { index: u32::MAX, generation: 1 }, 0, 0, true);
+    thief.ask(Request::Set { slot, option: OptionName::Keepalive, value: 1 });
+    thief.ask(Request::Claim { tag: 1, context: server.id.0, slot });
+    thief.ask(Request::Claim { tag: 2, context: u32::MAX, slot });
+    thief.ask(Request::Info { tag: 3, slot });
+    thief.ask(Request::CancelConnect { tag: 77 });
+    thief.end.requests.push([u64::MAX; 8]).unwrap();
+    net.settle();
+    assert_eq!(net.drops(0, Drop::RequestInvalid), 9);
+    assert_eq!(net.states(0), ["ESTABLISHED"]);
+    // A ring that lies about its position ends its context, and only that.
+    net.nodes[0].host.detach(net.now, thief.id);
+    net.end_all(vec![server, client]);
+}
+
+#[test]
+fn replies_wait_for_a_slow_application() {
+    let (mut net, _) = with(config(0));
+    let mut app = net.attach(0);
+    for round in 0..4 {
+        for step in 0..255 {
+            app.ask(Request::Info { tag: round * 1000 + step, slot: Slot::default() });
+        }
+        net.settle();
+        if round > 0 {
+            break;
+        }
+    }
+    let mut failed = Vec::new();
+    for _ in 0..10 {
+        while let Some(tag) = app.find(|reply| if let Reply::Failed { tag, .. } = *reply { Some(tag) } else { None }) {
+            failed.push(tag);
+        }
+        net.settle();
+    }
+    let expected: Vec<u32> = (0..255).chain(1000..1255).collect();
+    assert_eq!(failed, expected);
+    net.end_all(vec![app]);
+}
+
+#[test]
+fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {
+    let (mut net, logs) = with(config(0));
+    let (mut server, mut client) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+    logs[0].lock().unwrap().say.push(Event::Reset(FlowId(0)));
+    net.settle();
+    assert_eq!(server.error(), Some((slot, libc::ECONNRESET as u16)));
+    assert_eq!((net.states(0), server.freed()), (vec!["CLOSED"], None));
+    server.close(slot, 0, 0, false);
+    net.settle();
+    assert_eq!((server.freed(), net.states(0)), (Some(slot), vec![]));
+    // The same slot, used again, has another generation: an old name is nothing.
+    let (again, _) = connect(&mut net, &mut client, &mut server, 80);
+    assert_eq!((again.index, again.generation), (slot.index, slot.generation + 1));
+    server.close(slot, 0, 0, true);
+    net.settle();
+    assert_eq!(net.states(0), ["ESTABLISHED"]);
+    net.end_all(vec![server, client]);
+}
+
+#[test]
+fn closing_with_unread_data_resets() {
+    let (mut net, logs) = with(config(0));
+    let (mut server, mut client) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+    let stats = logs[0].lock().unwrap().installed[&FlowId(0)].stats.clone();
+    stats.rx_bytes.store(100, std::sync::atomic::Ordering::Relaxed);
+    told(&logs[0]);
+    server.close(slot, 0, 99, false);
+    net.settle();
+    assert_eq!(told(&logs[0]), [Told::Remove(FlowId(0))]);
+    assert_eq!(net.states(0), Vec::<&str>::new(), "no TIME-WAIT after a reset");
+    net.end_all(vec![server, client]);
+}
+
+#[test]
+fn what_a_descriptor_is_can_be_asked() {
+    let (mut net, _) = with(config(0));
+    let mut app = net.attach(0);
+    app.ask(Request::Label { fd: 3, reason: Unaccelerated::Loopback, slot: None, binding: 0 });
+    app.ask(Request::Label { fd: 4, reason: Unaccelerated::No, slot: None, binding: 1 });
+    net.settle();
+    let labels = net.nodes[0].host.labels();
+    assert_eq!((labels.len(), labels[0].fd, labels[0].accelerated), (2, 3, false));
+    assert!(labels[0].reason.contains("loopback") && labels[1].accelerated);
+    assert_eq!(labels[1].binding, Some(1));
+    net.end_all(vec![app]);
+}
