@@ -1,1 +1,21 @@
+//! The daemon `toed`: hosts with their engines and ports on data-path threads, the socket that applications attach
+//! to, and the management socket. Everything about TCP is in the crates below; this one wires, configures and looks.
+#![forbid(unsafe_code)]
 
+mod applications;
+mod build;
+pub mod client;
+mod clock;
+pub mod config;
+mod datapath;
+pub mod logging;
+mod management;
+pub mod protocol;
+mod service;
+mod sockets;
+mod views;
+mod wake;
+mod workers;
+
+pub use service::{Options, run};
+pub use sockets::{default_socket, management_path};

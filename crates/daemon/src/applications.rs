@@ -1,0 +1,172 @@
+//! The attach socket: who comes gets a context, who goes loses it.
+use crate::build::HostPlace;
+use crate::datapath::Handle;
+use context::attach::{Answer, Hello, Welcome};
+use context::daemon_ends;
+use control::Application;
+use engine::ContextId;
+use shm::handover::{self, Credentials};
+use shm::{Doorbell, Region};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Connections to the attach socket that have not said hello yet.
+const MAX_GREETING: usize = 256;
+
+/// A connection to the attach socket.
+struct Peer {
+    socket: OwnedFd,
+    place: Option<Attached>,
+}
+
+/// Where its context is.
+struct Attached {
+    thread: usize,
+    host: usize,
+    context: ContextId,
+}
+
+/// All connections to the attach socket, by a number of the daemon's choice.
+pub(crate) struct Applications {
+    peers: HashMap<u64, Peer>,
+    handles: Vec<Handle>,
+    hosts: Vec<HostPlace>,
+}
+
+impl Applications {
+    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>) -> Applications {
+        Applications { peers: HashMap::new(), handles, hosts }
+    }
+
+    /// Contexts of live processes.
+    pub(crate) fn attached(&self) -> usize {
+        self.peers.values().filter(|peer| peer.place.is_some()).count()
+    }
+
+    /// Takes a new connection; `false`, with nothing kept, where too many strangers are waiting.
+    pub(crate) fn add(&mut self, number: u64, socket: OwnedFd) -> bool {
+        let room = self.peers.len() - self.attached() < MAX_GREETING;
+        if room {
+            self.peers.insert(number, Peer { socket, place: None });
+        }
+        room
+    }
+
+    /// The socket of a connection.
+    pub(crate) fn socket(&self, number: u64) -> Option<BorrowedFd<'_>> {
+        self.peers.get(&number).map(|peer| peer.socket.as_fd())
+    }
+
+    /// A connection's socket is readable: a hello, or the end. Returns whether the connection stays.
+    pub(crate) fn readable(&mut self, number: u64) -> bool {
+        let Some(peer) = self.peers.get(&number) else { return false };
+        let attached = match (&peer.place, handover::recv(peer.socket.as_fd())) {
+            (None, Ok((message, _))) if !message.is_empty() => self.greet(&peer.socket, &message),
+            // The end of the process; or it speaks out of turn, which no library of ours does.
+            _ => None,
+        };
+        match (attached, self.peers.get_mut(&number)) {
+            (Some(place), Some(peer)) => {
+                peer.place = Some(place);
+                true
+            }
+            _ => {
+                self.remove(number);
+                false
+            }
+        }
+    }
+
+    /// Ends a connection; its context goes with it.
+    pub(crate) fn remove(&mut self, number: u64) {
+        let Some(place) = self.peers.remove(&number).and_then(|peer| peer.place) else { return };
+        let Attached { thread, host, context } = place;
+        tracing::debug!(context = context.0, "an application is gone");
+        // Where the thread has ended, the daemon is ending.
+        let _ = self.handles[thread].ask(move |path| path.detach(host, context));
+    }
+
+    /// Ends all connections.
+    pub(crate) fn remove_all(&mut self) {
+        let numbers: Vec<u64> = self.peers.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.remove(number));
+    }
+
+    fn greet(&self, socket: &OwnedFd, message: &[u8]) -> Option<Attached> {
+        let refuse = |sentence: String| {
+            tracing::warn!("an application was refused: {sentence}");
+            let answer = serde_json::to_vec(&Answer::Refused(sentence)).unwrap_or_default();
+            // It may be gone already.
+            let _ = handover::send(socket.as_fd(), &answer, &[]);
+        };
+        let attached = hello(message).and_then(|hello| {
+            let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+            self.attach(socket, &hello, peer)
+        });
+        attached.map_err(refuse).ok()
+    }
+
+    fn attach(&self, socket: &OwnedFd, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
+        let place = self.find(hello.host.as_deref())?;
+        let stack = &place.config.stack;
+        let geometry = stack.memory.geometry();
+        let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");
+        let region = Arc::new(Region::create("opentoe", geometry.region_len()).map_err(broken)?);
+        let (app_bell, daemon_bell) = (Doorbell::eventfd().map_err(broken)?, Doorbell::eventfd().map_err(broken)?);
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
+        let ends = daemon_ends(&region, geometry, copy(&app_bell)?, copy(&daemon_bell)?);
+        let command = hello.command.clone();
+        let application = Application { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, command };
+        let (host, token, watched) = (place.index, hello.token, copy(&daemon_bell)?);
+        let context =
+            self.handles[place.thread].ask(move |path| path.attach(host, application, ends, token, watched))??;
+        tracing::debug!(context = context.0, host = stack.name, pid = peer.pid, "attached: {}", hello.command);
+        let attached = Attached { thread: place.thread, host, context };
+        let answer = Answer::Welcome(welcome(context, place));
+        let answer = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
+        if handover::send(socket.as_fd(), &answer, &[region.fd(), app_bell.as_fd(), daemon_bell.as_fd()]).is_err() {
+            self.handles[place.thread].ask(move |path| path.detach(host, context))?;
+            return Err("the application is gone already".into());
+        }
+        Ok(attached)
+    }
+
+    fn find(&self, name: Option<&str>) -> Result<&HostPlace, String> {
+        let found = self.hosts.iter().find(|place| name.is_none_or(|name| name == place.config.stack.name));
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.hosts.iter().map(|place| place.config.stack.name.as_str()).collect();
+            format!("this daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
+        })
+    }
+}
+
+/// The hello of a library of this version. Of one of another version only the version is understood.
+fn hello(message: &[u8]) -> Result<Hello, String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let strange = |_| "this is no hello of a libtoe".to_string();
+    let Version { version } = serde_json::from_slice(message).map_err(strange)?;
+    if version != context::VERSION {
+        return Err(format!(
+            "libtoe speaks version {version} of the attach protocol and the daemon version {}: use the libtoe.so that \
+             came with this daemon, or start a daemon of the library's version",
+            context::VERSION
+        ));
+    }
+    serde_json::from_slice(message).map_err(strange)
+}
+
+fn welcome(context: ContextId, place: &HostPlace) -> Welcome {
+    let stack = &place.config.stack;
+    Welcome {
+        context: context.0,
+        geometry: stack.memory.geometry(),
+        host: stack.name.clone(),
+        addresses: vec![stack.address],
+        routes: place.routes.clone(),
+        congestion: stack.default_congestion().name().unwrap_or("cubic").into(),
+    }
+}

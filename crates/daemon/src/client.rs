@@ -1,0 +1,43 @@
+//! Asking a running daemon.
+use crate::protocol::{Answer, Question};
+use crate::sockets::management_path;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the daemon whose attach socket is at `socket` one question. The error is a sentence.
+pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
+    let path = management_path(socket);
+    let stream = UnixStream::connect(&path).map_err(|e| absent(socket, &e))?;
+    let lost = |e: std::io::Error| format!("the daemon at {} does not answer: {e}", socket.display());
+    stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+    let mut line = serde_json::to_string(question).map_err(|e| e.to_string())?;
+    line.push('\n');
+    (&stream).write_all(line.as_bytes()).map_err(lost)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).map_err(lost)?;
+    match serde_json::from_str(&answer) {
+        Ok(Answer::Ok(value)) => Ok(value),
+        Ok(Answer::Error(sentence)) => Err(sentence),
+        Err(_) => Err(format!("the daemon at {} answers in a language of another version", socket.display())),
+    }
+}
+
+/// A daemon listens at `socket`.
+pub fn is_running(socket: &Path) -> bool {
+    UnixStream::connect(management_path(socket)).is_ok()
+}
+
+fn absent(socket: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            format!("no permission for the daemon's socket {}: ask its owner or use sudo", socket.display())
+        }
+        _ => format!("no daemon is running at {}: start one with toed --config FILE", socket.display()),
+    }
+}

@@ -1,0 +1,24 @@
+//! The one clock of a daemon: nanoseconds since its start.
+use port::Nanos;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Time since the daemon started; the same on all of its threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// Unix time, in nanoseconds, of its 0.
+    pub(crate) fn epoch(&self) -> Nanos {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (since.as_nanos() as Nanos).saturating_sub(self.now())
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        // Never 0, so that "never" and "at the start" stay apart for those who use 0 for never; 584 years fit.
+        self.0.elapsed().as_nanos() as Nanos + 1
+    }
+}

@@ -1,0 +1,246 @@
+//! The daemon's configuration: one TOML file with hosts, fabrics, threads and sockets.
+mod check;
+mod read;
+
+pub use read::{parse, read};
+
+use control::HostConfig;
+use flextoe::Mapping;
+use port::FabricConfig;
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use wire::Mac;
+
+/// Everything that a daemon is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What concerns the daemon as a whole.
+    pub service: ServiceConfig,
+    /// Emulated networks.
+    pub fabrics: Vec<FabricSection>,
+    /// IP stacks; at least one.
+    pub hosts: Vec<HostSection>,
+}
+
+/// What concerns the daemon as a whole: the keys at the top of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Path of the socket that applications attach to; the management socket is beside it.
+    pub socket: Option<PathBuf>,
+    /// Permissions of both sockets, octal.
+    pub socket_mode: String,
+    /// Group of both sockets, by name or number.
+    pub socket_group: Option<String>,
+    /// Least level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
+    pub log: LogLevel,
+    /// What a data-path thread does when there is nothing to do.
+    pub polling: PollingConfig,
+    /// Data-path threads; one where the list is empty. A host names its thread by its place in the list.
+    pub thread: Vec<ThreadConfig>,
+}
+
+/// What a thread does when there is nothing to do: first it polls, then it yields, then it sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PollingConfig {
+    /// How long it polls without giving the core away, microseconds.
+    pub spin_us: u32,
+    /// How long it then polls, yielding the core in between, before it sleeps, microseconds.
+    pub yield_us: u32,
+}
+
+/// A data-path thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ThreadConfig {
+    /// Core to stay on; none for the system's choice.
+    pub core: Option<usize>,
+}
+
+/// Least level that is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What may be wrong.
+    Warn,
+    /// What an operator wants to know.
+    Info,
+    /// What a developer wants to know.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// An emulated network.
+#[derive(Debug, Clone)]
+pub struct FabricSection {
+    /// What hosts call it.
+    pub name: String,
+    /// Impairments.
+    pub config: FabricConfig,
+    /// Ports to the world outside.
+    pub uplinks: Vec<PortSection>,
+}
+
+/// A host: its stack, and what the daemon does with it.
+#[derive(Debug, Clone)]
+pub struct HostSection {
+    /// Addresses, limits, timers.
+    pub stack: HostConfig,
+    /// Where its frames go.
+    pub port: PortSection,
+    /// Its data-path.
+    pub engine: EngineName,
+    /// Which modules of the engine run on which threads.
+    pub mapping: Mapping,
+    /// Index of its thread in [`ServiceConfig::thread`].
+    pub thread: usize,
+}
+
+/// The engines that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// FlexTOE's pipeline of modules.
+    Flextoe,
+}
+
+/// A port of a host or an uplink of a fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortSection {
+    /// Which sort; the other keys depend on it.
+    pub kind: PortKind,
+    /// `fabric`: which one; the first where there is none.
+    pub fabric: Option<String>,
+    /// `tap`: name of the device, made where it does not exist. `afxdp`: name of an existing interface.
+    pub device: Option<String>,
+    /// `tap`, `afxdp`: network namespace of the device, by name or path; the daemon's where there is none.
+    pub netns: Option<String>,
+    /// `tap`: address and prefix length to give to the kernel's side, as `10.77.0.1/24`.
+    pub kernel_address: Option<String>,
+    /// `tap`: super-segments and checksum offload; on where it is not said.
+    pub offload: Option<bool>,
+    /// `afxdp`: receive queue of the interface; 0 where it is not said.
+    pub queue: Option<u32>,
+    /// `tap`: most bytes of an IP packet; 1500 where it is not said.
+    pub mtu: Option<u16>,
+    /// Hardware address of the host; derived from names where there is none.
+    pub mac: Option<String>,
+    /// File to which all frames are written, as pcap.
+    pub capture: Option<PathBuf>,
+    /// Most MiB of that file; 1024 where it is not said.
+    pub capture_mib: Option<u64>,
+}
+
+/// The sorts of ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// A member of an emulated network.
+    Fabric,
+    /// A Linux TAP device.
+    Tap,
+    /// An AF_XDP socket on an interface.
+    Afxdp,
+}
+
+impl PortKind {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortKind::Fabric => "fabric",
+            PortKind::Tap => "tap",
+            PortKind::Afxdp => "afxdp",
+        }
+    }
+}
+
+impl EngineName {
+    /// Every engine.
+    pub const ALL: &'static [EngineName] = &[EngineName::Flextoe];
+
+    /// Its name in the configuration and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineName::Flextoe => "flextoe",
+        }
+    }
+}
+
+impl Default for ServiceConfig {
+    fn default() -> ServiceConfig {
+        ServiceConfig {
+            socket: None,
+            socket_mode: "0660".into(),
+            socket_group: None,
+            log: LogLevel::Info,
+            polling: PollingConfig::default(),
+            thread: Vec::new(),
+        }
+    }
+}
+
+impl Default for PollingConfig {
+    fn default() -> PollingConfig {
+        PollingConfig { spin_us: 2, yield_us: 100 }
+    }
+}
+
+impl ServiceConfig {
+    /// The permission bits of the sockets.
+    pub fn mode(&self) -> Result<u32, String> {
+        let bits = u32::from_str_radix(self.socket_mode.trim_start_matches("0o"), 8).ok();
+        bits.filter(|bits| *bits <= 0o777).ok_or_else(|| {
+            format!("socket_mode is `{}`: it must be octal permissions such as \"0660\"", self.socket_mode)
+        })
+    }
+}
+
+impl Default for PortSection {
+    fn default() -> PortSection {
+        PortSection {
+            kind: PortKind::Fabric,
+            fabric: None,
+            device: None,
+            netns: None,
+            kernel_address: None,
+            offload: None,
+            queue: None,
+            mtu: None,
+            mac: None,
+            capture: None,
+            capture_mib: None,
+        }
+    }
+}
+
+impl PortSection {
+    /// The kernel side's address and prefix length.
+    pub fn kernel_address(&self) -> Result<Option<(Ipv4Addr, u8)>, String> {
+        let Some(text) = &self.kernel_address else { return Ok(None) };
+        let parsed = text.split_once('/').and_then(|(address, prefix)| {
+            Some((address.parse().ok()?, prefix.parse().ok().filter(|bits| (1..=32).contains(bits))?))
+        });
+        parsed.map(Some).ok_or_else(|| {
+            format!("kernel_address is `{text}`: it must be an address with its prefix length, such as 10.77.0.1/24")
+        })
+    }
+
+    /// The hardware address that was asked for.
+    pub fn mac(&self) -> Result<Option<Mac>, String> {
+        let Some(text) = &self.mac else { return Ok(None) };
+        let parts: Vec<Option<u8>> = text
+            .split(':')
+            .map(|part| if part.len() == 2 { u8::from_str_radix(part, 16).ok() } else { None })
+            .collect();
+        let bytes: Option<Vec<u8>> = parts.into_iter().collect();
+        let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok()).filter(|bytes| bytes[0] & 1 == 0);
+        mac.map(|bytes| Some(Mac(bytes)))
+            .ok_or_else(|| format!("mac is `{text}`: it must be a unicast hardware address such as 02:00:00:00:00:01"))
+    }
+}

@@ -1,0 +1,144 @@
+//! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
+use super::{Config, EngineName, FabricSection, HostSection, PortSection, ServiceConfig, check};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer, Error, ValueDeserializer};
+
+/// Reads and checks a file. The error is a sentence that begins with the file and, where it has one, the line.
+pub fn read(path: &Path) -> Result<Config, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    parse(&text, &path.display().to_string())
+}
+
+/// Reads and checks a text; `name` is what errors call it.
+pub fn parse(text: &str, name: &str) -> Result<Config, String> {
+    let config = sections(text).map_err(|fault| fault.sentence(text, name))?;
+    check::check(&config).map_err(|sentence| format!("{name}: {sentence}"))?;
+    Ok(config)
+}
+
+struct Fault {
+    message: String,
+    at: Option<Range<usize>>,
+}
+
+impl Fault {
+    fn new(message: String, at: Range<usize>) -> Fault {
+        Fault { message, at: Some(at) }
+    }
+
+    fn sentence(self, text: &str, name: &str) -> String {
+        match self.at {
+            Some(at) => {
+                let line = text.bytes().take(at.start).filter(|byte| *byte == b'\n').count() + 1;
+                format!("{name}:{line}: {}", self.message)
+            }
+            None => format!("{name}: {}", self.message),
+        }
+    }
+}
+
+fn sections(text: &str) -> Result<Config, Fault> {
+    let root = DeTable::parse(text).map_err(|error| fault(&error, &[]))?;
+    let span = root.span();
+    let mut root = root.into_inner();
+    let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
+    let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<_, _>>()?;
+    let service: ServiceConfig = rest(root, span, &["fabric", "host"])?;
+    Ok(Config { service, fabrics, hosts })
+}
+
+type Table<'a> = (DeTable<'a>, Range<usize>);
+
+fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
+    let mut uplinks = Vec::new();
+    for (uplink, at) in tables(&mut table, "uplink")? {
+        uplinks.push(rest::<PortSection>(uplink, at, &[])?);
+    }
+    let name = take(&mut table, "name")?;
+    let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span.clone()))?;
+    Ok(FabricSection { name, uplinks, config: rest(table, span, &["name", "uplink"])? })
+}
+
+fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
+    if !table.contains_key("name") {
+        return Err(Fault::new("this host has no `name`".into(), span));
+    }
+    Ok(HostSection {
+        port: take(&mut table, "port")?.unwrap_or_default(),
+        engine: take(&mut table, "engine")?.unwrap_or(EngineName::Flextoe),
+        mapping: take(&mut table, "mapping")?.unwrap_or_default(),
+        thread: take(&mut table, "thread")?.unwrap_or(0),
+        stack: rest(table, span, &["port", "engine", "mapping", "thread"])?,
+    })
+}
+
+/// Takes an array of tables out.
+fn tables<'a>(table: &mut DeTable<'a>, key: &str) -> Result<Vec<Table<'a>>, Fault> {
+    let Some(value) = table.remove(key) else { return Ok(Vec::new()) };
+    let at = value.span();
+    let wrong = |at| Fault::new(format!("`{key}` is a list of sections: write [[{key}]]"), at);
+    let DeValue::Array(entries) = value.into_inner() else { return Err(wrong(at)) };
+    let table_of = |entry: Spanned<DeValue<'a>>| {
+        let at = entry.span();
+        match entry.into_inner() {
+            DeValue::Table(table) => Ok((table, at)),
+            _ => Err(wrong(at)),
+        }
+    };
+    entries.into_iter().map(table_of).collect()
+}
+
+/// Takes one key out.
+fn take<T: DeserializeOwned>(table: &mut DeTable<'_>, key: &str) -> Result<Option<T>, Fault> {
+    let Some(value) = table.remove(key) else { return Ok(None) };
+    let at = value.span();
+    let read = T::deserialize(ValueDeserializer::from(value));
+    read.map(Some).map_err(|error| {
+        let mut fault = fault(&error, &[]);
+        fault.message = format!("`{key}`: {}", fault.message);
+        fault.at.get_or_insert(at);
+        fault
+    })
+}
+
+/// Reads what is left of a table; `others` are the keys that were taken out before.
+fn rest<'a, T: Deserialize<'a>>(table: DeTable<'a>, at: Range<usize>, others: &[&str]) -> Result<T, Fault> {
+    let read = T::deserialize(Deserializer::from(Spanned::new(at.clone(), table)));
+    read.map_err(|error| {
+        let mut fault = fault(&error, others);
+        fault.at.get_or_insert(at);
+        fault
+    })
+}
+
+fn fault(error: &Error, others: &[&str]) -> Fault {
+    Fault { message: explain(error.message(), others), at: error.span() }
+}
+
+/// Makes of "unknown field `x`, expected one of `a`, `b`" a sentence with the nearest word.
+fn explain(message: &str, others: &[&str]) -> String {
+    let (what, rest) = match message.strip_prefix("unknown field ") {
+        Some(rest) => ("unknown key", rest),
+        None => match message.strip_prefix("unknown variant ") {
+            Some(rest) => ("unknown value", rest),
+            None => return message.trim_end().replace('\n', ": "),
+        },
+    };
+    let mut words = rest.split('`').skip(1).step_by(2);
+    let Some(unknown) = words.next() else { return message.into() };
+    let known: Vec<&str> = words.chain(others.iter().copied()).collect();
+    match nearest(unknown, &known) {
+        Some(word) => format!("{what} `{unknown}`; did you mean `{word}`?"),
+        None => format!("{what} `{unknown}`; known are {}", known.join(", ")),
+    }
+}
+
+/// The known word that is most like this one, where one is.
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|candidate| (strsim::jaro_winkler(word, candidate), *candidate));
+    scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,333 @@
+//! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields; then it
+//! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
+use crate::clock::Clock;
+use crate::config::PollingConfig;
+use crate::wake::Wake;
+use crate::workers::Workers;
+use context::{ControlEnd, EngineEnd};
+use control::{Application, Host};
+use engine::ContextId;
+use port::{DropCounts, Fabric, Frame, FramePool, Nanos, Port};
+use rustix::event::{Timespec, epoll};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Frames taken from a port in one round.
+const BURST: usize = 64;
+/// Actions that may wait for a thread.
+const ACTIONS: usize = 64;
+
+/// A host with its port.
+pub(crate) struct HostSeat {
+    pub(crate) name: String,
+    pub(crate) host: Host,
+    pub(crate) port: Box<dyn Port>,
+    /// What its port dropped.
+    pub(crate) port_drops: DropCounts,
+    received: Vec<Box<Frame>>,
+    to_send: Vec<Box<Frame>>,
+    /// Doorbells that are watched: of contexts whose process lives.
+    bells: HashMap<ContextId, OwnedFd>,
+    failed: bool,
+}
+
+/// An emulated network whose uplinks this thread serves.
+pub(crate) struct FabricSeat {
+    pub(crate) name: String,
+    pub(crate) fabric: Fabric,
+    /// What its uplinks dropped.
+    pub(crate) drops: DropCounts,
+    failures: usize,
+    /// Watched while sleeping.
+    fds: Vec<OwnedFd>,
+}
+
+/// All that one data-path thread serves.
+pub(crate) struct DataPath {
+    pub(crate) hosts: Vec<HostSeat>,
+    pub(crate) fabrics: Vec<FabricSeat>,
+    pub(crate) clock: Clock,
+    pool: FramePool,
+    polling: PollingConfig,
+    epoll: OwnedFd,
+    actions: Receiver<Action>,
+    wake: Arc<Wake>,
+    workers: Workers,
+    stopping: bool,
+}
+
+type Action = Box<dyn FnOnce(&mut DataPath) + Send>;
+
+/// How other threads reach a data-path thread.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    actions: SyncSender<Action>,
+    wake: Arc<Wake>,
+}
+
+impl Handle {
+    /// Has the thread do something between two rounds, and waits for what it returns.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut DataPath) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let (reply, answer) = sync_channel(1);
+        let action = Box::new(move |path: &mut DataPath| {
+            // Nobody waits any more: then nobody needs it.
+            let _ = reply.send(question(path));
+        });
+        let gone = "the data-path thread has ended";
+        self.actions.send(action).map_err(|_| gone)?;
+        self.wake.notify();
+        answer.recv().map_err(|_| gone.into())
+    }
+
+    /// Ends the thread after the present round.
+    pub(crate) fn stop(&self) {
+        let _ = self.ask(|path| path.stopping = true);
+    }
+}
+
+impl DataPath {
+    pub(crate) fn new(clock: Clock, pool: FramePool, polling: PollingConfig) -> io::Result<(DataPath, Handle)> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = Arc::new(Wake::new()?);
+        watch(&epoll, wake.fd(), epoll::EventFlags::ET)?;
+        let (sender, actions) = sync_channel(ACTIONS);
+        let handle = Handle { actions: sender, wake: Arc::clone(&wake) };
+        let path = DataPath {
+            hosts: Vec::new(),
+            fabrics: Vec::new(),
+            clock,
+            pool,
+            polling,
+            epoll,
+            actions,
+            wake,
+            workers: Workers::new(),
+            stopping: false,
+        };
+        Ok((path, handle))
+    }
+
+    /// Serves a host from now on.
+    pub(crate) fn add_host(&mut self, name: &str, mut host: Host, port: Box<dyn Port>) -> io::Result<()> {
+        if let Some(fd) = port.wait_fd() {
+            watch(&self.epoll, fd, epoll::EventFlags::empty())?;
+        }
+        for worker in host.workers() {
+            self.workers.start(worker, self.clock, self.polling, Arc::clone(&self.wake))?;
+        }
+        self.hosts.push(HostSeat {
+            name: name.into(),
+            host,
+            port,
+            port_drops: DropCounts::default(),
+            received: Vec::new(),
+            to_send: Vec::new(),
+            bells: HashMap::new(),
+            failed: false,
+        });
+        Ok(())
+    }
+
+    /// Serves the uplinks of a fabric from now on.
+    pub(crate) fn add_fabric(&mut self, name: &str, fabric: Fabric) -> io::Result<()> {
+        let fds = fabric.wait_fds()?;
+        for fd in &fds {
+            watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
+        }
+        self.fabrics.push(FabricSeat { name: name.into(), fabric, drops: DropCounts::default(), failures: 0, fds });
+        Ok(())
+    }
+
+    /// Attaches an application to a host; `bell` is the eventfd of the daemon's doorbell.
+    pub(crate) fn attach(
+        &mut self,
+        host: usize,
+        application: Application,
+        ends: (EngineEnd, ControlEnd),
+        token: Option<u64>,
+        bell: OwnedFd,
+    ) -> Result<ContextId, String> {
+        let now = self.clock.now();
+        let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
+        let context = seat.host.attach(now, application, ends, token)?;
+        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        if let Err(error) = watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET) {
+            seat.host.detach(now, context);
+            return Err(format!("the daemon has no room for another doorbell: {error}"));
+        }
+        seat.bells.insert(context, bell);
+        Ok(context)
+    }
+
+    /// The application of a context is gone.
+    pub(crate) fn detach(&mut self, host: usize, context: ContextId) {
+        let now = self.clock.now();
+        let Some(seat) = self.hosts.get_mut(host) else { return };
+        if let Some(bell) = seat.bells.remove(&context) {
+            let _ = epoll::delete(&self.epoll, bell);
+            seat.host.detach(now, context);
+        }
+    }
+
+    /// Connections that are not closed yet; those that only wait for old duplicates do not count.
+    pub(crate) fn open_flows(&self) -> usize {
+        self.hosts.iter().flat_map(|seat| seat.host.flows()).filter(|flow| flow.flow.is_some()).count()
+    }
+
+    /// Serves until stopped.
+    pub(crate) fn run(mut self) {
+        let _guard = EndWithThread;
+        let spin = Duration::from_micros(self.polling.spin_us.into());
+        let patience = spin + Duration::from_micros(self.polling.yield_us.into());
+        let mut idle_since: Option<Instant> = None;
+        while !self.stopping {
+            if self.round() > 0 {
+                idle_since = None;
+                continue;
+            }
+            let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+            if idle > patience {
+                self.sleep();
+                idle_since = None;
+            } else if idle > spin {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// One round over everything; returns how much was done.
+    fn round(&mut self) -> usize {
+        let mut done = self.act();
+        let now = self.clock.now();
+        for seat in &mut self.hosts {
+            done += seat.round(now, &mut self.pool);
+        }
+        for seat in &mut self.fabrics {
+            done += seat.fabric.poll(now, &mut self.pool, &mut seat.drops);
+        }
+        done
+    }
+
+    /// What other threads asked for.
+    fn act(&mut self) -> usize {
+        let mut done = 0;
+        if self.wake.take_pending() {
+            while let Ok(action) = self.actions.try_recv() {
+                action(self);
+                done += 1;
+            }
+        }
+        done
+    }
+
+    /// Sleeps until somebody rings or a deadline comes.
+    fn sleep(&mut self) {
+        self.wake.set_asleep(true);
+        self.hosts.iter().for_each(|seat| {
+            seat.host.prepare_to_sleep();
+            seat.port.prepare_to_sleep();
+        });
+        self.fabrics.iter().for_each(|seat| seat.fabric.prepare_to_sleep());
+        let now = self.clock.now();
+        let deadline = self.next_deadline(now);
+        if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
+            let timeout = deadline.map(|deadline| timespec(deadline - now));
+            let mut events =
+                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+            // Interrupted or woken: either way the next round looks at everything.
+            let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+        }
+        self.fabrics.iter().for_each(|seat| seat.fabric.awake());
+        self.hosts.iter().for_each(|seat| {
+            seat.port.awake();
+            seat.host.awake();
+        });
+        self.wake.set_asleep(false);
+        self.workers.unpark();
+        self.note_failures();
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        self.wake.is_pending()
+            || self.hosts.iter().any(|seat| seat.port.has_work(now) || seat.host.has_work(now))
+            || self.fabrics.iter().any(|seat| seat.fabric.has_work(now))
+    }
+
+    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        let hosts = self.hosts.iter().flat_map(|seat| [seat.host.next_deadline(now), seat.port.next_deadline()]);
+        let fabrics = self.fabrics.iter().map(|seat| seat.fabric.next_deadline());
+        hosts.chain(fabrics).flatten().min()
+    }
+
+    /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever.
+    fn note_failures(&mut self) {
+        for seat in self.hosts.iter_mut().filter(|seat| !seat.failed) {
+            if let Some(sentence) = seat.port.failure() {
+                seat.failed = true;
+                tracing::error!(host = seat.name, "{sentence}");
+                if let Some(fd) = seat.port.wait_fd() {
+                    let _ = epoll::delete(&self.epoll, fd);
+                }
+            }
+        }
+        for seat in &mut self.fabrics {
+            let failures = seat.fabric.failures();
+            if failures.len() > seat.failures {
+                tracing::error!(fabric = seat.name, "{}", failures.join("; "));
+                seat.failures = failures.len();
+                seat.rewatch(&self.epoll);
+            }
+        }
+    }
+}
+
+impl HostSeat {
+    fn round(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
+        let received = self.port.receive(now, BURST, pool, &mut self.received);
+        let done = self.host.poll(now, &mut self.received, &mut self.to_send, pool);
+        if !self.to_send.is_empty() {
+            self.port.send(now, &mut self.to_send, pool, &mut self.port_drops);
+        }
+        received + done
+    }
+}
+
+impl FabricSeat {
+    /// Watches only the uplinks that are still there.
+    fn rewatch(&mut self, epoll: &OwnedFd) {
+        self.fds.iter().for_each(|fd| {
+            let _ = epoll::delete(epoll, fd);
+        });
+        self.fds = self.fabric.wait_fds().unwrap_or_default();
+        self.fds.iter().for_each(|fd| {
+            let _ = watch(epoll, fd.as_fd(), epoll::EventFlags::empty());
+        });
+    }
+}
+
+/// A data-path that panicked serves nobody: the daemon ends with it, so that applications see it at once.
+pub(crate) struct EndWithThread;
+
+impl Drop for EndWithThread {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a data-path thread failed; the daemon ends");
+            std::process::exit(101);
+        }
+    }
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | flags)?)
+}
+
+fn timespec(nanos: Nanos) -> Timespec {
+    Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 }
+}

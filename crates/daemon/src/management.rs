@@ -1,0 +1,96 @@
+//! The management socket's side of the daemon: a short-lived thread for each who asks.
+use crate::protocol::{Answer, MAX_QUESTION, Question};
+use crate::views::Observer;
+use rustix::event::{EventfdFlags, eventfd};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+/// Who asks at the same time.
+const MAX_CLIENTS: usize = 32;
+/// How long somebody may keep a connection without asking, and an answer may wait to be read.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the threads of the management socket share.
+#[derive(Clone)]
+pub(crate) struct Management {
+    observer: Arc<Observer>,
+    clients: Arc<AtomicUsize>,
+    /// Readable once somebody asked the daemon to end.
+    stop: Arc<OwnedFd>,
+}
+
+impl Management {
+    pub(crate) fn new(observer: Observer) -> io::Result<Management> {
+        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Management { observer: Arc::new(observer), clients: Arc::new(AtomicUsize::new(0)), stop: Arc::new(stop) })
+    }
+
+    /// Readable once somebody asked the daemon to end.
+    pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {
+        self.stop.as_fd()
+    }
+
+    /// Serves a connection on a thread of its own, where there are not too many.
+    pub(crate) fn serve(&self, stream: UnixStream) {
+        let mine = self.clone();
+        if self.clients.fetch_add(1, SeqCst) >= MAX_CLIENTS {
+            let _ = write_answer(&stream, &Answer::Error("too many are asking at the same time: try again".into()));
+            self.clients.fetch_sub(1, SeqCst);
+            return;
+        }
+        let body = move || {
+            // An error here is a client that is gone or silent: nobody is left to be told.
+            let _ = mine.converse(&stream);
+            mine.clients.fetch_sub(1, SeqCst);
+        };
+        if thread::Builder::new().name("manage".into()).spawn(body).is_err() {
+            self.clients.fetch_sub(1, SeqCst);
+        }
+    }
+
+    fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut line = String::new();
+            (&mut reader).take(MAX_QUESTION).read_line(&mut line)?;
+            if !line.ends_with('\n') {
+                return Ok(());
+            }
+            let answer = match serde_json::from_str(&line) {
+                Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
+                Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
+            };
+            write_answer(stream, &answer)?;
+        }
+    }
+
+    fn answer(&self, question: Question) -> Result<Value, String> {
+        match question {
+            Question::Hello => Ok(self.observer.hello()),
+            Question::Ls => self.observer.ls(),
+            Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
+            Question::Drops => self.observer.drops(),
+            Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
+            Question::Stop => {
+                rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).map_err(|e| e.to_string())?;
+                Ok(Value::Null)
+            }
+        }
+    }
+}
+
+fn write_answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

@@ -1,0 +1,230 @@
+//! A daemon's life: it opens everything, serves until it is told to end, and leaves nothing behind.
+use crate::applications::Applications;
+use crate::build::{Built, build};
+use crate::clock::Clock;
+use crate::config::{Config, ThreadConfig};
+use crate::datapath::{DataPath, Handle};
+use crate::management::Management;
+use crate::sockets::{Sockets, default_socket};
+use crate::views::Observer;
+use rustix::event::epoll;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use shm::handover;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What a daemon is told besides its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The daemon belongs to this process: it ends when that has ended and nobody is attached any more.
+    pub owner: Option<i32>,
+    /// Write a line to standard output when applications can attach.
+    pub announce: bool,
+    /// From then on, log to this file and keep none of the standard streams: they may be pipes that somebody waits on.
+    pub log: Option<PathBuf>,
+}
+
+/// How long connections may take to end in order when the daemon ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// The same for the daemon of one program, which ends by itself and is in nobody's way.
+const LONG_FAREWELL: Duration = Duration::from_secs(10);
+
+/// Runs a daemon until it is told to end. The error is a sentence.
+pub fn run(config: &Config, options: &Options) -> Result<(), String> {
+    let failed = |e: io::Error| format!("the daemon cannot watch its sockets: {e}");
+    let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
+    let owner = options.owner.map(owner).transpose()?;
+    let path = config.service.socket.clone().unwrap_or_else(default_socket);
+    let sockets = Sockets::open(&path, &config.service)?;
+    let clock = Clock::start();
+    let Built { paths, handles, hosts } = build(config, clock)?;
+    let threads = start(paths, &config.service.thread)?;
+    let observer = Observer::new(handles.clone(), hosts.clone(), path.clone());
+    let management = Management::new(observer).map_err(failed)?;
+    let applications = Applications::new(handles.clone(), hosts);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let owned = owner.is_some();
+    let mut desk = Desk { epoll, sockets, applications, management, owner, next: FIRST_PEER };
+    desk.watch_all(&signals).map_err(failed)?;
+    announce(config, options, &path);
+    let ended = desk.serve(owned);
+    desk.applications.remove_all();
+    let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };
+    farewell(&handles, patience);
+    handles.iter().for_each(Handle::stop);
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    Ok(())
+}
+
+/// Why a daemon ends.
+enum Ended {
+    Told,
+    OwnerGone,
+}
+
+/// The main thread's place: it waits for whoever comes.
+struct Desk {
+    epoll: OwnedFd,
+    sockets: Sockets,
+    applications: Applications,
+    management: Management,
+    /// The process that the daemon belongs to, as long as it lives.
+    owner: Option<OwnedFd>,
+    /// Number of the next connection.
+    next: u64,
+}
+
+// What a descriptor in the main thread's epoll set is.
+const SIGNAL: u64 = 0;
+const ATTACH: u64 = 1;
+const MANAGE: u64 = 2;
+const OWNER: u64 = 3;
+const STOP: u64 = 4;
+const FIRST_PEER: u64 = 16;
+
+impl Desk {
+    fn watch_all(&self, signals: &UnixStream) -> io::Result<()> {
+        self.watch(signals.as_fd(), SIGNAL)?;
+        self.watch(self.sockets.attach.as_fd(), ATTACH)?;
+        self.watch(self.sockets.management.as_fd(), MANAGE)?;
+        self.watch(self.management.stop_fd(), STOP)?;
+        self.owner.as_ref().map_or(Ok(()), |owner| self.watch(owner.as_fd(), OWNER))
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
+    }
+
+    /// Serves until the daemon is to end.
+    fn serve(&mut self, owned: bool) -> Ended {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
+        loop {
+            if owned && self.owner.is_none() && self.applications.attached() == 0 {
+                return Ended::OwnerGone;
+            }
+            let count = epoll::wait(&self.epoll, &mut events[..], None).unwrap_or(0);
+            for event in &events[..count] {
+                match event.data.u64() {
+                    SIGNAL | STOP => return Ended::Told,
+                    ATTACH => self.admit(),
+                    MANAGE => self.answer(),
+                    // Closing its descriptor also takes it out of the epoll set.
+                    OWNER => self.owner = None,
+                    number => drop(self.applications.readable(number)),
+                }
+            }
+        }
+    }
+
+    /// Somebody connected to the attach socket.
+    fn admit(&mut self) {
+        let Ok(socket) = handover::accept(self.sockets.attach.as_fd()) else { return };
+        let number = self.next;
+        self.next += 1;
+        if self.applications.add(number, socket) {
+            let watched = self.applications.socket(number).map(|socket| self.watch(socket, number));
+            if !matches!(watched, Some(Ok(()))) {
+                self.applications.remove(number);
+            }
+        }
+    }
+
+    /// Somebody connected to the management socket.
+    fn answer(&mut self) {
+        if let Ok((stream, _)) = self.sockets.management.accept() {
+            self.management.serve(stream);
+        }
+    }
+}
+
+/// A stream that becomes readable when the daemon is told to end by a signal.
+fn signals(options: &Options) -> io::Result<UnixStream> {
+    if options.owner.is_some() {
+        // A session of its own: Ctrl-C is for the program, whose end the daemon sees anyway.
+        let _ = rustix::process::setsid();
+    }
+    let (sender, receiver) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    Ok(receiver)
+}
+
+fn owner(pid: i32) -> Result<OwnedFd, String> {
+    let pid = Pid::from_raw(pid).ok_or("0 is no process")?;
+    pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("the daemon's owner is not there: {e}"))
+}
+
+/// Starts the data-path threads, each on its core where one is asked for.
+fn start(paths: Vec<DataPath>, configs: &[ThreadConfig]) -> Result<Vec<JoinHandle<()>>, String> {
+    let mut threads = Vec::new();
+    for (index, path) in paths.into_iter().enumerate() {
+        let core = configs.get(index).and_then(|config| config.core);
+        let body = move || {
+            if let Some(core) = core {
+                pin(core);
+            }
+            path.run();
+        };
+        let thread = thread::Builder::new().name(format!("datapath {index}")).spawn(body);
+        threads.push(thread.map_err(|e| format!("cannot start a thread: {e}"))?);
+    }
+    Ok(threads)
+}
+
+fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    if core < CpuSet::MAX_CPU {
+        cores.set(core);
+    }
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        tracing::warn!("a data-path thread cannot stay on core {core}: {error}");
+    }
+}
+
+fn announce(config: &Config, options: &Options, path: &Path) {
+    for host in &config.hosts {
+        let (stack, port) = (&host.stack, host.port.kind.name());
+        tracing::info!(
+            "host {} is {}/{} ({}, {port})",
+            stack.name,
+            stack.address,
+            stack.prefix_len,
+            host.engine.name()
+        );
+    }
+    tracing::info!("applications attach at {}", path.display());
+    if options.announce {
+        // Nobody may be listening any more; then nobody waits for it.
+        let _ = writeln!(io::stdout(), "ready");
+    }
+    if let Some(log) = &options.log {
+        if let Err(error) = leave_streams(log) {
+            tracing::warn!("cannot log to {}: {error}", log.display());
+        }
+    }
+}
+
+/// Standard error goes to a file from now on, standard output nowhere.
+fn leave_streams(log: &Path) -> io::Result<()> {
+    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    rustix::stdio::dup2_stderr(File::options().create(true).append(true).open(log)?)?;
+    Ok(())
+}
+
+/// Serves on until all connections have ended in order, within limits: the applications are gone, but what they wrote
+/// last may be on its way.
+fn farewell(handles: &[Handle], patience: Duration) {
+    let begin = Instant::now();
+    let busy = || handles.iter().any(|handle| handle.ask(|path| path.open_flows() > 0).unwrap_or(false));
+    while busy() && begin.elapsed() < patience {
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,92 @@
+//! The daemon's two sockets: where they are, who may use them, and that no other daemon is there already.
+use crate::config::ServiceConfig;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Name of the attach socket in a runtime directory.
+const NAME: &str = "toed.sock";
+
+/// Where a daemon of this user listens when nothing else is said: `/run/toe/toed.sock` for root,
+/// `$XDG_RUNTIME_DIR/toe/toed.sock` for others.
+pub fn default_socket() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
+    own.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("toe").join(NAME)
+}
+
+/// The management socket that belongs to an attach socket.
+pub fn management_path(attach: &Path) -> PathBuf {
+    let mut path = attach.as_os_str().to_owned();
+    path.push(".manage");
+    path.into()
+}
+
+/// Both sockets, listening; removed when dropped.
+pub(crate) struct Sockets {
+    pub(crate) attach: OwnedFd,
+    pub(crate) management: UnixListener,
+    paths: [PathBuf; 2],
+}
+
+impl Sockets {
+    /// Takes the place of the daemon at `path`, where none is running.
+    pub(crate) fn open(path: &Path, config: &ServiceConfig) -> Result<Sockets, String> {
+        let management_path = management_path(path);
+        if UnixStream::connect(&management_path).is_ok() {
+            return Err(format!("another toed is running at {}", path.display()));
+        }
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
+        }
+        let failed = |path: &Path, e: io::Error| format!("cannot listen on {}: {e}", path.display());
+        let management =
+            publish(&management_path, config, |at| UnixListener::bind(at)).map_err(|e| failed(&management_path, e))?;
+        // The attach socket comes last: who sees it finds everything there.
+        let attach = publish(path, config, shm::handover::listen).map_err(|e| {
+            let _ = fs::remove_file(&management_path);
+            failed(path, e)
+        })?;
+        management.set_nonblocking(true).map_err(|e| failed(&management_path, e))?;
+        Ok(Sockets { attach, management, paths: [path.into(), management_path] })
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Makes a socket under a temporary name and moves it into place with its permissions set, so that nobody finds one
+/// that does not listen yet or that everybody may use.
+fn publish<T>(path: &Path, config: &ServiceConfig, listen: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let temporary = PathBuf::from(name);
+    let _ = fs::remove_file(&temporary);
+    let socket = listen(&temporary)?;
+    let mode = config.mode().map_err(io::Error::other)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
+    if let Some(group) = &config.socket_group {
+        chown(&temporary, None, Some(group_number(group)?))?;
+    }
+    fs::rename(&temporary, path)?;
+    Ok(socket)
+}
+
+fn group_number(group: &str) -> io::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let table = fs::read_to_string("/etc/group")?;
+    let found = table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)).flatten()?.parse().ok()
+    });
+    found.ok_or_else(|| io::Error::other(format!("socket_group: no group is called `{group}`")))
+}

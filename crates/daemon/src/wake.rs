@@ -1,0 +1,57 @@
+//! Waking a data-path thread that sleeps, for nothing while it is awake.
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// An eventfd and whether anybody sleeps on it.
+pub(crate) struct Wake {
+    fd: OwnedFd,
+    asleep: AtomicBool,
+    /// Something was left for the thread in its queue of actions.
+    pending: AtomicBool,
+}
+
+impl Wake {
+    pub(crate) fn new() -> io::Result<Wake> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Wake { fd, asleep: false.into(), pending: false.into() })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Something is in the queue of actions.
+    pub(crate) fn notify(&self) {
+        self.pending.store(true, SeqCst);
+        self.ring();
+    }
+
+    /// Takes the note that something is in the queue.
+    pub(crate) fn take_pending(&self) -> bool {
+        self.pending.load(SeqCst) && self.pending.swap(false, SeqCst)
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(SeqCst)
+    }
+
+    /// Wakes the thread where it sleeps or is about to.
+    pub(crate) fn ring(&self) {
+        if self.is_asleep() {
+            // Failing means that the counter is at its limit: it is signalled.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(SeqCst)
+    }
+
+    /// The thread is about to sleep: afterwards, it must look once more for what others left.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, SeqCst);
+    }
+}
