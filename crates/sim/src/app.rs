@@ -1,0 +1,348 @@
+//! An application: a small state machine that speaks the context protocol over real shared memory.
+use crate::calls::Caller;
+use crate::connection::{Connection, Wish};
+use crate::pair::{CLIENT, Stage, script};
+use crate::scene::Scene;
+use context::{AppEnd, Notice, OptionName, Request, Slot};
+use engine::ContextId;
+use port::Nanos;
+use shm::Mirror;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How soon an application looks again at a ring that was full.
+const RING_FULL: Nanos = 20_000;
+
+/// What a tagged request was for.
+pub enum Purpose {
+    /// A listener of the plan.
+    Bind(usize),
+    /// The same, with its binding.
+    Listen(usize, u32),
+    /// The local address of a connection: its pair.
+    BindCall(usize),
+    /// A connection: its pair.
+    Connect(usize),
+    /// Forking.
+    Fork,
+    /// Taking a connection over from the parent.
+    Claim(Box<Connection>),
+    /// A connection's figures: its pair and side.
+    Info(usize, usize),
+}
+
+/// A listener that the application holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    /// Its place in the plan.
+    pub listen: usize,
+    /// Its name in the host.
+    pub binding: u32,
+    /// Connections that it may still be handed, as it last said.
+    pub credits: u32,
+}
+
+/// An application.
+pub struct App {
+    /// Its place in the plan; a child has its parent's.
+    pub index: usize,
+    /// Its host.
+    pub host: usize,
+    /// Its context there.
+    pub context: ContextId,
+    pub(crate) end: AppEnd,
+    mirrors: BTreeMap<u32, (Arc<Mirror>, Arc<Mirror>)>,
+    /// Open connections by slot.
+    pub connections: BTreeMap<u32, Connection>,
+    /// When each wants to act.
+    due: BTreeMap<u32, Nanos>,
+    /// Slots given up and not free yet, since when.
+    pub closing: BTreeMap<u32, (Slot, Nanos)>,
+    /// Listeners.
+    pub held: Vec<Held>,
+    pub(crate) caller: Caller,
+    pub(crate) purposes: BTreeMap<u32, Purpose>,
+    pub(crate) outbox: VecDeque<Request>,
+    next_tag: u32,
+    /// The token for a child, once the host gave it.
+    pub token: Option<u64>,
+    forked: bool,
+    /// The process has ended.
+    pub gone: bool,
+    /// Nothing new is begun.
+    pub ending: bool,
+    /// When it wants to act again.
+    pub wake_at: Nanos,
+}
+
+impl App {
+    /// An application that has attached.
+    pub fn new(index: usize, host: usize, context: ContextId, end: AppEnd, caller: Caller) -> App {
+        App {
+            index,
+            host,
+            context,
+            end,
+            mirrors: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            due: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            held: Vec::new(),
+            caller,
+            purposes: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            next_tag: 1,
+            token: None,
+            forked: false,
+            gone: false,
+            ending: false,
+            wake_at: 0,
+        }
+    }
+
+    /// Something was left for it.
+    pub fn has_mail(&self) -> bool {
+        !self.end.notices.is_empty() || !self.end.replies.is_empty()
+    }
+
+    /// It has nothing open, nothing under way, and nothing to begin.
+    pub fn is_idle(&self) -> bool {
+        self.connections.is_empty()
+            && self.closing.is_empty()
+            && self.purposes.is_empty()
+            && self.outbox.is_empty()
+            && self.caller.is_over()
+    }
+
+    /// One round: takes what was left for it, acts, tells the host.
+    pub fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        self.take_replies(now, scene)?;
+        self.take_notices(now, scene)?;
+        self.fork_if_due(now, scene);
+        self.close_listeners(now, scene);
+        self.start_calls(now, scene);
+        self.act_on_connections(now, scene)?;
+        let all_told = self.tell();
+        let own = self.due.values().copied().min().unwrap_or(Nanos::MAX);
+        let retry = if all_told { Nanos::MAX } else { now + RING_FULL };
+        self.wake_at = own.min(retry).min(self.next_call(now, scene)).min(self.next_planned(now, scene)).max(now + 1);
+        Ok(())
+    }
+
+    /// Reserves the addresses of its listeners.
+    pub fn listen(&mut self, scene: &Scene) {
+        for (listen, plan) in scene.plan.listens.iter().enumerate() {
+            if plan.app != self.index {
+                continue;
+            }
+            let tag = self.tag(Purpose::Bind(listen));
+            let local = context::Endpoint { ip: std::net::Ipv4Addr::UNSPECIFIED, port: plan.port };
+            self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+        }
+    }
+
+    pub(crate) fn tag(&mut self, purpose: Purpose) -> u32 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.purposes.insert(tag, purpose);
+        tag
+    }
+
+    /// The application has a connection now.
+    pub(crate) fn open(
+        &mut self,
+        now: Nanos,
+        scene: &mut Scene,
+        pair: usize,
+        side: usize,
+        slot: Slot,
+    ) -> Result<(), String> {
+        self.check_slot(slot)?;
+        let buffers = self.buffers(slot)?;
+        let connection = Connection::new(pair, side, slot, buffers);
+        let half = &mut scene.pairs[pair].halves[side];
+        if half.stage != Stage::Waiting {
+            return Err(format!("{}: opened twice on one side", scene.pairs[pair].name()));
+        }
+        half.stage = Stage::Open;
+        half.buffer = Some(connection.receive_buffer());
+        scene.pairs[pair].progress_at = now;
+        self.connections.insert(slot.index, connection);
+        self.due.insert(slot.index, 0);
+        let tag = self.tag(Purpose::Info(pair, side));
+        self.outbox.push_back(Request::Info { tag, slot });
+        if script(&scene.plan.calls[scene.pairs[pair].call], side).keepalive {
+            self.set_keepalive(slot);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_slot(&self, slot: Slot) -> Result<(), String> {
+        if slot.index >= self.end.geometry.slots {
+            return Err(format!("slot {} is handed out, there are {}", slot.index, self.end.geometry.slots));
+        }
+        if self.connections.contains_key(&slot.index) || self.closing.contains_key(&slot.index) {
+            return Err(format!("slot {} is handed out while it is in use", slot.index));
+        }
+        Ok(())
+    }
+
+    fn set_keepalive(&mut self, slot: Slot) {
+        for (option, value) in [
+            (OptionName::KeepaliveIdle, 1),
+            (OptionName::KeepaliveInterval, 1),
+            (OptionName::KeepaliveCount, 100),
+            (OptionName::Keepalive, 1),
+        ] {
+            self.outbox.push_back(Request::Set { slot, option, value });
+        }
+    }
+
+    fn buffers(&mut self, slot: Slot) -> Result<(Arc<Mirror>, Arc<Mirror>), String> {
+        if let Some(buffers) = self.mirrors.get(&slot.index) {
+            return Ok(buffers.clone());
+        }
+        let (rx, tx) = self.end.map_buffers(slot).map_err(|error| format!("cannot map buffers: {error}"))?;
+        let buffers = (Arc::new(rx), Arc::new(tx));
+        self.mirrors.insert(slot.index, buffers.clone());
+        Ok(buffers)
+    }
+
+    /// A connection inherited from the parent, under its name in this context.
+    pub(crate) fn adopt(&mut self, mut connection: Connection, slot: Slot) -> Result<(), String> {
+        self.check_slot(slot)?;
+        connection.slot = slot;
+        connection.dirty = true;
+        self.due.insert(slot.index, 0);
+        self.connections.insert(slot.index, connection);
+        Ok(())
+    }
+
+    fn take_notices(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        while let Some(words) = self.end.notices.pop().map_err(|_| "the ring of notices is corrupt")? {
+            let notice = Notice::from_words(words);
+            let known = self.connections.get_mut(&notice.slot.index);
+            // A notice for a connection given up, or not yet claimed, is late or early: it is repeated where it matters.
+            let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else { continue };
+            connection.notice(now, notice, &mut scene.pairs[connection.pair])?;
+            self.due.insert(notice.slot.index, 0);
+        }
+        Ok(())
+    }
+
+    fn act_on_connections(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        let due: Vec<u32> = self.due.iter().filter(|(_, at)| **at <= now).map(|(slot, _)| *slot).collect();
+        for slot in due {
+            let Some(connection) = self.connections.get_mut(&slot) else {
+                self.due.remove(&slot);
+                continue;
+            };
+            let pair = &mut scene.pairs[connection.pair];
+            let before = pair.halves[connection.side].read;
+            let wish = connection.act(now, &scene.plan.calls[pair.call], pair)?;
+            scene.figures.bytes += pair.halves[connection.side].read - before;
+            match wish {
+                Wish::At(at) => {
+                    self.due.insert(slot, at.max(now + 1));
+                }
+                Wish::Close { abort } => self.close(now, scene, slot, abort),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a connection up.
+    pub(crate) fn close(&mut self, now: Nanos, scene: &mut Scene, slot: u32, abort: bool) {
+        let Some(connection) = self.connections.remove(&slot) else { return };
+        self.due.remove(&slot);
+        let bump = connection.bump();
+        let request = Request::Close { slot: bump.slot, tx_head: bump.tx_head, rx_head: bump.rx_head, abort };
+        self.outbox.push_back(request);
+        self.closing.insert(slot, (bump.slot, now));
+        if connection.side == CLIENT {
+            scene.count_end(connection.pair);
+            self.caller.ended();
+        }
+        self.wake_at = self.wake_at.min(now + 1);
+    }
+
+    /// Gives a connection up that will not go on: its pair is spoiled.
+    pub fn give_up(&mut self, now: Nanos, scene: &mut Scene, pair: usize) {
+        let of_pair = |(slot, connection): (&u32, &Connection)| (connection.pair == pair).then_some(*slot);
+        let slots: Vec<u32> = self.connections.iter().filter_map(of_pair).collect();
+        for slot in slots {
+            self.connections[&slot].give_up(now, &mut scene.pairs[pair]);
+            self.close(now, scene, slot, true);
+        }
+    }
+
+    /// Leaves bumps and requests; false where a ring was full.
+    fn tell(&mut self) -> bool {
+        let mut all = true;
+        for connection in self.connections.values_mut().filter(|connection| connection.dirty) {
+            connection.dirty = self.end.bumps.push(connection.bump().to_words()).is_err();
+            all &= !connection.dirty;
+        }
+        while let Some(request) = self.outbox.front() {
+            if self.end.requests.push(request.to_words()).is_err() {
+                all = false;
+                break;
+            }
+            self.outbox.pop_front();
+        }
+        self.end.daemon_bell.ring();
+        all
+    }
+
+    fn fork_if_due(&mut self, now: Nanos, scene: &Scene) {
+        let due = scene.plan.apps[self.index].fork_us.is_some_and(|at| now >= scene.start + at * 1000);
+        if due && !self.forked {
+            self.forked = true;
+            let tag = self.tag(Purpose::Fork);
+            self.outbox.push_back(Request::Fork { tag });
+        }
+    }
+
+    /// The child shares the listeners, and asks for the connections; this one gives up its share of them.
+    pub fn hand_over(&mut self, child: &mut App, now: Nanos) {
+        // It never forks again.
+        child.forked = true;
+        child.held = self.held.clone();
+        for (index, connection) in std::mem::take(&mut self.connections) {
+            let (context, bump) = (self.context.0, connection.bump());
+            self.due.remove(&index);
+            if connection.side == CLIENT {
+                self.caller.ended();
+            }
+            let tag = child.tag(Purpose::Claim(Box::new(connection)));
+            child.outbox.push_back(Request::Claim { tag, context, slot: bump.slot });
+            let (tx_head, rx_head) = (bump.tx_head, bump.rx_head);
+            self.outbox.push_back(Request::Close { slot: bump.slot, tx_head, rx_head, abort: false });
+            // Its buffers stay in this context: the slot is free when the connection is over.
+            self.closing.insert(index, (bump.slot, Nanos::MAX));
+        }
+        self.wake_at = now + 1;
+    }
+
+    fn close_listeners(&mut self, now: Nanos, scene: &mut Scene) {
+        let ending = self.ending;
+        let plan = Arc::clone(&scene.plan);
+        let due =
+            |held: &Held| ending || plan.listens[held.listen].close_us.is_some_and(|at| now >= scene.start + at * 1000);
+        let (closed, held): (Vec<Held>, Vec<Held>) = self.held.drain(..).partition(due);
+        self.held = held;
+        for held in closed {
+            scene.listener_goes(held.listen);
+            self.outbox.push_back(Request::Unbind { binding: held.binding });
+        }
+    }
+
+    /// When the plan next has something for it.
+    fn next_planned(&self, now: Nanos, scene: &Scene) -> Nanos {
+        let app = &scene.plan.apps[self.index];
+        let fork = app.fork_us.filter(|_| !self.forked);
+        let closes = self.held.iter().filter_map(|held| scene.plan.listens[held.listen].close_us);
+        let times = closes.chain(fork).map(|at| scene.start + at * 1000);
+        times.filter(|at| *at > now).min().unwrap_or(Nanos::MAX)
+    }
+}

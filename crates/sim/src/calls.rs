@@ -1,0 +1,150 @@
+//! The connections that an application opens.
+use crate::app::{App, Purpose};
+use crate::pair::{CLIENT, Pair, SERVER, Stage};
+use crate::plan::Plan;
+use crate::scene::{Listening, Scene};
+use context::{Congestion, Endpoint, Request};
+use port::Nanos;
+
+/// How long an application waits before it tries again what found no room.
+const TRY_AGAIN: Nanos = 5_000_000;
+/// How often it looks whether somebody listens yet.
+const LOOK_AGAIN: Nanos = 1_000_000;
+
+/// Groups of connections that an application opens.
+pub struct Caller {
+    groups: Vec<Group>,
+    /// Connections to try again, and when.
+    again: Vec<(Nanos, usize)>,
+    live: u32,
+}
+
+struct Group {
+    call: usize,
+    started: u32,
+    next_start: Nanos,
+}
+
+impl Caller {
+    /// The calls of an application.
+    pub fn new(plan: &Plan, app: usize, start: Nanos) -> Caller {
+        let mine = plan.calls.iter().enumerate().filter(|(_, call)| call.app == app);
+        let group = |(call, plan): (usize, &crate::plan::CallPlan)| Group {
+            call,
+            started: 0,
+            next_start: start + plan.start_us * 1000,
+        };
+        Caller { groups: mine.map(group).collect(), again: Vec::new(), live: 0 }
+    }
+
+    /// Opens nothing.
+    pub fn none() -> Caller {
+        Caller { groups: Vec::new(), again: Vec::new(), live: 0 }
+    }
+
+    /// Nothing is left to open.
+    pub fn is_over(&self) -> bool {
+        self.groups.is_empty() && self.again.is_empty()
+    }
+
+    /// One of its connections is over.
+    pub fn ended(&mut self) {
+        self.live = self.live.saturating_sub(1);
+    }
+}
+
+impl App {
+    /// Starts what is due.
+    pub(crate) fn start_calls(&mut self, now: Nanos, scene: &mut Scene) {
+        if self.caller.is_over() {
+            return;
+        }
+        let due = |(at, pair): &(Nanos, usize)| (*at <= now).then_some(*pair);
+        let again: Vec<usize> = self.caller.again.iter().filter_map(due).collect();
+        self.caller.again.retain(|(at, _)| *at > now);
+        for pair in again {
+            self.begin(scene, pair);
+        }
+        for index in 0..self.caller.groups.len() {
+            while let Some(pair) = self.next_of_group(now, scene, index) {
+                self.begin(scene, pair);
+            }
+        }
+        let plan = &scene.plan;
+        self.caller.groups.retain(|group| group.started < plan.calls[group.call].count);
+    }
+
+    /// Makes the next pair of a group, if it may start now.
+    fn next_of_group(&mut self, now: Nanos, scene: &mut Scene, index: usize) -> Option<usize> {
+        let group = &mut self.caller.groups[index];
+        let call = &scene.plan.calls[group.call];
+        let may = group.started < call.count && self.caller.live < call.parallel && now >= group.next_start;
+        if !may || scene.listening[call.to] == Listening::Before {
+            return None;
+        }
+        let mut pair = Pair::new(scene.plan.seed, group.call, group.started, now);
+        if scene.listening[call.to] == Listening::Over {
+            pair.spoil("nobody listens any more");
+        }
+        group.started += 1;
+        group.next_start = now + call.gap_us * 1000;
+        self.caller.live += 1;
+        scene.pairs.push(pair);
+        Some(scene.pairs.len() - 1)
+    }
+
+    /// Asks for a pair's connection, or first for its local address.
+    fn begin(&mut self, scene: &Scene, pair: usize) {
+        let call = &scene.plan.calls[scene.pairs[pair].call];
+        if call.bind == 0 {
+            return self.connect(scene, pair, 0);
+        }
+        let tag = self.tag(Purpose::BindCall(pair));
+        let local = Endpoint { ip: Plan::address(self.host), port: call.bind };
+        self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+    }
+
+    /// Asks for a pair's connection.
+    pub(crate) fn connect(&mut self, scene: &Scene, pair: usize, binding: u32) {
+        let listen = &scene.plan.listens[scene.plan.calls[scene.pairs[pair].call].to];
+        let remote = Endpoint { ip: Plan::address(scene.plan.apps[listen.app].host), port: listen.port };
+        let tag = self.tag(Purpose::Connect(pair));
+        self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+    }
+
+    /// A connection could not be opened.
+    pub(crate) fn refused(&mut self, now: Nanos, scene: &mut Scene, pair: usize, errno: u16) -> Result<(), String> {
+        const NO_ROOM: [u16; 6] = [11, 12, 98, 99, 105, 24];
+        if NO_ROOM.contains(&errno) {
+            self.caller.again.push((now + TRY_AGAIN, pair));
+            return Ok(());
+        }
+        let pair_now = &mut scene.pairs[pair];
+        if pair_now.spoiled.is_none() {
+            return Err(format!("{}: connecting failed with error {errno}", pair_now.name()));
+        }
+        let client = &mut pair_now.halves[CLIENT];
+        client.stage = Stage::Closed;
+        if pair_now.halves[SERVER].stage == Stage::Waiting {
+            pair_now.halves[SERVER].stage = Stage::Closed;
+        }
+        scene.count_end(pair);
+        self.caller.ended();
+        Ok(())
+    }
+
+    /// When it next wants to open something.
+    pub(crate) fn next_call(&self, now: Nanos, scene: &Scene) -> Nanos {
+        if self.caller.is_over() {
+            return Nanos::MAX;
+        }
+        let again = self.caller.again.iter().map(|(at, _)| *at);
+        let starts = self.caller.groups.iter().filter_map(|group| {
+            let call = &scene.plan.calls[group.call];
+            let waits = scene.listening[call.to] == Listening::Before;
+            (self.caller.live < call.parallel)
+                .then(|| if waits { group.next_start.max(now + LOOK_AGAIN) } else { group.next_start })
+        });
+        again.chain(starts).min().unwrap_or(Nanos::MAX)
+    }
+}

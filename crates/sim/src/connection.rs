@@ -1,0 +1,218 @@
+//! One side of a connection as an application has it: positions in two buffers, and what its script says.
+use crate::pair::{Pair, Stage, may_write, script};
+use crate::plan::{CallPlan, Ending};
+use context::{Bump, Notice, Slot};
+use port::Nanos;
+use shm::Mirror;
+use std::sync::Arc;
+
+const US: Nanos = 1000;
+
+/// One side of a connection.
+#[derive(Clone)]
+pub struct Connection {
+    /// Its pair.
+    pub pair: usize,
+    /// Which side it is.
+    pub side: usize,
+    /// Its name in the context.
+    pub slot: Slot,
+    rx: Arc<Mirror>,
+    tx: Arc<Mirror>,
+    /// Bytes received, as far as it was told.
+    received: u64,
+    /// Bytes taken.
+    read: u64,
+    /// Bytes written.
+    written: u64,
+    /// Bytes acknowledged, as far as it was told.
+    acked: u64,
+    eof: bool,
+    fin: bool,
+    /// The engine has not been told the present positions.
+    pub dirty: bool,
+    next_read: Nanos,
+    next_write: Nanos,
+}
+
+/// What a side wants after it acted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// To act again at a time, or `Nanos::MAX` when it is told something.
+    At(Nanos),
+    /// To close; or to reset, with `abort`.
+    Close {
+        /// Reset.
+        abort: bool,
+    },
+}
+
+impl Connection {
+    /// A side that was just connected or accepted.
+    pub fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<Mirror>, Arc<Mirror>)) -> Connection {
+        let (rx, tx) = buffers;
+        Connection {
+            pair,
+            side,
+            slot,
+            rx,
+            tx,
+            received: 0,
+            read: 0,
+            written: 0,
+            acked: 0,
+            eof: false,
+            fin: false,
+            dirty: true,
+            next_read: 0,
+            next_write: 0,
+        }
+    }
+
+    /// The receive buffer.
+    pub fn receive_buffer(&self) -> Arc<Mirror> {
+        Arc::clone(&self.rx)
+    }
+
+    /// Tells the engine where the application is.
+    pub fn bump(&self) -> Bump {
+        Bump { slot: self.slot, tx_head: self.written as u32, rx_head: self.read as u32, fin: self.fin }
+    }
+
+    /// The engine told where it is. An older notice than one seen before says nothing.
+    pub fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
+        let received = ahead(self.received, notice.rx_tail);
+        let acked = ahead(self.acked, notice.tx_tail);
+        if received - self.read > u64::from(self.rx.size()) {
+            return Err(format!("{}: a notice says more than the receive buffer holds", pair.name()));
+        }
+        if self.eof && received != self.received {
+            return Err(format!("{}: bytes come after the end", pair.name()));
+        }
+        if (received, acked, notice.fin) != (self.received, self.acked, self.eof) {
+            pair.progress_at = now;
+        }
+        (self.received, self.acked) = (received, acked);
+        self.eof |= notice.fin;
+        pair.told(self.side, received, acked, self.eof)
+    }
+
+    /// Reads, writes and ends as the script says.
+    pub fn act(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Result<Wish, String> {
+        self.read(now, call, pair)?;
+        self.write(now, call, pair);
+        if let Some(wish) = self.end(now, call, pair) {
+            return Ok(wish);
+        }
+        let mut at = Nanos::MAX;
+        if self.received > self.read {
+            at = at.min(self.next_read);
+        }
+        if self.room(call) > 0 {
+            at = at.min(self.next_write);
+        }
+        Ok(Wish::At(at))
+    }
+
+    fn read(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Result<(), String> {
+        let script = script(call, self.side);
+        let n = (self.received - self.read).min(script.read);
+        if n == 0 || now < self.next_read {
+            return Ok(());
+        }
+        let mut bytes = vec![0; n as usize];
+        self.rx.read(self.read as u32, &mut bytes);
+        if let Some(at) = pair.halves[1 - self.side].stream.first_difference(self.read, &bytes) {
+            return Err(format!("{}: byte {} is received with a wrong value", pair.name(), self.read + at as u64));
+        }
+        self.read += n;
+        self.dirty = true;
+        self.next_read = now + script.read_gap_us * US;
+        pair.halves[self.side].read = self.read;
+        pair.progress_at = now;
+        Ok(())
+    }
+
+    /// Bytes that it may write now.
+    fn room(&self, call: &CallPlan) -> u64 {
+        let free = u64::from(self.tx.size()) - (self.written - self.acked);
+        let wanted = may_write(call, self.side, self.read).saturating_sub(self.written);
+        if self.fin { 0 } else { free.min(wanted) }
+    }
+
+    fn write(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) {
+        let script = script(call, self.side);
+        let n = self.room(call).min(script.write);
+        if n == 0 || now < self.next_write {
+            return;
+        }
+        let half = &mut pair.halves[self.side];
+        let mut bytes = vec![0; n as usize];
+        half.stream.fill(self.written, &mut bytes);
+        self.tx.write(self.written as u32, &bytes);
+        self.written += n;
+        half.written = self.written;
+        pair.progress_at = now;
+        self.dirty = true;
+        self.next_write = now + script.write_gap_us * US;
+    }
+
+    fn end(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Option<Wish> {
+        let script = script(call, self.side);
+        let wrote_all = self.written == script.send;
+        let at_end = self.eof && self.read == self.received;
+        let moved = self.written + self.read;
+        let close = |pair: &mut Pair, abort: bool| {
+            let half = &mut pair.halves[self.side];
+            if !abort {
+                half.fin = Some(self.written);
+            }
+            half.stage = Stage::Closed;
+            half.buffer = None;
+            pair.progress_at = now;
+            Some(Wish::Close { abort })
+        };
+        match script.ending {
+            Ending::Abort { after } if moved >= after => {
+                pair.spoil("one side reset it");
+                return close(pair, true);
+            }
+            Ending::Leave { after } if moved >= after => {
+                pair.spoil("one side left early");
+                return close(pair, false);
+            }
+            Ending::Close if wrote_all && self.read == crate::pair::script(call, 1 - self.side).send => {
+                return close(pair, false);
+            }
+            Ending::Shutdown if wrote_all && !self.fin => {
+                (self.fin, self.dirty) = (true, true);
+                pair.halves[self.side].fin = Some(self.written);
+                pair.progress_at = now;
+            }
+            _ => {}
+        }
+        if at_end && (wrote_all || pair.spoiled.is_some()) { close(pair, false) } else { None }
+    }
+
+    /// The application gives it up for another reason than its script: an error, impatience.
+    pub fn give_up(&self, now: Nanos, pair: &mut Pair) {
+        let half = &mut pair.halves[self.side];
+        half.stage = Stage::Closed;
+        half.buffer = None;
+        pair.progress_at = now;
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Connection { side, slot, received, read, written, acked, eof, fin, dirty, .. } = self;
+        write!(f, "{} in slot {}/{}: ", crate::pair::label(*side), slot.index, slot.generation)?;
+        write!(f, "received {received} read {read} written {written} acked {acked} eof {eof} fin {fin} dirty {dirty}")
+    }
+}
+
+/// A 32-bit position made whole: at or ahead of `known`.
+fn ahead(known: u64, position: u32) -> u64 {
+    let step = position.wrapping_sub(known as u32) as i32;
+    known + step.max(0) as u64
+}

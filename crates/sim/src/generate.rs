@@ -1,0 +1,206 @@
+//! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
+use crate::plan::{Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, ListenPlan, Plan, Script, Turns};
+use crate::random::Random;
+use flextoe::Mapping;
+use port::FabricConfig;
+
+/// Most bytes that the applications of a generated scenario send in all.
+const MOST_BYTES: u64 = 600_000;
+
+/// The scenario of a seed.
+pub fn generate(seed: u64) -> Plan {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let hosts: Vec<HostPlan> = (0..random.spread(2, 6)).map(|_| host(random)).collect();
+    let fabric = fabric(random);
+    let rough = random.one_in(3);
+    let apps: Vec<AppPlan> = (0..random.between(2, 5))
+        .map(|index| {
+            app(
+                random,
+                if index < 2 { index as usize } else { random.clone().up_to(hosts.len() as u64 - 1) as usize },
+                rough,
+            )
+        })
+        .collect();
+    let listens: Vec<ListenPlan> =
+        (0..random.spread(1, 4)).map(|index| listen(random, index, apps.len(), rough)).collect();
+    let mut left = random.spread(20_000, MOST_BYTES);
+    let calls = (0..random.spread(1, 4)).map(|_| call(random, &apps, &listens, &hosts, rough, &mut left)).collect();
+    let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
+    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts };
+    separate_ports(&mut plan);
+    plan
+}
+
+fn host(random: &mut Random) -> HostPlan {
+    let tiny = random.one_in(5);
+    let large = if tiny { 1 } else { random.between(0, 6) };
+    HostPlan {
+        mapping: mapping(random),
+        rx_bytes: 4096 << random.up_to(large),
+        tx_bytes: 4096 << random.up_to(large),
+        slots: random.pick(&[2, 8, 64]),
+        data_entries: random.pick(&[64, 64, 1024]),
+        control_entries: random.pick(&[64, 64, 1024]),
+        ecn: random.one_in(2),
+        congestion: random.pick(&["", "", "cubic", "dctcp", "timely", "none"]).into(),
+        min_rto_ms: random.pick(&[1, 10, 10, 200]),
+        max_rto_ms: random.pick(&[500, 2000, 4000]),
+        time_wait_ms: random.pick(&[1, 100, 10_000]),
+        poll_ns: random.pick(&[200, 2_000, 20_000]),
+        stall: random.pick(&[0.0, 0.0, 0.001, 0.02]),
+        stall_ns: random.pick(&[100_000, 15_000_000]),
+        burst: random.pick(&[1, 8, 64, 256]),
+    }
+}
+
+fn mapping(random: &mut Random) -> Mapping {
+    if !random.one_in(3) {
+        return Mapping::default();
+    }
+    let mut replicas = || random.between(1, 3) as u8;
+    Mapping { threads: true, preprocess: replicas(), flow_groups: replicas(), postprocess: replicas(), dma: replicas() }
+}
+
+fn fabric(random: &mut Random) -> FabricConfig {
+    let mut fabric = FabricConfig { mtu: random.pick(&[576, 1500, 1500, 9000]), ..FabricConfig::default() };
+    fabric.delay_ns = random.pick(&[0, 1_000, 50_000, 1_000_000, 20_000_000]);
+    if random.one_in(4) {
+        return fabric;
+    }
+    let some = |random: &mut Random, most: f64| if random.one_in(3) { random.unit() * most } else { 0.0 };
+    fabric.jitter_ns = if random.one_in(3) { random.spread(1000, 2_000_000) } else { 0 };
+    fabric.loss = some(random, 0.1);
+    fabric.burst_begin = some(random, 0.02);
+    fabric.burst_end = 0.25 + random.unit() * 0.7;
+    fabric.reorder = some(random, 0.2);
+    fabric.reorder_delay_ns = random.spread(1000, 5_000_000);
+    fabric.duplicate = some(random, 0.1);
+    fabric.corrupt = some(random, 0.05);
+    fabric.rate_bps = if random.one_in(3) { random.spread(20_000_000, 10_000_000_000) } else { 0 };
+    fabric.ecn_threshold_bytes = if random.one_in(3) { random.spread(3000, 200_000) } else { 0 };
+    fabric.buffer_bytes = random.spread(65_535, 16 << 20);
+    fabric
+}
+
+fn app(random: &mut Random, host: usize, rough: bool) -> AppPlan {
+    AppPlan {
+        host,
+        latency_us: random.pick(&[0, 1, 20, 1000]),
+        crash_us: (rough && random.one_in(6)).then(|| random.spread(10, 200_000)),
+        fork_us: random.one_in(8).then(|| random.spread(10, 100_000)),
+        parent_leaves: random.one_in(2),
+    }
+}
+
+fn listen(random: &mut Random, index: u64, apps: usize, rough: bool) -> ListenPlan {
+    ListenPlan {
+        app: random.up_to(apps as u64 - 1) as usize,
+        port: 5000 + index as u16,
+        backlog: random.pick(&[1, 4, 128]),
+        credits: random.pick(&[1, 4, 256]),
+        close_us: (rough && random.one_in(5)).then(|| random.spread(10, 200_000)),
+    }
+}
+
+fn call(
+    random: &mut Random,
+    apps: &[AppPlan],
+    listens: &[ListenPlan],
+    hosts: &[HostPlan],
+    rough: bool,
+    left: &mut u64,
+) -> CallPlan {
+    let to = random.up_to(listens.len() as u64 - 1) as usize;
+    let app = random.up_to(apps.len() as u64 - 1) as usize;
+    let count = random.pick(&[1, 1, 2, 8, 30, 60]);
+    let slots = hosts[apps[app].host].slots;
+    let share = (*left / u64::from(count)).max(1);
+    let (mut client, mut server) = (script(random, share), script(random, share));
+    let turns = random.one_in(3).then(|| turns(random, &mut client, &mut server));
+    *left = left.saturating_sub((client.send + server.send) * u64::from(count)).max(1000);
+    endings(random, &mut client, &mut server, rough);
+    CallPlan {
+        app,
+        to,
+        count,
+        parallel: random.pick(&[1, 2, count]).min(slots + 1).max(1),
+        start_us: random.spread(1, 50_000),
+        gap_us: random.pick(&[0, 10, 1000]),
+        bind: if random.one_in(6) { 7000 } else { 0 },
+        turns,
+        client,
+        server,
+    }
+}
+
+fn script(random: &mut Random, share: u64) -> Script {
+    let slow = random.one_in(5);
+    Script {
+        send: if random.one_in(4) { 0 } else { random.spread(1, share) },
+        write: random.pick(&[100, 1448, 10_000, 1 << 20]),
+        write_gap_us: if slow { random.pick(&[10, 500]) } else { 0 },
+        read: random.pick(&[100, 1448, 10_000, 1 << 20]),
+        read_gap_us: if random.one_in(5) { random.pick(&[10, 500]) } else { 0 },
+        keepalive: random.one_in(5),
+        ending: Ending::Close,
+    }
+}
+
+/// Makes both sides take turns.
+fn turns(random: &mut Random, client: &mut Script, server: &mut Script) -> Turns {
+    let rounds = random.spread(1, 30);
+    let request = (client.send / rounds).max(1);
+    let response = (server.send / rounds).max(1);
+    client.send = request * rounds;
+    server.send = response * rounds;
+    Turns { request, response }
+}
+
+fn endings(random: &mut Random, client: &mut Script, server: &mut Script, rough: bool) {
+    let all = client.send + server.send;
+    let one = |random: &mut Random| match random.up_to(if rough { 7 } else { 5 }) {
+        0..=2 => Ending::Shutdown,
+        3 | 4 => Ending::Close,
+        5 => Ending::AfterPeer,
+        6 => Ending::Abort { after: random.up_to(all) },
+        _ => Ending::Leave { after: random.up_to(all) },
+    };
+    client.ending = one(random);
+    server.ending = one(random);
+    // Somebody has to begin.
+    if client.ending == Ending::AfterPeer && !matches!(server.ending, Ending::Shutdown | Ending::Close) {
+        client.ending = Ending::Shutdown;
+    }
+    if server.ending == Ending::AfterPeer && !matches!(client.ending, Ending::Shutdown | Ending::Close) {
+        server.ending = Ending::Shutdown;
+    }
+}
+
+fn cut(random: &mut Random, hosts: usize) -> Cut {
+    let from_us = random.spread(10, 100_000);
+    let host = random.up_to(hosts as u64 - 1) as usize;
+    Cut { host, from_us, until_us: from_us + random.spread(100, 3_000_000) }
+}
+
+fn aim(random: &mut Random) -> Option<Aim> {
+    let at = random.pick(&[
+        None,
+        None,
+        None,
+        Some(AimAt::ClientSequence),
+        Some(AimAt::ServerSequence),
+        Some(AimAt::ClientTimestamp),
+    ])?;
+    let before = if at == AimAt::ClientTimestamp { random.up_to(50) } else { random.spread(1, 100_000) };
+    Some(Aim { at, before: before as u32 })
+}
+
+/// Two groups of connections cannot use one local port at the same time.
+fn separate_ports(plan: &mut Plan) {
+    for (index, call) in plan.calls.iter_mut().enumerate().filter(|(_, call)| call.bind > 0) {
+        call.bind += index as u16;
+        call.parallel = 1;
+    }
+}

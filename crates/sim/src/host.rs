@@ -1,0 +1,228 @@
+//! A host of the simulation: the product's own control plane and engine, polled in virtual time.
+use crate::plan::{Cut, HostPlan, Plan};
+use crate::random::Random;
+use crate::scene::Scene;
+use context::{AppEnd, ControlEnd, EngineEnd};
+use control::{Application, CongestionName, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use engine::{ContextId, Limits, Worker};
+use flextoe::FlexToe;
+use port::{Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
+use shm::{Doorbell, Region};
+use std::sync::Arc;
+use wire::Mac;
+
+/// Connections that a host holds at once.
+const FLOWS: u32 = 1024;
+/// Contexts that a host holds at once.
+const CONTEXTS: u32 = 32;
+
+/// A host with its port.
+pub struct SimHost {
+    /// The product's host.
+    pub host: Host,
+    port: FabricPort,
+    pool: FramePool,
+    rx: Vec<Box<Frame>>,
+    tx: Vec<Box<Frame>>,
+    workers: Vec<Box<dyn Worker>>,
+    plan: HostPlan,
+    memory: MemoryConfig,
+    mtu: u16,
+    /// When it may be polled again.
+    free_at: Nanos,
+    /// The last round found something to do.
+    busy: bool,
+    /// Workers that found nothing in a row.
+    idle_rounds: u32,
+    random: Random,
+    cuts: Vec<(Nanos, Nanos)>,
+}
+
+impl SimHost {
+    /// Host number `index` of the plan, joined to the fabric.
+    pub fn new(
+        plan: &Plan,
+        index: usize,
+        start: Nanos,
+        fabric: &Fabric,
+        random: &mut Random,
+    ) -> Result<SimHost, String> {
+        let host_plan = plan.hosts[index].clone();
+        let mac = Mac([2, 0, 0, 0, 0, index as u8 + 1]);
+        let name = format!("h{index}");
+        let port = fabric.join(&name, mac).map_err(|error| format!("cannot join the fabric: {error}"))?;
+        let config = host_config(plan, index, &host_plan)?;
+        let memory = config.memory;
+        let pool = FramePool::new(4096);
+        let engine = FlexToe::new(Limits { flows: FLOWS, contexts: CONTEXTS }, host_plan.mapping.clone(), pool.clone());
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&random.bits().to_le_bytes());
+        let capabilities = port.capabilities();
+        let mut host = Host::new(config, capabilities, mac, Box::new(engine), secret)?;
+        let workers = host.workers();
+        let of_host = |cut: &&Cut| cut.host == index;
+        let times = |cut: &Cut| (start + cut.from_us * 1000, start + cut.until_us * 1000);
+        Ok(SimHost {
+            host,
+            port,
+            pool,
+            rx: Vec::new(),
+            tx: Vec::new(),
+            workers,
+            plan: host_plan,
+            memory,
+            mtu: capabilities.mtu,
+            free_at: start,
+            busy: true,
+            idle_rounds: 0,
+            random: Random::new(random.bits()),
+            cuts: plan.cuts.iter().filter(of_host).map(times).collect(),
+        })
+    }
+
+    /// Attaches an application, as the daemon does.
+    pub fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
+        let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
+        let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}") };
+        let context = self.host.attach(now, application, ends, token)?;
+        self.busy = true;
+        Ok((context, app))
+    }
+
+    fn make_context(&self) -> std::io::Result<((EngineEnd, ControlEnd), AppEnd)> {
+        let geometry = self.memory.geometry();
+        let region = Arc::new(Region::create("sim", geometry.region_len())?);
+        let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
+        let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
+        let ends = context::daemon_ends(&region, geometry, app, daemon);
+        Ok((ends, AppEnd::new(region, geometry, app_too, daemon_too)?))
+    }
+
+    /// A process is gone.
+    pub fn detach(&mut self, now: Nanos, context: ContextId) {
+        self.host.detach(now, context);
+        self.busy = true;
+    }
+
+    /// When it next wants to be polled.
+    pub fn next(&self, now: Nanos) -> Nanos {
+        if self.busy || self.port.has_work(now) || self.host.has_work(now) {
+            return self.free_at.max(now);
+        }
+        let due = [self.port.next_deadline(), self.host.next_deadline(now)].into_iter().flatten().min();
+        due.map_or(Nanos::MAX, |due| due.max(self.free_at).max(now))
+    }
+
+    /// One round of the data-path thread and of the workers.
+    pub fn poll(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        let mut drops = DropCounts::default();
+        let cut = self.cuts.iter().any(|(from, until)| (*from..*until).contains(&now));
+        let mut done = self.port.receive(now, self.plan.burst, &mut self.pool, &mut self.rx);
+        if cut {
+            self.rx.drain(..).for_each(|frame| self.pool.put(frame));
+        }
+        self.rx.iter().for_each(|frame| scene.inspector.received(now - scene.start, frame));
+        done += self.host.poll(now, &mut self.rx, &mut self.tx, &mut self.pool);
+        done += self.poll_workers(now);
+        for frame in &self.tx {
+            scene.inspector.sent(now - scene.start, frame, self.mtu, &scene.pairs)?;
+        }
+        if cut {
+            self.tx.drain(..).for_each(|frame| self.pool.put(frame));
+        }
+        self.port.send(now, &mut self.tx, &mut self.pool, &mut drops);
+        self.idle_rounds = if done > 0 { 0 } else { self.idle_rounds + 1 };
+        // A worker may be skipped in a round, so one round without work does not say that there is none.
+        self.busy = done > 0 || !self.workers.is_empty() && self.idle_rounds < 4;
+        let late = if self.random.chance(self.plan.stall) { self.random.up_to(self.plan.stall_ns) } else { 0 };
+        self.free_at = now + self.plan.poll_ns.max(1) + late;
+        check_drops(&drops)
+    }
+
+    /// The workers, in an order that follows from the seed; some run more often than others.
+    fn poll_workers(&mut self, now: Nanos) -> usize {
+        let mut done = 0;
+        for _ in 0..self.workers.len() * 2 {
+            let index = self.random.up_to(self.workers.len() as u64 - 1) as usize;
+            done += self.workers[index].poll(now);
+        }
+        if self.idle_rounds > 0 {
+            done += self.workers.iter_mut().map(|worker| worker.poll(now)).sum::<usize>();
+        }
+        done
+    }
+
+    /// What is left over: a sentence about the first thing that should be gone.
+    pub fn leftover(&self, now: Nanos) -> Result<(), String> {
+        let name = &self.host.config().name;
+        let nothing = |what: &str, left: String, none: bool| {
+            if none { Ok(()) } else { Err(format!("host {name}: {what} left over: {left}")) }
+        };
+        let (flows, contexts, bindings) = (self.host.flows(), self.host.contexts(), self.host.bindings());
+        nothing("flows", format!("{flows:?}"), flows.is_empty())?;
+        nothing("contexts", format!("{contexts:?}"), contexts.is_empty())?;
+        nothing("bindings", format!("{bindings:?}"), bindings.is_empty())?;
+        nothing("work", "has_work() is true".into(), !self.host.has_work(now))
+    }
+}
+
+/// What the network dropped for a host's own fault.
+fn check_drops(drops: &DropCounts) -> Result<(), String> {
+    match drops.iter().find(|(reason, _)| matches!(reason, Drop::TooLong | Drop::Ethernet)) {
+        Some((reason, _)) => Err(format!("the network refuses a frame: {}", reason.sentence())),
+        None => Ok(()),
+    }
+}
+
+fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig, String> {
+    let config = HostConfig {
+        name: format!("h{index}"),
+        address: Plan::address(index),
+        prefix_len: 24,
+        max_flows: FLOWS,
+        max_contexts: CONTEXTS,
+        memory: MemoryConfig {
+            slots: host.slots,
+            data_entries: host.data_entries,
+            control_entries: host.control_entries,
+            rx_bytes: host.rx_bytes,
+            tx_bytes: host.tx_bytes,
+            cached_buffers: 4,
+        },
+        ecn: host.ecn,
+        congestion: congestion(&host.congestion)?,
+        timers: timers(host),
+        limits: LimitConfig { resets_per_s: 1_000_000, challenge_acks_per_s: 1_000_000, ..LimitConfig::default() },
+        ..HostConfig::default()
+    };
+    debug_assert!(index < plan.hosts.len());
+    config.validate()?;
+    Ok(config)
+}
+
+/// Patient enough that nothing fails for losses alone: connecting goes on, ARP goes on.
+fn timers(host: &HostPlan) -> TimerConfig {
+    TimerConfig {
+        min_rto_ms: host.min_rto_ms,
+        max_rto_ms: host.max_rto_ms,
+        syn_rto_ms: 100,
+        syn_retries: 60,
+        syn_ack_retries: 60,
+        give_up_ms: 3_600_000,
+        time_wait_ms: host.time_wait_ms,
+        arp_retry_ms: 50,
+        arp_tries: 100,
+        ..TimerConfig::default()
+    }
+}
+
+fn congestion(name: &str) -> Result<Option<CongestionName>, String> {
+    Ok(match name {
+        "" => None,
+        "cubic" => Some(CongestionName::Cubic),
+        "dctcp" => Some(CongestionName::Dctcp),
+        "timely" => Some(CongestionName::Timely),
+        "none" => Some(CongestionName::None),
+        other => return Err(format!("`{other}` is no congestion control: cubic, dctcp, timely or none")),
+    })
+}

@@ -1,0 +1,355 @@
+//! Looks at every frame between a host and the network, and checks what RFC 9293 demands of a sender, knowing both
+//! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
+use crate::pair::{CLIENT, Pair, SERVER};
+use port::{Checksum, Frame};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use wire::checksum::Sum;
+use wire::tcp::Flags;
+use wire::{EtherType, Seq, ethernet, ipv4, tcp};
+
+/// Source and destination of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ends {
+    /// Source address and port.
+    pub from: (Ipv4Addr, u16),
+    /// Destination address and port.
+    pub to: (Ipv4Addr, u16),
+}
+
+impl Ends {
+    fn reversed(self) -> Ends {
+        Ends { from: self.to, to: self.from }
+    }
+}
+
+/// What is known of one direction of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Direction {
+    /// Initial sequence number.
+    isn: Option<Seq>,
+    /// End of what was sent so far.
+    sent_end: Seq,
+    /// The sender's options on SYN.
+    window_scale: Option<u8>,
+    mss: u16,
+    /// Window in its SYN, where that had no acknowledgement to be counted from; received by the other side.
+    syn_window: Option<u16>,
+    /// Right edge of the sender's receive window: the furthest that it advertised.
+    edge: Option<Seq>,
+    /// The same, of what the other side has received.
+    edge_received: Option<Seq>,
+}
+
+/// A TCP segment as it stands in a frame.
+struct Segment {
+    ends: Ends,
+    header: tcp::Header,
+    payload: Vec<u8>,
+    segment_size: u16,
+}
+
+/// Lines that a trace keeps.
+const MOST_TRACE: usize = 10_000;
+
+/// Looks at frames.
+#[derive(Default)]
+pub struct Inspector {
+    directions: BTreeMap<Ends, Direction>,
+    /// Which pair and side sends in a direction.
+    pairs: BTreeMap<Ends, (usize, usize)>,
+    /// Sums up everything sent, to compare two runs.
+    pub digest: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Keep a line for each segment, for people.
+    pub tracing: bool,
+    /// These lines, the last ones.
+    pub trace: VecDeque<String>,
+    /// The first SYN and the first SYN-ACK: initial sequence numbers, and the SYN's timestamp.
+    pub first: [Option<(Seq, u32)>; 2],
+}
+
+impl Inspector {
+    /// From now on the connection between `client` and `server` is the pair's.
+    pub fn register(&mut self, client: (Ipv4Addr, u16), server: (Ipv4Addr, u16), pair: usize) {
+        let ends = Ends { from: client, to: server };
+        self.pairs.insert(ends, (pair, CLIENT));
+        self.pairs.insert(ends.reversed(), (pair, SERVER));
+    }
+
+    /// The pair of a connection that came in at `local` from `remote`.
+    pub fn pair_of(&self, local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16)) -> Option<usize> {
+        self.pairs.get(&Ends { from: local, to: remote }).filter(|(_, side)| *side == SERVER).map(|(pair, _)| *pair)
+    }
+
+    fn note(&mut self, now: u64, what: &str, segment: &Segment) {
+        if !self.tracing {
+            return;
+        }
+        self.trace.push_back(format!("{:>14} {what} {}", now, describe(segment)));
+        if self.trace.len() > MOST_TRACE {
+            self.trace.pop_front();
+        }
+    }
+
+    /// A host sends a frame.
+    pub fn sent(&mut self, now: u64, frame: &Frame, mtu: u16, pairs: &[Pair]) -> Result<(), String> {
+        self.frames += 1;
+        let limit = ethernet::HEADER_LEN + if frame.segment_size > 0 { 65_535 } else { usize::from(mtu) };
+        if frame.len() > limit {
+            return Err(format!("a frame of {} bytes is sent, the MTU is {mtu}", frame.len()));
+        }
+        self.digest(now, frame);
+        let Some(segment) = read(frame, true)? else { return Ok(()) };
+        self.note(now, "sent    ", &segment);
+        self.check(&segment, pairs).map_err(|what| format!("{what} (sent: {})", describe(&segment)))
+    }
+
+    /// A host receives a frame.
+    pub fn received(&mut self, now: u64, frame: &Frame) {
+        let Ok(Some(segment)) = read(frame, false) else { return };
+        self.note(now, "received", &segment);
+        let Segment { ends, header, .. } = segment;
+        let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
+        let Some(direction) = self.directions.get_mut(&ends) else { return };
+        if header.flags.has(Flags::RST) {
+            return;
+        }
+        if !header.flags.has(Flags::ACK) {
+            direction.syn_window = Some(header.window);
+            return;
+        }
+        // An old duplicate of an earlier connection says nothing about this one.
+        let known = reverse.isn.is_some_and(|isn| header.ack - isn <= reverse.sent_end - isn);
+        if known && plausible(direction, &header) {
+            let edge = header.ack + window(&header, direction, &reverse);
+            direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
+        }
+    }
+
+    fn digest(&mut self, now: u64, frame: &Frame) {
+        let mut add = |value: u64| self.digest = (self.digest ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+        add(now);
+        add(frame.len() as u64);
+        for chunk in frame.bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            add(u64::from_le_bytes(word));
+        }
+    }
+
+    fn check(&mut self, segment: &Segment, pairs: &[Pair]) -> Result<(), String> {
+        let Segment { ends, header, payload, .. } = segment;
+        if header.flags.has(Flags::RST) {
+            return Ok(());
+        }
+        if header.flags.has(Flags::SYN) {
+            return self.begin(*ends, header);
+        }
+        let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
+        let Some(direction) = self.directions.get_mut(ends) else { return Ok(()) };
+        let (Some(isn), Some(peer_isn)) = (direction.isn, reverse.isn) else { return Ok(()) };
+        check_ack(header, peer_isn, &reverse)?;
+        check_edge(header, direction, &reverse)?;
+        check_size(segment, &reverse)?;
+        let fin = header.flags.has(Flags::FIN);
+        if payload.is_empty() && !fin {
+            return Ok(());
+        }
+        check_window(segment, isn, &reverse)?;
+        let end = header.seq + payload.len() as u32 + u32::from(fin);
+        direction.sent_end = direction.sent_end.max(end);
+        match self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side))) {
+            Some((pair, side)) => check_payload(segment, isn, pair, side),
+            None => Ok(()),
+        }
+    }
+
+    /// A SYN begins a direction, and without ACK a connection.
+    fn begin(&mut self, ends: Ends, header: &tcp::Header) -> Result<(), String> {
+        let has_ack = header.flags.has(Flags::ACK);
+        let stamp = header.options.timestamps.map_or(0, |timestamps| timestamps.value);
+        self.first[usize::from(has_ack)].get_or_insert((header.seq, stamp));
+        let is_new = self.directions.get(&ends).is_none_or(|direction| direction.isn != Some(header.seq));
+        if is_new {
+            if !has_ack && !self.is_simultaneous(ends) {
+                self.directions.remove(&ends.reversed());
+            }
+            let fresh = Direction {
+                isn: Some(header.seq),
+                sent_end: header.seq + 1,
+                window_scale: header.options.window_scale.map(|shift| shift.min(14)),
+                mss: header.options.mss.unwrap_or(536),
+                ..Direction::default()
+            };
+            self.directions.insert(ends, fresh);
+        }
+        if has_ack {
+            let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
+            let Some(peer_isn) = reverse.isn else { return Ok(()) };
+            check_ack(header, peer_isn, &reverse)?;
+            if let Some(direction) = self.directions.get_mut(&ends) {
+                check_edge(header, direction, &reverse)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The other side has sent a SYN too and nothing else.
+    fn is_simultaneous(&self, ends: Ends) -> bool {
+        self.directions.get(&ends.reversed()).is_some_and(|direction| {
+            direction.isn.is_some_and(|isn| direction.sent_end == isn + 1) && direction.edge.is_none()
+        })
+    }
+}
+
+/// The sender of the segment is at or behind what it sent so far.
+fn plausible(direction: &Direction, header: &tcp::Header) -> bool {
+    direction.isn.is_some_and(|isn| header.seq - isn <= direction.sent_end - isn)
+}
+
+/// Scaled receive window: on SYN it is never scaled (RFC 7323 section 2.2).
+fn window(header: &tcp::Header, own: &Direction, reverse: &Direction) -> u32 {
+    let shift = match (own.window_scale, reverse.window_scale) {
+        (Some(shift), Some(_)) if !header.flags.has(Flags::SYN) => shift,
+        _ => 0,
+    };
+    u32::from(header.window) << shift
+}
+
+/// Nothing is acknowledged that was not sent.
+fn check_ack(header: &tcp::Header, peer_isn: Seq, reverse: &Direction) -> Result<(), String> {
+    if !header.flags.has(Flags::ACK) {
+        return Err("a segment without ACK on a connection".into());
+    }
+    let (acked, sent) = (header.ack - peer_isn, reverse.sent_end - peer_isn);
+    if acked > sent {
+        return Err(format!("it acknowledges {acked} bytes past the initial number, only {sent} were sent"));
+    }
+    Ok(())
+}
+
+/// The right edge of the window never moves left (RFC 9293 section 3.8.6), up to what scaling rounds away.
+fn check_edge(header: &tcp::Header, direction: &mut Direction, reverse: &Direction) -> Result<(), String> {
+    let edge = header.ack + window(header, direction, reverse);
+    let slack = 1u32 << direction.window_scale.filter(|_| reverse.window_scale.is_some()).unwrap_or(0);
+    if let Some(old) = direction.edge {
+        if (edge + slack).before(old) {
+            return Err(format!("its window's right edge moves left by {} bytes", old - edge));
+        }
+    }
+    direction.edge = Some(direction.edge.map_or(edge, |old| old.max(edge)));
+    Ok(())
+}
+
+/// No segment is longer than the peer takes (RFC 9293 section 3.7.1), and SACK blocks lie beyond the acknowledgement.
+fn check_size(segment: &Segment, reverse: &Direction) -> Result<(), String> {
+    let options = segment.header.len() - tcp::HEADER_LEN;
+    let most = usize::from(reverse.mss).saturating_sub(options);
+    let one = if segment.segment_size > 0 { usize::from(segment.segment_size) } else { segment.payload.len() };
+    if one > most {
+        return Err(format!("a segment of {one} bytes, the peer takes {most}"));
+    }
+    for (left, right) in segment.header.options.sack.iter().flatten() {
+        if !left.before(*right) || left.at_or_before(segment.header.ack) {
+            return Err(format!("SACK block {}..{} for acknowledgement {}", left.0, right.0, segment.header.ack.0));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is sent beyond the window that the sender has been told. FIN may stand at the edge.
+fn check_window(segment: &Segment, isn: Seq, reverse: &Direction) -> Result<(), String> {
+    let from_syn = reverse.syn_window.map(|window| isn + 1 + u32::from(window));
+    let edge = match (reverse.edge_received, from_syn) {
+        (Some(a), Some(b)) => a.max(b),
+        (Some(edge), None) | (None, Some(edge)) => edge,
+        (None, None) => return Err("data before anything came from the peer".into()),
+    };
+    let end = segment.header.seq + segment.payload.len() as u32;
+    if edge.before(end) {
+        return Err(format!("data {} bytes beyond the peer's window", end - edge));
+    }
+    Ok(())
+}
+
+/// The payload is what the application wrote, at its place; FIN stands where the application put it.
+fn check_payload(segment: &Segment, isn: Seq, pair: &Pair, side: usize) -> Result<(), String> {
+    let half = &pair.halves[side];
+    let position = u64::from(segment.header.seq - (isn + 1));
+    let end = position + segment.payload.len() as u64;
+    if end > half.written {
+        return Err(format!("{}: bytes {position}..{end} are sent, {} were written", pair.name(), half.written));
+    }
+    if let Some(at) = half.stream.first_difference(position, &segment.payload) {
+        return Err(format!("{}: byte {} is sent with a wrong value", pair.name(), position + at as u64));
+    }
+    if segment.header.flags.has(Flags::FIN) && (half.fin.is_some_and(|fin| fin != end) || end != half.written) {
+        return Err(format!("{}: FIN is sent at {end}, {} were written", pair.name(), half.written));
+    }
+    Ok(())
+}
+
+/// Reads a frame; `None` where it is not TCP. With `strict`, anything malformed or with a wrong checksum is an error.
+fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
+    let bad = |what: &str| if strict { Err(format!("a frame is sent with a bad {what}")) } else { Ok(None) };
+    let Ok(link) = ethernet::Header::parse(frame.bytes()) else { return bad("Ethernet header") };
+    if link.ethertype != EtherType::Ipv4 {
+        return Ok(None);
+    }
+    let packet = &frame.bytes()[ethernet::HEADER_LEN..];
+    let Ok((ip, ip_len)) = ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN) else {
+        return bad("IPv4 header");
+    };
+    if ip.protocol != ipv4::TCP {
+        return Ok(None);
+    }
+    let segment = &packet[ip_len..];
+    let Ok((header, header_len)) = tcp::Header::parse(segment) else { return bad("TCP header") };
+    let mut payload = segment[header_len..].to_vec();
+    if let Some(span) = frame.payload() {
+        let at = payload.len();
+        payload.resize(at + span.len(), 0);
+        span.read(&mut payload[at..]);
+    }
+    let Some(len) = usize::from(ip.payload_len).checked_sub(header_len).filter(|len| *len <= payload.len()) else {
+        return bad("length");
+    };
+    payload.truncate(len);
+    if !checksum_is_right(frame, &ip, &segment[..header_len], &payload) {
+        return bad("TCP checksum");
+    }
+    let ends = Ends { from: (ip.src, header.src_port), to: (ip.dst, header.dst_port) };
+    Ok(Some(Segment { ends, header, payload, segment_size: frame.segment_size }))
+}
+
+fn checksum_is_right(frame: &Frame, ip: &ipv4::Header, header: &[u8], payload: &[u8]) -> bool {
+    let pseudo = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, u32::from(ip.payload_len));
+    match frame.checksum {
+        Checksum::Verified => true,
+        Checksum::Partial { .. } => header[tcp::CHECKSUM_AT..tcp::CHECKSUM_AT + 2] == pseudo.partial().to_be_bytes(),
+        Checksum::Complete => {
+            let mut sum = pseudo;
+            sum.add(header);
+            sum.add(payload);
+            sum.finish() == 0
+        }
+    }
+}
+
+fn describe(segment: &Segment) -> String {
+    let Segment { ends, header, payload, .. } = segment;
+    format!(
+        "{}:{} -> {}:{} {:?} seq {} ack {} window {} payload {}",
+        ends.from.0,
+        ends.from.1,
+        ends.to.0,
+        ends.to.1,
+        header.flags,
+        header.seq.0,
+        header.ack.0,
+        header.window,
+        payload.len()
+    )
+}

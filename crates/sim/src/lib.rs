@@ -1,0 +1,27 @@
+//! Deterministic simulation: several hosts with the product's own control planes and engines, applications that
+//! speak the context protocol over real shared memory, and the emulated network, in virtual time and from one seed.
+//!
+//! The simulation sees both sides of each connection, so it checks at each step what neither side could: that each
+//! byte arrives at its place, that nothing is acknowledged that was not delivered, that no window is exceeded or
+//! taken back, that nothing stands still that could go on, and that nothing is left over at the end.
+#![forbid(unsafe_code)]
+
+mod app;
+mod calls;
+mod connection;
+pub mod generate;
+mod host;
+mod inspect;
+mod pair;
+pub mod plan;
+mod random;
+mod replies;
+pub mod runner;
+mod scene;
+pub mod shrink;
+mod world;
+
+pub use plan::Plan;
+pub use runner::run_caught;
+pub use scene::Figures;
+pub use world::{Failure, run, run_traced};

@@ -1,0 +1,174 @@
+//! What both sides of a connection did so far, as the one who sees both: the yardstick for what either side sees.
+use crate::plan::{CallPlan, Script};
+use crate::random::Stream;
+use port::Nanos;
+use shm::Mirror;
+use std::sync::Arc;
+
+/// The side that connects.
+pub const CLIENT: usize = 0;
+/// The side that listens.
+pub const SERVER: usize = 1;
+
+/// How far a side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Not connected or accepted yet.
+    Waiting,
+    /// The application has it.
+    Open,
+    /// The application gave it up.
+    Closed,
+}
+
+/// One side's doings.
+#[derive(Clone)]
+pub struct Half {
+    /// How far it is.
+    pub stage: Stage,
+    /// Bytes that it wrote.
+    pub written: u64,
+    /// Where its FIN stands, once the application asked for one.
+    pub fin: Option<u64>,
+    /// Bytes that it took out of its receive buffer: all were right.
+    pub read: u64,
+    /// Bytes of its own that it was told are acknowledged.
+    pub acked: u64,
+    /// It was told that nothing more comes.
+    pub eof: bool,
+    /// What it sends.
+    pub stream: Stream,
+    /// Its receive buffer, while it is open.
+    pub buffer: Option<Arc<Mirror>>,
+}
+
+/// One connection, both sides.
+#[derive(Clone)]
+pub struct Pair {
+    /// Its group in the plan.
+    pub call: usize,
+    /// Its number in the group.
+    pub number: u32,
+    /// The sides: [`CLIENT`] and [`SERVER`].
+    pub halves: [Half; 2],
+    /// Why it may end otherwise than planned: somebody reset it, left, crashed.
+    pub spoiled: Option<&'static str>,
+    /// When anything about it last changed.
+    pub progress_at: Nanos,
+}
+
+impl Pair {
+    /// A connection about to be opened.
+    pub fn new(seed: u64, call: usize, number: u32, now: Nanos) -> Pair {
+        let half = |side: u64| Half {
+            stage: Stage::Waiting,
+            written: 0,
+            fin: None,
+            read: 0,
+            acked: 0,
+            eof: false,
+            buffer: None,
+            stream: Stream(seed ^ (call as u64 + 1) << 40 ^ u64::from(number) << 8 ^ side),
+        };
+        Pair { call, number, halves: [half(0), half(1)], spoiled: None, progress_at: now }
+    }
+
+    /// From now on it may end in other ways than planned.
+    pub fn spoil(&mut self, why: &'static str) {
+        self.spoiled.get_or_insert(why);
+    }
+
+    /// Both applications are done with it.
+    pub fn is_over(&self) -> bool {
+        self.halves.iter().all(|half| half.stage == Stage::Closed)
+    }
+
+    /// A name for people.
+    pub fn name(&self) -> String {
+        format!("call {} number {}", self.call, self.number)
+    }
+
+    /// `side` was told that `received` bytes came in order, `acked` of its own were acknowledged, and whether nothing
+    /// more comes. Checks it against what the other side did.
+    pub fn told(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
+        let name = self.name();
+        let [mine, theirs] = if side == CLIENT { [0, 1] } else { [1, 0] };
+        if received > self.halves[theirs].written {
+            let written = self.halves[theirs].written;
+            return Err(format!("{name}: {} was told of {received} bytes, only {written} were written", label(side)));
+        }
+        if acked > self.halves[mine].written {
+            return Err(format!(
+                "{name}: {} was told that {acked} bytes are acknowledged, more than it wrote",
+                label(side)
+            ));
+        }
+        if eof {
+            self.check_end(side, received)?;
+        }
+        self.check_delivered(side, acked)?;
+        let half = &mut self.halves[mine];
+        half.acked = half.acked.max(acked);
+        half.eof |= eof;
+        Ok(())
+    }
+
+    /// What is acknowledged was delivered: it was read, or lies in the receive buffer with the right values.
+    fn check_delivered(&self, side: usize, acked: u64) -> Result<(), String> {
+        let (mine, theirs) = (&self.halves[side], &self.halves[1 - side]);
+        let Some(buffer) = &theirs.buffer else { return Ok(()) };
+        let from = mine.acked.max(theirs.read);
+        if acked <= from {
+            return Ok(());
+        }
+        if acked - theirs.read > u64::from(buffer.size()) {
+            let held = acked - theirs.read;
+            return Err(format!("{}: {held} bytes are acknowledged but not read, the buffer is smaller", self.name()));
+        }
+        let mut bytes = vec![0; (acked - from) as usize];
+        buffer.read(from as u32, &mut bytes);
+        match mine.stream.first_difference(from, &bytes) {
+            Some(at) => Err(format!(
+                "{}: byte {} of {} is acknowledged, but it is not in the receive buffer",
+                self.name(),
+                from + at as u64,
+                label(side)
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// An end of the stream must stand where the other side put it.
+    fn check_end(&self, side: usize, received: u64) -> Result<(), String> {
+        let theirs = &self.halves[1 - side];
+        match theirs.fin {
+            Some(fin) if fin != received => {
+                Err(format!("{}: {} sees the end at byte {received}, it stands at {fin}", self.name(), label(side)))
+            }
+            None if self.spoiled.is_none() => {
+                Err(format!("{}: {} sees an end that nobody asked for", self.name(), label(side)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `client` or `server`.
+pub fn label(side: usize) -> &'static str {
+    if side == CLIENT { "the client" } else { "the server" }
+}
+
+/// What a side of a call does.
+pub fn script(call: &CallPlan, side: usize) -> &Script {
+    if side == CLIENT { &call.client } else { &call.server }
+}
+
+/// How many bytes a side may have written when it has read `read` bytes.
+pub fn may_write(call: &CallPlan, side: usize, read: u64) -> u64 {
+    let total = script(call, side).send;
+    let Some(turns) = call.turns else { return total };
+    let (request, response) = (turns.request.max(1), turns.response.max(1));
+    let rounds =
+        if side == CLIENT { (read / response + 1).saturating_mul(request) } else { (read / request) * response };
+    rounds.min(total)
+}

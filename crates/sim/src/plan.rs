@@ -1,0 +1,276 @@
+//! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
+use flextoe::Mapping;
+use port::FabricConfig;
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+
+/// One scenario. Times are virtual and count from the start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Of all random decisions while it runs: secrets of the hosts, order of polling, stalls.
+    pub seed: u64,
+    /// Brings a number that wraps close to its wrap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aim: Option<Aim>,
+    /// What the network does to frames. Its `seed` is replaced by one that follows from [`Plan::seed`].
+    pub fabric: FabricConfig,
+    /// The hosts: number `i` has address 10.0.0.(i + 1).
+    pub hosts: Vec<HostPlan>,
+    /// The applications, one context each.
+    pub apps: Vec<AppPlan>,
+    /// Listeners.
+    #[serde(default)]
+    pub listens: Vec<ListenPlan>,
+    /// Groups of connections.
+    #[serde(default)]
+    pub calls: Vec<CallPlan>,
+    /// When a host's link is cut.
+    #[serde(default)]
+    pub cuts: Vec<Cut>,
+}
+
+/// Shifts the time at which the scenario starts, so that the first connection's number wraps while it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aim {
+    /// Which number.
+    pub at: AimAt,
+    /// How far before its wrap it is when the connection begins: bytes, or milliseconds for a timestamp.
+    pub before: u32,
+}
+
+/// A number of the first connection that wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AimAt {
+    /// Sequence numbers of the side that connects.
+    ClientSequence,
+    /// Sequence numbers of the side that listens.
+    ServerSequence,
+    /// Timestamps of the side that connects.
+    ClientTimestamp,
+}
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostPlan {
+    /// Module mapping of the engine. The simulation polls each thread's modules in an order that follows from the
+    /// seed; there are no real threads.
+    #[serde(default)]
+    pub mapping: Mapping,
+    /// Bytes of a receive buffer; a power of two, at least 4096.
+    pub rx_bytes: u32,
+    /// Bytes of a transmit buffer; a power of two, at least 4096.
+    pub tx_bytes: u32,
+    /// Connections that one application can hold.
+    pub slots: u32,
+    /// Entries of each data ring.
+    pub data_entries: u32,
+    /// Entries of each control ring.
+    pub control_entries: u32,
+    /// Negotiate ECN.
+    pub ecn: bool,
+    /// Congestion control: `cubic`, `dctcp`, `timely`, `none`; empty for the host's default.
+    #[serde(default)]
+    pub congestion: String,
+    /// Least retransmission timeout, milliseconds.
+    pub min_rto_ms: u32,
+    /// Largest retransmission timeout, milliseconds.
+    pub max_rto_ms: u32,
+    /// TIME-WAIT, milliseconds.
+    pub time_wait_ms: u32,
+    /// Time between two rounds of the data-path while it has work, nanoseconds.
+    pub poll_ns: u64,
+    /// Probability that a round comes late.
+    pub stall: f64,
+    /// By how much it then comes late at most, nanoseconds.
+    pub stall_ns: u64,
+    /// Most frames that a round receives.
+    pub burst: usize,
+}
+
+/// One application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppPlan {
+    /// Its host.
+    pub host: usize,
+    /// From something happening to the application acting on it, microseconds.
+    pub latency_us: u64,
+    /// The process is gone at this time, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash_us: Option<u64>,
+    /// The process forks at this time, microseconds; the child takes the connections over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_us: Option<u64>,
+    /// After the fork, the parent ends at once.
+    #[serde(default)]
+    pub parent_leaves: bool,
+}
+
+/// One listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenPlan {
+    /// Its application.
+    pub app: usize,
+    /// Its port.
+    pub port: u16,
+    /// Most connections that wait to be accepted.
+    pub backlog: u32,
+    /// Connections that may wait in the context.
+    pub credits: u32,
+    /// It is closed at this time, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close_us: Option<u64>,
+}
+
+/// Connections of one kind, from one application to one listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallPlan {
+    /// The application that connects.
+    pub app: usize,
+    /// The listener, by its place in [`Plan::listens`].
+    pub to: usize,
+    /// Connections in all.
+    pub count: u32,
+    /// Most of them at once.
+    pub parallel: u32,
+    /// Start of the first, microseconds.
+    pub start_us: u64,
+    /// Least time between two starts, microseconds.
+    pub gap_us: u64,
+    /// Local port of the first connection, 0 for any: the others use the same one again.
+    #[serde(default)]
+    pub bind: u16,
+    /// Requests and responses of these sizes take turns; absent: both sides send as they like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Turns>,
+    /// What the side that connects does.
+    pub client: Script,
+    /// What the side that listens does.
+    pub server: Script,
+}
+
+/// A conversation in turns: the client sends first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turns {
+    /// Bytes of a request.
+    pub request: u64,
+    /// Bytes of a response.
+    pub response: u64,
+}
+
+/// What one side of a connection does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// Bytes that it sends.
+    pub send: u64,
+    /// Most bytes of one write.
+    pub write: u64,
+    /// Time between two writes, microseconds.
+    pub write_gap_us: u64,
+    /// Most bytes of one read.
+    pub read: u64,
+    /// Time between two reads, microseconds.
+    pub read_gap_us: u64,
+    /// `SO_KEEPALIVE`, with short times.
+    #[serde(default)]
+    pub keepalive: bool,
+    /// How it ends.
+    pub ending: Ending,
+}
+
+/// How a side ends its part of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "how", deny_unknown_fields)]
+pub enum Ending {
+    /// Sends FIN as soon as all is written, reads to the end, then closes.
+    Shutdown,
+    /// Closes when all is written and all that is expected is read.
+    Close,
+    /// Closes after it sees the peer's FIN (and all is written).
+    AfterPeer,
+    /// Resets the connection after so many bytes written and read.
+    Abort {
+        /// Bytes of both directions.
+        after: u64,
+    },
+    /// Closes after so many bytes written and read, whatever else comes.
+    Leave {
+        /// Bytes of both directions.
+        after: u64,
+    },
+}
+
+/// A host's link carries nothing for a while, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cut {
+    /// Which host.
+    pub host: usize,
+    /// From, microseconds.
+    pub from_us: u64,
+    /// Until, microseconds.
+    pub until_us: u64,
+}
+
+impl Plan {
+    /// Reads a saved plan.
+    pub fn from_toml(text: &str) -> Result<Plan, String> {
+        let plan: Plan = toml::from_str(text).map_err(|error| error.to_string())?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The plan as it is saved.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|error| format!("# the plan cannot be written: {error}\n"))
+    }
+
+    /// Refuses a plan that names what it does not have, or that no host takes.
+    pub fn check(&self) -> Result<(), String> {
+        let known = |what: &str, index: usize, len: usize| {
+            if index < len { Ok(()) } else { Err(format!("the plan names {what} {index} but has only {len}")) }
+        };
+        self.fabric.check()?;
+        if self.hosts.len() > 250 {
+            return Err("the plan has more than 250 hosts".into());
+        }
+        for host in &self.hosts {
+            host.mapping.check()?;
+        }
+        for app in &self.apps {
+            known("host", app.host, self.hosts.len())?;
+        }
+        for listen in &self.listens {
+            known("application", listen.app, self.apps.len())?;
+        }
+        for call in &self.calls {
+            known("application", call.app, self.apps.len())?;
+            known("listener", call.to, self.listens.len())?;
+            if [call.client, call.server].iter().any(|script| script.write == 0 || script.read == 0) {
+                return Err("a side of a call must write and read at least one byte at a time".into());
+            }
+        }
+        for cut in &self.cuts {
+            known("host", cut.host, self.hosts.len())?;
+        }
+        Ok(())
+    }
+
+    /// Address of a host.
+    pub fn address(host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    }
+
+    /// Bytes that all applications send, where nothing goes wrong.
+    pub fn bytes(&self) -> u64 {
+        self.calls.iter().map(|call| u64::from(call.count) * (call.client.send + call.server.send)).sum()
+    }
+}

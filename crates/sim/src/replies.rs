@@ -1,0 +1,199 @@
+//! What the control plane tells an application.
+use crate::app::{App, Held, Purpose};
+use crate::pair::{CLIENT, SERVER, Stage};
+use crate::plan::Plan;
+use crate::scene::Scene;
+use context::{Endpoint, Reply, Request, Slot};
+use port::Nanos;
+
+impl App {
+    pub(crate) fn take_replies(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        while let Some(words) = self.end.replies.pop().map_err(|_| "the ring of replies is corrupt")? {
+            let reply = Reply::from_words(words).ok_or("a reply of an unknown kind")?;
+            self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
+        }
+        Ok(())
+    }
+
+    fn take_reply(&mut self, now: Nanos, scene: &mut Scene, reply: Reply) -> Result<(), String> {
+        match reply {
+            Reply::Failed { tag, errno } => self.failed(now, scene, tag, errno),
+            Reply::Done { tag } => self.listening(scene, tag),
+            Reply::Bound { tag, binding, local } => self.bound(scene, tag, binding, local),
+            Reply::Connecting { tag, local } => self.connecting(scene, tag, local),
+            Reply::Connected { tag, slot, mss, .. } => self.connected(now, scene, tag, slot, mss),
+            Reply::Accept { binding, slot, local, remote, .. } => self.accept(now, scene, binding, slot, local, remote),
+            Reply::Unaccept { slot, .. } => self.unaccept(now, scene, slot),
+            Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
+            Reply::Freed { slot } => self.freed(slot),
+            Reply::Forked { tag, token } => {
+                self.purpose(tag)?;
+                self.token = Some(token);
+                Ok(())
+            }
+            Reply::Claimed { tag, slot } => match self.purpose(tag)? {
+                Purpose::Claim(connection) => self.adopt(*connection, slot),
+                _ => Err("an answer to another question".into()),
+            },
+            Reply::Info { tag, info } => match self.purpose(tag)? {
+                Purpose::Info(pair, side) => {
+                    let half = &scene.pairs[pair].halves[side];
+                    let right = info.bytes_acked <= half.written && info.mss > 0;
+                    if right { Ok(()) } else { Err(format!("figures that cannot be: {info:?}")) }
+                }
+                _ => Err("an answer to another question".into()),
+            },
+        }
+    }
+
+    fn purpose(&mut self, tag: u32) -> Result<Purpose, String> {
+        self.purposes.remove(&tag).ok_or_else(|| format!("an answer to tag {tag}, which asked nothing"))
+    }
+
+    fn bound(&mut self, scene: &Scene, tag: u32, binding: u32, local: Endpoint) -> Result<(), String> {
+        match self.purpose(tag)? {
+            Purpose::Bind(listen) => {
+                let plan = &scene.plan.listens[listen];
+                if local.port != plan.port {
+                    return Err(format!("port {} was asked for", plan.port));
+                }
+                let tag = self.tag(Purpose::Listen(listen, binding));
+                self.outbox.push_back(Request::Listen { tag, binding, backlog: plan.backlog });
+                Ok(())
+            }
+            Purpose::BindCall(pair) => {
+                self.connect(scene, pair, binding);
+                Ok(())
+            }
+            _ => Err("an answer to another question".into()),
+        }
+    }
+
+    fn listening(&mut self, scene: &mut Scene, tag: u32) -> Result<(), String> {
+        let Purpose::Listen(listen, binding) = self.purpose(tag)? else {
+            return Err("an answer to another question".into());
+        };
+        scene.listener_comes(listen);
+        let credits = scene.plan.listens[listen].credits;
+        self.held.push(Held { listen, binding, credits });
+        self.outbox.push_back(Request::Arm { binding, credits });
+        Ok(())
+    }
+
+    fn connecting(&mut self, scene: &mut Scene, tag: u32, local: Endpoint) -> Result<(), String> {
+        let Some(Purpose::Connect(pair)) = self.purposes.get(&tag) else {
+            return Err("nothing is being connected".into());
+        };
+        let call = &scene.plan.calls[scene.pairs[*pair].call];
+        let listen = &scene.plan.listens[call.to];
+        if call.bind != 0 && local.port != call.bind {
+            return Err(format!("port {} was bound", call.bind));
+        }
+        let server = (Plan::address(scene.plan.apps[listen.app].host), listen.port);
+        scene.inspector.register((local.ip, local.port), server, *pair);
+        Ok(())
+    }
+
+    fn connected(&mut self, now: Nanos, scene: &mut Scene, tag: u32, slot: Slot, mss: u16) -> Result<(), String> {
+        let Purpose::Connect(pair) = self.purpose(tag)? else {
+            return Err("an answer to another question".into());
+        };
+        if mss == 0 {
+            return Err("a maximum segment size of nothing".into());
+        }
+        self.open(now, scene, pair, CLIENT, slot)
+    }
+
+    fn accept(
+        &mut self,
+        now: Nanos,
+        scene: &mut Scene,
+        binding: u32,
+        slot: Slot,
+        local: Endpoint,
+        remote: Endpoint,
+    ) -> Result<(), String> {
+        if let Some(held) = self.held.iter_mut().find(|held| held.binding == binding) {
+            if held.credits == 0 {
+                return Err("more connections than the listener was armed for".into());
+            }
+            // It accepts at once, so each connection makes room for another.
+            let credits = held.credits;
+            self.outbox.push_back(Request::Arm { binding, credits });
+        }
+        match scene.inspector.pair_of((local.ip, local.port), (remote.ip, remote.port)) {
+            Some(pair) if scene.pairs[pair].halves[SERVER].stage == Stage::Waiting => {
+                self.open(now, scene, pair, SERVER, slot)
+            }
+            // Its client crashed before it knew of the connection, or the connection was handed over.
+            _ => {
+                self.check_slot(slot)?;
+                self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+                self.closing.insert(slot.index, (slot, now));
+                Ok(())
+            }
+        }
+    }
+
+    /// The host takes a connection back that it takes for not accepted.
+    fn unaccept(&mut self, now: Nanos, scene: &mut Scene, slot: Slot) -> Result<(), String> {
+        if self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot) {
+            self.closing.remove(&slot.index);
+            return Ok(());
+        }
+        let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
+            return Err("a connection is taken back that was not handed out".into());
+        };
+        let pair = &mut scene.pairs[connection.pair];
+        if pair.spoiled.is_none() {
+            return Err(format!("{}: taken back after it was accepted", pair.name()));
+        }
+        connection.give_up(now, pair);
+        self.connections.remove(&slot.index);
+        Ok(())
+    }
+
+    fn error(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, errno: u16) -> Result<(), String> {
+        let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
+            let known = self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot);
+            return if known { Ok(()) } else { Err("an error of a connection that there is not".into()) };
+        };
+        let pair = &mut scene.pairs[connection.pair];
+        if pair.spoiled.is_none() {
+            return Err(format!("{}: it failed with error {errno}", pair.name()));
+        }
+        connection.give_up(now, pair);
+        self.close(now, scene, slot.index, false);
+        Ok(())
+    }
+
+    fn freed(&mut self, slot: Slot) -> Result<(), String> {
+        match self.closing.get(&slot.index) {
+            Some((closing, _)) if *closing == slot => {
+                self.closing.remove(&slot.index);
+                Ok(())
+            }
+            _ => Err("a slot is freed that was not given up".into()),
+        }
+    }
+
+    fn failed(&mut self, now: Nanos, scene: &mut Scene, tag: u32, errno: u16) -> Result<(), String> {
+        match self.purpose(tag)? {
+            Purpose::BindCall(pair) | Purpose::Connect(pair) => self.refused(now, scene, pair, errno),
+            Purpose::Bind(listen) | Purpose::Listen(listen, _) => {
+                Err(format!("listener {listen} failed with error {errno}"))
+            }
+            // The connection ended before the child asked for it, or had no room.
+            Purpose::Claim(connection) => {
+                let pair = &mut scene.pairs[connection.pair];
+                if pair.spoiled.is_none() {
+                    return Err(format!("{}: the child cannot have it, error {errno}", pair.name()));
+                }
+                connection.give_up(now, pair);
+                Ok(())
+            }
+            Purpose::Fork => Err(format!("forking failed with error {errno}")),
+            Purpose::Info(..) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Runs many scenarios: on several threads, with panics caught and told like any other failure.
+use crate::Plan;
+use crate::generate::generate;
+use crate::scene::Figures;
+use crate::world::{Failure, run};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Runs a scenario; a panic is a failure.
+pub fn run_caught(plan: &Plan) -> Result<Figures, Failure> {
+    catch_panics();
+    QUIET.with_borrow_mut(|quiet| *quiet = true);
+    let result = catch_unwind(AssertUnwindSafe(|| run(plan)));
+    QUIET.with_borrow_mut(|quiet| *quiet = false);
+    result.unwrap_or_else(|_| {
+        let what = PANIC.take().unwrap_or_else(|| "unknown".into());
+        Err(Failure { at: 0, what: format!("panic: {what}") })
+    })
+}
+
+/// Keeps the message and place of a panic in a simulation instead of printing it.
+fn catch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET.with_borrow(|quiet| *quiet) {
+                PANIC.set(Some(info.to_string().replace('\n', " ")));
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// What many seeds gave.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Sums.
+    pub figures: Figures,
+    /// Seeds that failed, in order.
+    pub failures: Vec<(u64, Failure)>,
+}
+
+/// Runs `count` seeds from `first` on `jobs` threads; stops early after `most` failures. `progress` is told of each.
+pub fn run_seeds(first: u64, count: u64, jobs: usize, most: usize, mut progress: impl FnMut(&Tally)) -> Tally {
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (sender, receiver) = channel();
+    let mut tally = Tally::default();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    let index = next.fetch_add(1, Relaxed);
+                    if index >= count || sender.send((first + index, run_caught(&generate(first + index)))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (seed, result) in receiver {
+            tally.seeds += 1;
+            match result {
+                Ok(figures) => add(&mut tally.figures, &figures),
+                Err(failure) => tally.failures.push((seed, failure)),
+            }
+            if tally.failures.len() >= most {
+                stop.store(true, Relaxed);
+            }
+            progress(&tally);
+        }
+    });
+    tally.failures.sort_by_key(|(seed, _)| *seed);
+    tally
+}
+
+fn add(sum: &mut Figures, figures: &Figures) {
+    sum.completed += figures.completed;
+    sum.spoiled += figures.spoiled;
+    sum.bytes += figures.bytes;
+    sum.frames += figures.frames;
+    sum.virtual_ns += figures.virtual_ns;
+}

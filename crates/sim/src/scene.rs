@@ -1,0 +1,83 @@
+//! What all applications of a simulation share: the plan, all connections, who listens.
+use crate::inspect::Inspector;
+use crate::pair::{Pair, SERVER, Stage};
+use crate::plan::Plan;
+use port::Nanos;
+use std::sync::Arc;
+
+/// How far a listener is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listening {
+    /// Nobody listens yet.
+    Before,
+    /// So many applications hold it.
+    Open(u32),
+    /// Nobody listens any more.
+    Over,
+}
+
+/// Shared by all applications.
+pub struct Scene {
+    /// The scenario.
+    pub plan: Arc<Plan>,
+    /// Time of the start: virtual times of the plan count from here.
+    pub start: Nanos,
+    /// All connections so far.
+    pub pairs: Vec<Pair>,
+    /// How far the plan's listeners are.
+    pub listening: Vec<Listening>,
+    /// Watches the frames.
+    pub inspector: Inspector,
+    /// What happened, for people.
+    pub figures: Figures,
+}
+
+/// Counts of what happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Connections whose both sides ended as planned.
+    pub completed: u64,
+    /// Connections that were reset, refused or left.
+    pub spoiled: u64,
+    /// Bytes read, all of them right.
+    pub bytes: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Virtual time, nanoseconds.
+    pub virtual_ns: u64,
+    /// Sum over everything that was sent, with its time: equal for equal runs.
+    pub digest: u64,
+}
+
+impl Scene {
+    /// A holder of a listener comes.
+    pub fn listener_comes(&mut self, listen: usize) {
+        self.listening[listen] = match self.listening[listen] {
+            Listening::Open(holders) => Listening::Open(holders + 1),
+            _ => Listening::Open(1),
+        };
+    }
+
+    /// A holder of a listener goes; connections that it had not accepted may end with it.
+    pub fn listener_goes(&mut self, listen: usize) {
+        self.listening[listen] = match self.listening[listen] {
+            Listening::Open(holders) if holders > 1 => Listening::Open(holders - 1),
+            _ => Listening::Over,
+        };
+        if self.listening[listen] == Listening::Over {
+            let plan = Arc::clone(&self.plan);
+            let waiting =
+                |pair: &&mut Pair| plan.calls[pair.call].to == listen && pair.halves[SERVER].stage == Stage::Waiting;
+            self.pairs.iter_mut().filter(waiting).for_each(|pair| pair.spoil("its listener went"));
+        }
+    }
+
+    /// Counts what became of a connection: its client is done with it.
+    pub fn count_end(&mut self, pair: usize) {
+        if self.pairs[pair].spoiled.is_some() {
+            self.figures.spoiled += 1;
+        } else {
+            self.figures.completed += 1;
+        }
+    }
+}

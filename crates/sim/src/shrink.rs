@@ -1,0 +1,170 @@
+//! Makes a scenario that fails smaller, as long as it goes on failing.
+use crate::plan::{Ending, Plan, Script};
+use flextoe::Mapping;
+use port::FabricConfig;
+
+/// A smaller scenario that fails too, after at most `tries` runs. `fails` says whether one does.
+pub fn shrink(plan: &Plan, tries: u32, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
+    let mut best = plan.clone();
+    let mut left = tries;
+    loop {
+        let mut smaller = false;
+        for candidate in candidates(&best) {
+            if left == 0 {
+                return best;
+            }
+            if candidate == best || candidate.check().is_err() {
+                continue;
+            }
+            left -= 1;
+            if fails(&candidate) {
+                best = candidate;
+                smaller = true;
+                break;
+            }
+        }
+        if !smaller {
+            return best;
+        }
+    }
+}
+
+/// Scenarios that are one step smaller, the largest steps first.
+fn candidates(plan: &Plan) -> Vec<Plan> {
+    let mut all = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Plan)| {
+        let mut smaller = plan.clone();
+        change(&mut smaller);
+        all.push(smaller);
+    };
+    for index in 0..plan.calls.len() {
+        add(&|plan| {
+            plan.calls.remove(index);
+        });
+    }
+    add(&drop_unused);
+    add(&|plan| {
+        plan.fabric = FabricConfig { mtu: plan.fabric.mtu, delay_ns: plan.fabric.delay_ns, ..Default::default() }
+    });
+    add(&|plan| plan.cuts.clear());
+    add(&|plan| plan.aim = None);
+    impairments(&mut add);
+    for index in 0..plan.calls.len() {
+        smaller_call(index, &mut add);
+    }
+    for index in 0..plan.apps.len() {
+        add(&|plan| plan.apps[index].crash_us = None);
+        add(&|plan| plan.apps[index].fork_us = None);
+        add(&|plan| plan.apps[index].latency_us = 0);
+    }
+    for index in 0..plan.listens.len() {
+        add(&|plan| plan.listens[index].close_us = None);
+        add(&|plan| plan.listens[index].backlog = 128);
+        add(&|plan| plan.listens[index].credits = 128);
+    }
+    for index in 0..plan.hosts.len() {
+        simpler_host(index, &mut add);
+    }
+    all
+}
+
+/// Removes hosts, applications and listeners that no call needs.
+fn drop_unused(plan: &mut Plan) {
+    let used = |plan: &Plan, listen: usize| plan.calls.iter().any(|call| call.to == listen);
+    for listen in (0..plan.listens.len()).rev().filter(|listen| !used(plan, *listen)).collect::<Vec<_>>() {
+        plan.listens.remove(listen);
+        plan.calls.iter_mut().filter(|call| call.to > listen).for_each(|call| call.to -= 1);
+    }
+    for app in (0..plan.apps.len()).rev() {
+        let needed =
+            plan.calls.iter().any(|call| call.app == app) || plan.listens.iter().any(|listen| listen.app == app);
+        if !needed {
+            plan.apps.remove(app);
+            plan.calls.iter_mut().filter(|call| call.app > app).for_each(|call| call.app -= 1);
+            plan.listens.iter_mut().filter(|listen| listen.app > app).for_each(|listen| listen.app -= 1);
+        }
+    }
+    for host in (0..plan.hosts.len()).rev() {
+        if plan.hosts.len() > 1 && !plan.apps.iter().any(|app| app.host == host) {
+            plan.hosts.remove(host);
+            plan.apps.iter_mut().filter(|app| app.host > host).for_each(|app| app.host -= 1);
+            plan.cuts.retain(|cut| cut.host != host);
+            plan.cuts.iter_mut().filter(|cut| cut.host > host).for_each(|cut| cut.host -= 1);
+        }
+    }
+}
+
+type Add<'a> = dyn FnMut(&dyn Fn(&mut Plan)) + 'a;
+
+fn impairments(add: &mut Add<'_>) {
+    add(&|plan| plan.fabric.loss = 0.0);
+    add(&|plan| plan.fabric.burst_begin = 0.0);
+    add(&|plan| plan.fabric.reorder = 0.0);
+    add(&|plan| plan.fabric.duplicate = 0.0);
+    add(&|plan| plan.fabric.corrupt = 0.0);
+    add(&|plan| plan.fabric.jitter_ns = 0);
+    add(&|plan| plan.fabric.rate_bps = 0);
+    add(&|plan| plan.fabric.ecn_threshold_bytes = 0);
+    add(&|plan| plan.fabric.buffer_bytes = FabricConfig::default().buffer_bytes);
+    add(&|plan| plan.fabric.mtu = 1500);
+    add(&|plan| plan.fabric.delay_ns = 1000);
+}
+
+fn smaller_call(index: usize, add: &mut Add<'_>) {
+    add(&|plan| plan.calls[index].count = 1);
+    add(&|plan| plan.calls[index].count = plan.calls[index].count.div_ceil(2));
+    add(&|plan| plan.calls[index].count = plan.calls[index].count.saturating_sub(1).max(1));
+    add(&|plan| plan.calls[index].parallel = 1);
+    add(&|plan| plan.calls[index].parallel = plan.calls[index].parallel.div_ceil(2));
+    add(&|plan| plan.calls[index].bind = 0);
+    add(&|plan| plan.calls[index].turns = None);
+    add(&|plan| plan.calls[index].gap_us = 0);
+    add(&|plan| plan.calls[index].start_us = 1);
+    smaller_script(index, true, add);
+    smaller_script(index, false, add);
+}
+
+fn smaller_script(index: usize, client: bool, add: &mut Add<'_>) {
+    let change = |add: &mut Add<'_>, change: &dyn Fn(&mut Script)| {
+        add(&|plan| {
+            let call = &mut plan.calls[index];
+            change(if client { &mut call.client } else { &mut call.server });
+        });
+    };
+    change(add, &|script| script.send = 0);
+    change(add, &|script| script.send /= 2);
+    change(add, &|script| script.send = script.send * 3 / 4);
+    change(add, &|script| script.ending = Ending::Close);
+    change(add, &|script| script.keepalive = false);
+    change(add, &|script| (script.write, script.write_gap_us) = (1 << 20, 0));
+    change(add, &|script| (script.read, script.read_gap_us) = (1 << 20, 0));
+}
+
+fn simpler_host(index: usize, add: &mut Add<'_>) {
+    add(&|plan| plan.hosts[index].mapping = Mapping::default());
+    add(&|plan| plan.hosts[index].stall = 0.0);
+    add(&|plan| plan.hosts[index].ecn = false);
+    add(&|plan| plan.hosts[index].congestion = String::new());
+    add(&|plan| plan.hosts[index].burst = 64);
+    add(&|plan| plan.hosts[index].poll_ns = 2000);
+    add(&|plan| (plan.hosts[index].data_entries, plan.hosts[index].control_entries) = (1024, 1024));
+    add(&|plan| plan.hosts[index].slots = 64);
+    add(&|plan| (plan.hosts[index].rx_bytes, plan.hosts[index].tx_bytes) = (1 << 16, 1 << 16));
+    add(&|plan| plan.hosts[index].min_rto_ms = 10);
+    add(&|plan| plan.hosts[index].time_wait_ms = 100);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::generate;
+
+    #[test]
+    fn what_does_not_matter_goes_and_what_matters_stays() {
+        let plan = (0..200).map(generate).find(|plan| plan.calls.len() > 2 && plan.fabric.loss > 0.0).unwrap();
+        let small =
+            shrink(&plan, 10_000, |plan| plan.fabric.loss > 0.0 && plan.calls.iter().any(|call| call.count > 1));
+        assert_eq!((small.calls.len(), small.calls[0].count, small.cuts.len()), (1, 2, 0));
+        assert!(small.fabric.loss > 0.0 && small.fabric.reorder == 0.0 && small.hosts.len() <= 2);
+    }
+}

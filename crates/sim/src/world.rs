@@ -1,0 +1,360 @@
+//! The event loop: virtual time goes from one event to the next, and nothing else decides anything.
+use crate::app::{App, Purpose};
+use crate::calls::Caller;
+use crate::host::SimHost;
+use crate::pair::Stage;
+use crate::plan::{AimAt, Plan};
+use crate::random::Random;
+use crate::scene::{Figures, Listening, Scene};
+use context::Request;
+use port::{Fabric, FabricConfig, Nanos};
+use std::fmt;
+use std::sync::Arc;
+
+/// Virtual time at which scenarios start, unless they aim at something.
+const BASE: Nanos = 1_000_000_000_000;
+/// Rounds of all hosts and applications after which a scenario counts as endless.
+const MOST_STEPS: u64 = 3_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// Why a scenario failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Virtual time since the start, nanoseconds.
+    pub at: Nanos,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {}.{:06} virtual s: {}", self.at / SECOND, self.at % SECOND / 1000, self.what)
+    }
+}
+
+/// Runs a scenario to its end.
+pub fn run(plan: &Plan) -> Result<Figures, Failure> {
+    run_traced(plan, None)
+}
+
+/// The same; with `trace`, a line for each of the last segments is left there.
+pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figures, Failure> {
+    let failed = |what| Failure { at: 0, what };
+    plan.check().map_err(failed)?;
+    let mut start = BASE;
+    if plan.aim.is_some() {
+        start = aimed_start(plan).map_err(failed)?;
+    }
+    let mut world = World::new(plan, start).map_err(failed)?;
+    world.scene.inspector.tracing = trace.is_some();
+    let result = world.run().map_err(|what| Failure { at: world.now - start, what });
+    if let Some(trace) = trace {
+        trace.extend(world.scene.inspector.trace.drain(..));
+    }
+    result
+}
+
+/// The start at which the number that the plan aims at is where it should be: found by looking where it is when the
+/// same scenario starts at another time.
+fn aimed_start(plan: &Plan) -> Result<Nanos, String> {
+    let Some(aim) = plan.aim else { return Ok(BASE) };
+    let mut world = World::new(plan, BASE)?;
+    let index = usize::from(aim.at == AimAt::ServerSequence);
+    while world.scene.inspector.first[index].is_none() {
+        // A scenario that fails before it gets there fails again without aim.
+        if world.now > BASE + 60 * SECOND || !matches!(world.step(), Ok(true)) {
+            return Ok(BASE);
+        }
+    }
+    let Some((isn, stamp)) = world.scene.inspector.first[index] else { return Ok(BASE) };
+    let missing = |value: u32| Nanos::from(0u32.wrapping_sub(aim.before).wrapping_sub(value));
+    Ok(match aim.at {
+        // RFC 6528's clock ticks each 4 microseconds, that of timestamps each millisecond.
+        AimAt::ClientSequence | AimAt::ServerSequence => BASE + missing(isn.0) * 4_000,
+        AimAt::ClientTimestamp => BASE + missing(stamp) * 1_000_000,
+    })
+}
+
+/// Everything that is simulated.
+struct World {
+    now: Nanos,
+    start: Nanos,
+    scene: Scene,
+    hosts: Vec<SimHost>,
+    apps: Vec<App>,
+    /// Crashes to come: when, and which application of the plan.
+    crashes: Vec<(Nanos, usize)>,
+    random: Random,
+    steps: u64,
+    next_check: Nanos,
+    patience: Nanos,
+    next_pid: u32,
+}
+
+impl World {
+    fn new(plan: &Plan, start: Nanos) -> Result<World, String> {
+        let mut random = Random::new(plan.seed);
+        let fabric = Fabric::new(FabricConfig { seed: random.bits(), ..plan.fabric.clone() });
+        let hosts = (0..plan.hosts.len()).map(|index| SimHost::new(plan, index, start, &fabric, &mut random));
+        let hosts: Vec<SimHost> = hosts.collect::<Result<_, String>>()?;
+        let scene = Scene {
+            plan: Arc::new(plan.clone()),
+            start,
+            pairs: Vec::new(),
+            listening: vec![Listening::Before; plan.listens.len()],
+            inspector: Default::default(),
+            figures: Figures::default(),
+        };
+        let crash = |(index, app): (usize, &crate::plan::AppPlan)| Some((start + app.crash_us? * 1000, index));
+        let crashes = plan.apps.iter().enumerate().filter_map(crash).collect();
+        let patience = patience(plan);
+        let mut world = World {
+            now: start,
+            start,
+            scene,
+            hosts,
+            apps: Vec::new(),
+            crashes,
+            random,
+            steps: 0,
+            next_check: start + patience / 4,
+            patience,
+            next_pid: 100,
+        };
+        for (index, app) in plan.apps.iter().enumerate() {
+            let (context, end) = world.hosts[app.host].attach(start, world.next_pid, None)?;
+            world.next_pid += 1;
+            let mut app = App::new(index, app.host, context, end, Caller::new(plan, index, start));
+            app.listen(&world.scene);
+            world.apps.push(app);
+        }
+        Ok(world)
+    }
+
+    fn run(&mut self) -> Result<Figures, String> {
+        while !self.apps.iter().all(App::is_idle) {
+            if !self.step()? {
+                return Err(format!("everybody sleeps, but {}", self.unfinished()));
+            }
+        }
+        self.wind_up()?;
+        let figures = &mut self.scene.figures;
+        figures.frames = self.scene.inspector.frames;
+        figures.digest = self.scene.inspector.digest;
+        figures.virtual_ns = self.now - self.start;
+        Ok(*figures)
+    }
+
+    /// Listeners are closed, processes end, and after a while nothing must be left.
+    fn wind_up(&mut self) -> Result<(), String> {
+        for app in &mut self.apps {
+            app.ending = true;
+            app.wake_at = self.now + 1;
+        }
+        self.run_until(self.now + SECOND)?;
+        for app in std::mem::take(&mut self.apps) {
+            if !app.is_idle() {
+                return Err(format!("application {} got something after its end", app.index));
+            }
+            self.hosts[app.host].detach(self.now, app.context);
+        }
+        let waits = self.scene.plan.hosts.iter().map(|host| Nanos::from(host.time_wait_ms)).max().unwrap_or(0);
+        self.run_until(self.now + waits * 1_000_000 + self.patience)?;
+        self.hosts.iter().try_for_each(|host| host.leftover(self.now))
+    }
+
+    fn run_until(&mut self, end: Nanos) -> Result<(), String> {
+        while self.next_event() <= end {
+            self.step()?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    /// Goes on to the next event; false where there is none.
+    fn step(&mut self) -> Result<bool, String> {
+        let next = self.next_event();
+        if next == Nanos::MAX {
+            return Ok(false);
+        }
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Err(format!("no end in sight after {MOST_STEPS} rounds: {}", self.unfinished()));
+        }
+        self.now = self.now.max(next);
+        self.crash_if_due();
+        self.poll_hosts()?;
+        self.act()?;
+        self.check_progress()?;
+        Ok(true)
+    }
+
+    fn next_event(&self) -> Nanos {
+        let hosts = self.hosts.iter().map(|host| host.next(self.now));
+        let apps = self.apps.iter().map(|app| app.wake_at);
+        let crashes = self.crashes.iter().map(|(at, _)| *at);
+        hosts.chain(apps).chain(crashes).min().unwrap_or(Nanos::MAX)
+    }
+
+    fn poll_hosts(&mut self) -> Result<(), String> {
+        let first = self.random.up_to(self.hosts.len() as u64 - 1) as usize;
+        for offset in 0..self.hosts.len() {
+            let index = (first + offset) % self.hosts.len();
+            if self.hosts[index].next(self.now) <= self.now {
+                self.hosts[index].poll(self.now, &mut self.scene).map_err(|what| format!("host h{index}: {what}"))?;
+                self.deliver_mail(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Applications to which a host left something act a little later.
+    fn deliver_mail(&mut self, host: usize) {
+        for app in self.apps.iter_mut().filter(|app| app.host == host && app.has_mail()) {
+            let latency = self.scene.plan.apps[app.index].latency_us * 1000;
+            app.wake_at = app.wake_at.min(self.now + 1 + latency);
+        }
+    }
+
+    fn act(&mut self) -> Result<(), String> {
+        for index in 0..self.apps.len() {
+            let app = &mut self.apps[index];
+            if app.wake_at > self.now {
+                continue;
+            }
+            app.act(self.now, &mut self.scene).map_err(|what| format!("application {}: {what}", app.index))?;
+            if let Some(token) = app.token.take() {
+                self.fork(index, token)?;
+            }
+        }
+        self.apps.retain(|app| !app.gone);
+        Ok(())
+    }
+
+    /// A child attaches and takes the connections over.
+    fn fork(&mut self, index: usize, token: u64) -> Result<(), String> {
+        let host = self.apps[index].host;
+        let (context, end) = self.hosts[host].attach(self.now, self.next_pid, Some(token))?;
+        self.next_pid += 1;
+        let parent = &mut self.apps[index];
+        let mut child = App::new(parent.index, host, context, end, Caller::none());
+        parent.hand_over(&mut child, self.now);
+        for held in &child.held {
+            self.scene.listener_comes(held.listen);
+            child.outbox.push_back(Request::Arm { binding: held.binding, credits: held.credits });
+        }
+        child.wake_at = self.now + 1;
+        if self.scene.plan.apps[parent.index].parent_leaves {
+            self.kill(index);
+        }
+        self.apps.push(child);
+        Ok(())
+    }
+
+    fn crash_if_due(&mut self) {
+        let now = self.now;
+        let (due, later): (Vec<_>, Vec<_>) = self.crashes.drain(..).partition(|(at, _)| *at <= now);
+        self.crashes = later;
+        for (_, planned) in due {
+            for index in 0..self.apps.len() {
+                if self.apps[index].index == planned {
+                    self.kill(index);
+                }
+            }
+        }
+        self.apps.retain(|app| !app.gone);
+    }
+
+    /// A process is gone, with all that it had.
+    fn kill(&mut self, index: usize) {
+        let (app, scene) = (&mut self.apps[index], &mut self.scene);
+        app.gone = true;
+        for (_, connection) in std::mem::take(&mut app.connections) {
+            scene.pairs[connection.pair].spoil("one side's process went");
+            connection.give_up(self.now, &mut scene.pairs[connection.pair]);
+        }
+        for (_, purpose) in std::mem::take(&mut app.purposes) {
+            match purpose {
+                Purpose::BindCall(pair) | Purpose::Connect(pair) => {
+                    scene.pairs[pair].spoil("one side's process went");
+                    scene.pairs[pair].halves[0].stage = Stage::Closed;
+                }
+                Purpose::Claim(connection) => {
+                    scene.pairs[connection.pair].spoil("one side's process went");
+                    connection.give_up(self.now, &mut scene.pairs[connection.pair]);
+                }
+                _ => {}
+            }
+        }
+        for held in std::mem::take(&mut app.held) {
+            scene.listener_goes(held.listen);
+        }
+        // What it was about to listen on, nobody will.
+        for (listen, plan) in scene.plan.listens.iter().enumerate() {
+            if plan.app == app.index && scene.listening[listen] == Listening::Before {
+                scene.listening[listen] = Listening::Over;
+            }
+        }
+        self.hosts[app.host].detach(self.now, app.context);
+    }
+
+    /// Nothing that could go on stands still.
+    fn check_progress(&mut self) -> Result<(), String> {
+        if self.now < self.next_check {
+            return Ok(());
+        }
+        self.next_check = self.now + self.patience / 4;
+        let (now, patience) = (self.now, self.patience);
+        for pair in 0..self.scene.pairs.len() {
+            let still = now.saturating_sub(self.scene.pairs[pair].progress_at) > patience;
+            if !still || self.scene.pairs[pair].is_over() {
+                continue;
+            }
+            // The news that one side is gone may have been lost: TCP then waits for ever, people do not.
+            if self.scene.pairs[pair].spoiled.is_none() {
+                return Err(format!("stuck: {}", self.unfinished()));
+            }
+            self.apps.iter_mut().for_each(|app| app.give_up(now, &mut self.scene, pair));
+        }
+        for app in &self.apps {
+            if let Some((_, (slot, _))) =
+                app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)
+            {
+                return Err(format!("application {}: slot {} is given up but never freed", app.index, slot.index));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is not done yet, for people.
+    fn unfinished(&self) -> String {
+        let mut lines = Vec::new();
+        for app in self.apps.iter().filter(|app| !app.is_idle()) {
+            lines.push(format!(
+                "application {} on h{}: {} open, {} closing, {} requests unanswered, calls to begin: {}",
+                app.index,
+                app.host,
+                app.connections.len(),
+                app.closing.len(),
+                app.purposes.len(),
+                !app.caller.is_over()
+            ));
+            lines.extend(app.connections.values().take(3).map(|connection| {
+                let pair = &self.scene.pairs[connection.pair];
+                format!("  {}: {:?}, now {:?}", pair.name(), connection, self.now)
+            }));
+        }
+        for host in &self.hosts {
+            lines.extend(host.host.flows().iter().take(4).map(|flow| format!("  {flow:?}")));
+        }
+        lines.join("\n")
+    }
+}
+
+/// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario itself
+/// takes.
+fn patience(plan: &Plan) -> Nanos {
+    let rto = plan.hosts.iter().map(|host| Nanos::from(host.max_rto_ms)).max().unwrap_or(0) * 1_000_000;
+    let cuts = plan.cuts.iter().map(|cut| cut.until_us * 1000).max().unwrap_or(0);
+    120 * rto + cuts + 130 * SECOND
+}
