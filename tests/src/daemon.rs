@@ -31,8 +31,10 @@ impl<'a> Daemon<'a> {
             process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
             Ok(socket.exists())
         })?;
-        let at_start = Holdings::of(process.id());
-        Ok(Daemon { process, socket, at_start })
+        let mut daemon = Daemon { process, socket, at_start: Holdings::default() };
+        daemon.ask("ls")?;
+        daemon.at_start = Holdings::of(daemon.process.id());
+        Ok(daemon)
     }
 
     /// A program on one of the daemon's hosts, by `toe run`.
@@ -112,7 +114,7 @@ impl Daemon<'_> {
 }
 
 /// What a daemon holds for its applications.
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+#[derive(Debug, PartialEq, Eq, Clone, Copy, Default)]
 struct Holdings {
     /// Descriptors of regions and of doorbells.
     descriptors: usize,
