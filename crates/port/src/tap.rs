@@ -72,7 +72,7 @@ impl Tap {
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open("/dev/net/tun")
-            .map_err(|e| format!("cannot open /dev/net/tun: {e}"))?;
+            .map_err(|e| format!("cannot open /dev/net/tun, which TAP devices are made with: {e}"))?;
         let name = attach(&file, &config.name).map_err(|e| sentence(&config.name, &e))?;
         set_offloads(&file, config.offload).map_err(|e| format!("cannot set the offloads of {name}: {e}"))?;
         let interface = Interface::named(&name)?;

@@ -470,6 +470,31 @@ proptest! {
     }
 
     #[test]
+    fn no_bytes_and_no_configuration_panic(
+        bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..40),
+        fixed in any::<bool>(), segment_size in any::<u16>(), config in config(),
+        (rate_bps, delay_ns, buffer_bytes, now) in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()),
+    ) {
+        let ecn_threshold_bytes = 1;
+        let wild = FabricConfig { rate_bps, delay_ns, buffer_bytes, ecn_threshold_bytes, ..config.clone() };
+        let (fabric, mut a, mut b, mut hands) = pair(config);
+        for (i, mut bytes) in bytes.into_iter().enumerate() {
+            if fixed && bytes.len() > 24 {
+                bytes[..12].copy_from_slice(&[B.0, A.0].concat());
+                bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+                bytes[23] = 6;
+            }
+            let mut frame = frame_of(&mut hands.pool, &bytes);
+            frame.segment_size = if i % 2 == 0 { segment_size } else { 0 };
+            send(&mut a, now, &mut hands, frame);
+            receive(&mut b, now, &mut hands);
+            fabric.configure(wild.clone());
+        }
+        let figures = fabric.members();
+        prop_assert_eq!(figures[1].waiting_bytes == 0, b.next_deadline().is_none());
+    }
+
+    #[test]
     fn every_frame_arrives_in_order_unless_something_was_asked_for(
         config in config(), gaps in prop::collection::vec(0..20_000u64, 1..120),
     ) {

@@ -118,7 +118,8 @@ impl Link {
             return Err((frame, Drop::FabricLoss));
         }
         let (backlog, len) = (self.backlog(now, config), frame.len() as u64);
-        if backlog + len > config.buffer_bytes || self.bytes + len > config.buffer_bytes + in_flight(config) {
+        let most_bytes = config.buffer_bytes.saturating_add(in_flight(config));
+        if backlog + len > config.buffer_bytes || self.bytes + len > most_bytes {
             return Err((frame, Drop::FabricQueue));
         }
         if config.ecn_threshold_bytes > 0 && backlog > config.ecn_threshold_bytes {
@@ -144,10 +145,10 @@ impl Link {
             return self.bytes;
         }
         let left_ps = self.busy_until_ps.saturating_sub(u128::from(now) * 1000);
-        (left_ps * u128::from(config.rate_bps) / (8 * PS_PER_S)) as u64
+        (left_ps.saturating_mul(config.rate_bps.into()) / (8 * PS_PER_S)).min(1 << 60) as u64
     }
 
-    /// When a frame arrives that is sent now.
+    /// When a frame arrives that is sent now. At the very end of time, where a delay is absurd, and not after it.
     fn due(&mut self, now: Nanos, len: u64, config: &FabricConfig) -> Nanos {
         let mut due = now;
         if config.rate_bps > 0 {
@@ -156,9 +157,9 @@ impl Link {
             due = self.busy_until_ps.div_ceil(1000) as Nanos;
         }
         due = due.saturating_add(config.delay_ns).saturating_add(self.random.up_to(config.jitter_ns));
-        due = due.max(self.last_due);
+        due = due.max(self.last_due).min(Nanos::MAX - 1);
         if self.random.chance(config.reorder) {
-            return due.saturating_add(config.reorder_delay_ns);
+            return due.saturating_add(config.reorder_delay_ns).min(Nanos::MAX - 1);
         }
         if due > now {
             self.last_due = due;
@@ -172,7 +173,7 @@ const PS_PER_S: u128 = 1_000_000_000_000;
 /// Bytes that a link of this rate and delay holds besides its buffer.
 fn in_flight(config: &FabricConfig) -> u64 {
     let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns);
-    (u128::from(config.rate_bps) * delay / 8_000_000_000).min(1 << 40) as u64
+    (delay.saturating_mul(config.rate_bps.into()) / 8_000_000_000).min(1 << 40) as u64
 }
 
 /// A flat copy of a frame.
