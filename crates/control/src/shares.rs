@@ -204,7 +204,10 @@ impl Plane {
     /// A connection that `context` was to accept waits for another one.
     fn take_back(&mut self, id: FlowId, context: ContextId, binding: u32) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.unaccepted != Some(binding) || !flow.holders.remove(&Holder::Context(context)) {
+        // Who has written to a connection has accepted it, whatever else it said.
+        let figures = flow.stats.read();
+        let written = figures.tx_bytes > 0 || figures.unsent > 0;
+        if flow.unaccepted != Some(binding) || written || !flow.holders.remove(&Holder::Context(context)) {
             return;
         }
         flow.holders.insert(Holder::Listener(binding));

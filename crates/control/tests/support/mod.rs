@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod recording;
+pub mod sockets;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};

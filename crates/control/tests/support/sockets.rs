@@ -1,0 +1,97 @@
+//! Sockets of a test application: positions and buffers of connections, over the data pair.
+use super::{App, Net};
+use context::{Bump, Notice, Slot};
+use shm::Mirror;
+use std::collections::HashMap;
+
+/// A connection, as an application sees it.
+pub struct Socket {
+    pub slot: Slot,
+    pub rx: Mirror,
+    pub tx: Mirror,
+    pub tx_head: u32,
+    pub tx_tail: u32,
+    pub rx_head: u32,
+    pub rx_tail: u32,
+    pub peer_fin: bool,
+    fin: bool,
+}
+
+/// An application's connections.
+#[derive(Default)]
+pub struct Sockets(pub HashMap<Slot, Socket>);
+
+impl Sockets {
+    /// A connection that was opened just now.
+    pub fn open(&mut self, app: &App, slot: Slot) -> Slot {
+        let (rx, tx) = app.end.map_buffers(slot).unwrap();
+        let (tx_head, tx_tail, rx_head, rx_tail) = (0, 0, 0, 0);
+        let socket = Socket { slot, rx, tx, tx_head, tx_tail, rx_head, rx_tail, peer_fin: false, fin: false };
+        self.0.insert(slot, socket);
+        slot
+    }
+
+    /// Takes notices.
+    pub fn drain(&mut self, app: &mut App) {
+        while let Some(words) = app.end.notices.pop().unwrap() {
+            let notice = Notice::from_words(words);
+            if let Some(socket) = self.0.get_mut(&notice.slot) {
+                socket.rx_tail = notice.rx_tail;
+                socket.tx_tail = notice.tx_tail;
+                socket.peer_fin |= notice.fin;
+            }
+        }
+    }
+
+    /// Writes as much as there is room for; returns how much.
+    pub fn write(&mut self, app: &mut App, slot: Slot, bytes: &[u8]) -> usize {
+        self.drain(app);
+        let socket = self.0.get_mut(&slot).unwrap();
+        let room = socket.tx.size() - socket.tx_head.wrapping_sub(socket.tx_tail);
+        let len = bytes.len().min(room as usize);
+        socket.tx.write(socket.tx_head, &bytes[..len]);
+        socket.tx_head = socket.tx_head.wrapping_add(len as u32);
+        socket.bump(app);
+        len
+    }
+
+    /// Reads what is there.
+    pub fn read(&mut self, app: &mut App, slot: Slot) -> Vec<u8> {
+        self.drain(app);
+        let socket = self.0.get_mut(&slot).unwrap();
+        let mut bytes = vec![0; socket.rx_tail.wrapping_sub(socket.rx_head) as usize];
+        socket.rx.read(socket.rx_head, &mut bytes);
+        socket.rx_head = socket.rx_tail;
+        socket.bump(app);
+        bytes
+    }
+
+    /// Shuts the writing side down.
+    pub fn shut(&mut self, app: &mut App, slot: Slot) {
+        let socket = self.0.get_mut(&slot).unwrap();
+        socket.fin = true;
+        socket.bump(app);
+    }
+
+    /// The peer has closed, and everything was read.
+    pub fn at_end(&mut self, app: &mut App, slot: Slot) -> bool {
+        self.drain(app);
+        let socket = &self.0[&slot];
+        socket.peer_fin && socket.rx_head == socket.rx_tail
+    }
+
+    /// Closes with the positions as they are.
+    pub fn close(&mut self, net: &mut Net, app: &mut App, slot: Slot) {
+        self.drain(app);
+        let socket = self.0.remove(&slot).unwrap();
+        app.close(slot, socket.tx_head, socket.rx_head, false);
+        net.settle();
+    }
+}
+
+impl Socket {
+    pub fn bump(&self, app: &mut App) {
+        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin };
+        app.end.bumps.push(bump.to_words()).unwrap();
+    }
+}

@@ -1,0 +1,372 @@
+//! Hosts with the FlexTOE engine: bytes, closing in every order, death, loss, in virtual time.
+mod support;
+
+use context::Slot;
+use engine::Limits;
+use flextoe::{FlexToe, Mapping};
+use support::sockets::Sockets;
+use support::*;
+
+fn flextoe_net() -> Net {
+    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
+        let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+        Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
+    };
+    Net::new(vec![config(0), config(1)], engine)
+}
+
+/// An application with its sockets.
+struct Program {
+    app: App,
+    sockets: Sockets,
+}
+
+impl Program {
+    fn new(net: &mut Net, node: usize) -> Program {
+        Program { app: net.attach(node), sockets: Sockets::default() }
+    }
+    fn write(&mut self, slot: Slot, bytes: &[u8]) -> usize {
+        self.sockets.write(&mut self.app, slot, bytes)
+    }
+    fn read(&mut self, slot: Slot) -> Vec<u8> {
+        self.sockets.read(&mut self.app, slot)
+    }
+    fn at_end(&mut self, slot: Slot) -> bool {
+        self.sockets.at_end(&mut self.app, slot)
+    }
+    fn close(&mut self, net: &mut Net, slot: Slot) {
+        self.sockets.close(net, &mut self.app, slot);
+    }
+}
+
+/// Two programs, the first on node 0 connected to the second on node 1.
+fn pair() -> (Net, Program, Slot, Program, Slot) {
+    let mut net = flextoe_net();
+    let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
+    b.app.serve(&mut net, 80);
+    let (first, second) = join(&mut net, &mut a, &mut b);
+    (net, a, first, b, second)
+}
+
+fn join(net: &mut Net, a: &mut Program, b: &mut Program) -> (Slot, Slot) {
+    let ip = net.nodes[b.app.node].ip;
+    let tag = a.app.connect(ip, 80, 0);
+    let (mut first, mut second) = (None, None);
+    net.run_until(20 * SECOND, |_| {
+        first = first.or_else(|| a.app.connected(tag));
+        second = second.or_else(|| b.app.accepted());
+        first.is_some() && second.is_some()
+    });
+    let (first, second) = (first.unwrap().unwrap(), second.unwrap());
+    (a.sockets.open(&a.app, first), b.sockets.open(&b.app, second))
+}
+
+fn end(mut net: Net, a: Program, b: Program) {
+    net.end_all(vec![a.app, b.app]);
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    assert_eq!(a.write(first, b"question"), 8);
+    net.settle();
+    assert_eq!(b.read(second), b"question");
+    b.write(second, b"answer");
+    net.settle();
+    assert_eq!(a.read(first), b"answer");
+    end(net, a, b);
+}
+
+/// Sends `len` bytes from `a` to `b`, reading as they come.
+fn transfer(net: &mut Net, (a, first): (&mut Program, Slot), (b, second): (&mut Program, Slot), len: usize) {
+    let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + at / 251) as u8).collect();
+    let (mut written, mut got) = (0, Vec::new());
+    net.run_until(600 * SECOND, |_| {
+        written += a.write(first, &bytes[written..]);
+        got.extend(b.read(second));
+        got.len() >= len
+    });
+    assert!(got == bytes, "the bytes are the same");
+}
+
+#[test]
+fn a_megabyte_survives_a_lossy_wire() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    let mut random = 1u64;
+    net.filter = Box::new(move |_, _| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        random >> 33 & 31 != 0
+    });
+    transfer(&mut net, (&mut a, first), (&mut b, second), 1 << 20);
+    transfer(&mut net, (&mut b, second), (&mut a, first), 1 << 20);
+    end(net, a, b);
+}
+
+#[test]
+fn a_closed_window_opens_again() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 253) as u8).collect();
+    let mut written = a.write(first, &bytes);
+    net.run_for(100 * MS);
+    written += a.write(first, &bytes[written..]);
+    net.run_for(5 * SECOND);
+    assert_eq!(written, 131_072, "a transmit and a receive buffer full");
+    // The update that opens the window is lost: only a probe can find out.
+    net.filter = Box::new(|from, _| from != 1);
+    let mut got = b.read(second);
+    net.settle();
+    net.filter = Box::new(|_, _| true);
+    net.run_until(60 * SECOND, |_| {
+        written += a.write(first, &bytes[written..]);
+        got.extend(b.read(second));
+        got.len() == bytes.len()
+    });
+    assert!(got == bytes);
+    end(net, a, b);
+}
+
+#[test]
+fn the_client_closes_first() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.write(first, b"bye");
+    a.close(&mut net, first);
+    assert_eq!(a.app.freed(), Some(first), "its slot is free as soon as the peer has acknowledged");
+    assert_eq!((net.states(0), net.states(1)), (vec!["FIN-WAIT-2"], vec!["CLOSE-WAIT"]));
+    assert_eq!(b.read(second), b"bye");
+    assert!(b.at_end(second));
+    b.close(&mut net, second);
+    assert_eq!(b.app.freed(), Some(second));
+    assert_eq!((net.states(0), net.states(1)), (vec!["TIME-WAIT"], vec![]));
+    net.run_for(11 * SECOND);
+    assert!(net.states(0).is_empty());
+    end(net, a, b);
+}
+
+#[test]
+fn a_half_closed_connection_still_carries_bytes_back() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.write(first, b"ask");
+    a.sockets.shut(&mut a.app, first);
+    net.settle();
+    assert_eq!((b.read(second), b.at_end(second)), (b"ask".to_vec(), true));
+    assert_eq!((net.states(0), net.states(1)), (vec!["FIN-WAIT-2"], vec!["CLOSE-WAIT"]));
+    transfer(&mut net, (&mut b, second), (&mut a, first), 300_000);
+    b.close(&mut net, second);
+    assert!(a.at_end(first));
+    assert_eq!(net.states(0), ["TIME-WAIT"]);
+    a.close(&mut net, first);
+    assert_eq!((net.states(0), net.states(1)), (vec!["TIME-WAIT"], vec![]));
+    end(net, a, b);
+}
+
+#[test]
+fn both_close_at_once() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.app.close(first, 0, 0, false);
+    b.app.close(second, 0, 0, false);
+    net.settle();
+    assert_eq!((net.states(0), net.states(1)), (vec!["TIME-WAIT"], vec!["TIME-WAIT"]));
+    assert_eq!((a.app.freed(), b.app.freed()), (Some(first), Some(second)));
+    end(net, a, b);
+}
+
+#[test]
+fn closing_survives_the_loss_of_any_segment() {
+    for lost in 0..8 {
+        let (mut net, mut a, first, mut b, second) = pair();
+        let mut count = 0;
+        net.filter = Box::new(move |_, _| {
+            count += 1;
+            count - 1 != lost
+        });
+        a.write(first, b"x");
+        a.close(&mut net, first);
+        net.run_until(60 * SECOND, |_| {
+            b.read(second);
+            b.at_end(second)
+        });
+        b.close(&mut net, second);
+        net.run_for(SECOND);
+        assert_eq!((a.app.freed(), b.app.freed()), (Some(first), Some(second)), "lost {lost}");
+        assert_eq!((a.app.error(), b.app.error()), (None, None), "lost {lost}");
+        end(net, a, b);
+    }
+}
+
+#[test]
+fn data_for_a_closed_socket_is_answered_with_a_reset() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.close(&mut net, first);
+    b.write(second, b"too late");
+    net.settle();
+    assert_eq!(b.app.error().map(|(slot, _)| slot), Some(second));
+    assert!(net.states(0).is_empty());
+    end(net, a, b);
+}
+
+#[test]
+fn an_aborted_connection_is_reset_on_the_other_side() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.app.close(first, 0, 0, true);
+    net.settle();
+    assert_eq!(b.app.error(), Some((second, libc::ECONNRESET as u16)));
+    assert_eq!((net.states(0), net.states(1)), (vec![], vec!["CLOSED"]));
+    end(net, a, b);
+}
+
+#[test]
+fn a_peer_that_vanished_is_given_up() {
+    let (mut net, mut a, first, b, _) = pair();
+    net.filter = Box::new(|_, _| false);
+    a.write(first, b"anybody there?");
+    net.run_for(110 * SECOND);
+    assert_eq!(a.app.error(), None);
+    net.run_for(20 * SECOND);
+    assert_eq!(a.app.error(), Some((first, libc::ETIMEDOUT as u16)));
+    net.filter = Box::new(|_, _| true);
+    end(net, a, b);
+}
+
+#[test]
+fn keepalive_finds_a_peer_that_vanished() {
+    use context::{OptionName, Request};
+    let (mut net, mut a, first, b, _) = pair();
+    for (option, value) in [
+        (OptionName::KeepaliveIdle, 10),
+        (OptionName::KeepaliveInterval, 2),
+        (OptionName::KeepaliveCount, 3),
+        (OptionName::Keepalive, 1),
+    ] {
+        a.app.ask(Request::Set { slot: first, option, value });
+    }
+    net.run_for(100 * SECOND);
+    assert_eq!(a.app.error(), None, "the peer answers probes");
+    net.filter = Box::new(|_, _| false);
+    net.run_for(30 * SECOND);
+    assert_eq!(a.app.error(), Some((first, libc::ETIMEDOUT as u16)));
+    net.filter = Box::new(|_, _| true);
+    end(net, a, b);
+}
+
+#[test]
+fn a_killed_program_has_sent_what_it_wrote_and_then_fin() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    let bytes = vec![42; 60_000];
+    assert_eq!(a.write(first, &bytes), 60_000);
+    net.nodes[0].host.detach(net.now, a.app.id);
+    let mut got = Vec::new();
+    net.run_until(10 * SECOND, |_| {
+        got.extend(b.read(second));
+        b.at_end(second)
+    });
+    assert_eq!(got, bytes);
+    b.close(&mut net, second);
+    assert_eq!(b.app.error(), None);
+    net.run_for(20 * SECOND);
+    assert_eq!(net.nodes[0].host.contexts(), vec![]);
+    net.end_all(vec![b.app]);
+}
+
+#[test]
+fn a_killed_program_that_had_shut_down_ends_as_quietly() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.write(first, b"last words");
+    a.sockets.shut(&mut a.app, first);
+    net.settle();
+    net.nodes[0].host.detach(net.now, a.app.id);
+    net.settle();
+    assert_eq!((b.read(second), b.at_end(second)), (b"last words".to_vec(), true));
+    b.close(&mut net, second);
+    assert_eq!(b.app.error(), None);
+    net.end_all(vec![b.app]);
+}
+
+#[test]
+fn the_same_tuple_may_be_used_again_soon() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    b.close(&mut net, second);
+    a.close(&mut net, first);
+    assert_eq!(net.states(1), ["TIME-WAIT"], "the server closed first");
+    let local = net.seen.iter().find_map(|(_, bytes)| support::recording::parse(bytes)).unwrap().1.src_port;
+    net.run_for(50 * MS);
+    let (binding, _) = a.app.bind(&mut net, local, true, false).unwrap();
+    let tag = a.app.connect(ip_of(1), 80, binding);
+    net.settle();
+    let slot = a.app.connected(tag).unwrap().unwrap();
+    let (first, second) = (a.sockets.open(&a.app, slot), b.app.accepted().unwrap());
+    let second = b.sockets.open(&b.app, second);
+    transfer(&mut net, (&mut a, first), (&mut b, second), 100_000);
+    end(net, a, b);
+}
+
+#[test]
+fn a_host_that_was_restarted_resets_the_old_connection() {
+    // RFC 9293 figure 10: half-open discovery.
+    let (mut net, mut a, first, b, _) = pair();
+    let fresh = flextoe_net().nodes.remove(1);
+    net.nodes[1] = fresh;
+    drop(b);
+    a.write(first, b"hello?");
+    net.settle();
+    assert_eq!(a.app.error(), Some((first, libc::ECONNRESET as u16)));
+    net.end_all(vec![a.app]);
+}
+
+#[test]
+fn a_program_talks_to_another_one_on_the_same_host() {
+    let mut net = flextoe_net();
+    let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 0));
+    b.app.serve(&mut net, 80);
+    let (first, second) = join(&mut net, &mut a, &mut b);
+    transfer(&mut net, (&mut a, first), (&mut b, second), 200_000);
+    transfer(&mut net, (&mut b, second), (&mut a, first), 200_000);
+    a.close(&mut net, first);
+    assert!(b.at_end(second));
+    b.close(&mut net, second);
+    assert!(net.seen.is_empty());
+    end(net, a, b);
+}
+
+#[test]
+fn a_connection_that_was_moved_keeps_its_bytes() {
+    let mut net = flextoe_net();
+    let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
+    let binding = b.app.serve(&mut net, 80);
+    let token = b.app.fork(&mut net);
+    let mut c = Program { app: net.attach_as(1, 0, Some(token)).unwrap(), sockets: Sockets::default() };
+    let (first, _) = join(&mut net, &mut a, &mut b);
+    a.write(first, b"a request that nobody has read yet");
+    net.settle();
+    net.nodes[1].host.detach(net.now, b.app.id);
+    net.settle();
+    c.app.arm(&mut net, binding, 1);
+    let slot = c.app.accepted().unwrap();
+    c.sockets.open(&c.app, slot);
+    net.settle();
+    assert_eq!(c.read(slot), b"a request that nobody has read yet");
+    transfer(&mut net, (&mut c, slot), (&mut a, first), 100_000);
+    end(net, a, c);
+}
+
+#[test]
+fn many_connections_come_and_go_and_nothing_is_left() {
+    let mut net = flextoe_net();
+    let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
+    let binding = b.app.serve(&mut net, 80);
+    for round in 0..300u32 {
+        b.app.arm(&mut net, binding, 8);
+        let (first, second) = join(&mut net, &mut a, &mut b);
+        a.write(first, &round.to_be_bytes());
+        net.settle();
+        assert_eq!(b.read(second), round.to_be_bytes());
+        if round % 3 == 0 {
+            b.close(&mut net, second);
+            a.close(&mut net, first);
+        } else {
+            a.close(&mut net, first);
+            b.close(&mut net, second);
+        }
+    }
+    assert_eq!(net.nodes[0].host.contexts()[0].slots_used, 0);
+    end(net, a, b);
+}
