@@ -24,6 +24,10 @@ use wire::Mac;
 pub const MAX_SUPER_SEGMENT: u32 = 65_000;
 /// Frames moved over an uplink in one round.
 const UPLINK_BURST: usize = 64;
+/// An uplink that gave nothing this many times is quiet: as long as it stays so, it is looked at only once in
+/// [`QUIET_NS`], because each look may be a system call that the hosts of the fabric would wait for.
+const QUIET_LOOKS: u32 = 64;
+const QUIET_NS: Nanos = 2_000;
 
 /// A handle to an emulated network; clones are handles to the same one.
 #[derive(Clone)]
@@ -41,6 +45,22 @@ struct Uplink {
     bell: Arc<Bell>,
     received: Vec<Box<Frame>>,
     to_send: Vec<Box<Frame>>,
+    /// Looks in a row that gave nothing, and when the last look was.
+    empty_looks: u32,
+    looked: Nanos,
+}
+
+impl Uplink {
+    fn receive(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
+        let wait = self.empty_looks >= QUIET_LOOKS && now < self.looked.saturating_add(QUIET_NS);
+        if wait || self.port.failure().is_some() {
+            return 0;
+        }
+        let count = self.port.receive(now, UPLINK_BURST, pool, &mut self.received);
+        self.empty_looks = if count > 0 { 0 } else { self.empty_looks.saturating_add(1) };
+        self.looked = now;
+        count
+    }
 }
 
 /// What a member of a fabric has done so far.
@@ -86,7 +106,8 @@ impl Fabric {
     pub fn uplink(&self, name: &str, port: Box<dyn Port>) -> io::Result<()> {
         let bell = Arc::new(Bell::new()?);
         let slot = self.switch().add(name, None, Some(port.capabilities()), &bell);
-        lock(&self.0.uplinks).push(Uplink { port, slot, bell, received: Vec::new(), to_send: Vec::new() });
+        let (received, to_send) = (Vec::new(), Vec::new());
+        lock(&self.0.uplinks).push(Uplink { port, slot, bell, received, to_send, empty_looks: 0, looked: 0 });
         Ok(())
     }
 
@@ -125,9 +146,10 @@ impl Fabric {
 
     /// As [`Port::awake`], for the thread that calls [`Fabric::poll`].
     pub fn awake(&self) {
-        lock(&self.0.uplinks).iter().for_each(|uplink| {
+        lock(&self.0.uplinks).iter_mut().for_each(|uplink| {
             uplink.bell.set_asleep(false);
             uplink.port.awake();
+            uplink.empty_looks = 0;
         });
     }
 
@@ -191,14 +213,14 @@ impl Fabric {
     }
 
     fn pump(&self, now: Nanos, uplink: &mut Uplink, pool: &mut FramePool, drops: &mut DropCounts) -> usize {
-        let Uplink { port, slot, bell, received, to_send } = uplink;
-        bell.clear();
-        let inwards = if port.failure().is_none() { port.receive(now, UPLINK_BURST, pool, received) } else { 0 };
+        uplink.bell.clear();
+        let inwards = uplink.receive(now, pool);
+        let Uplink { port, slot, bell, received, to_send, .. } = uplink;
         if inwards > 0 {
             self.switch().send(now, *slot, received, pool, drops);
         }
-        let outwards =
-            if bell.next_due() <= now { self.switch().receive(now, *slot, UPLINK_BURST, to_send) } else { 0 };
+        let due = bell.next_due() <= now;
+        let outwards = if due { self.switch().receive(now, *slot, UPLINK_BURST, to_send) } else { 0 };
         if outwards > 0 {
             adapt(to_send, port.capabilities(), pool, drops);
             port.send(now, to_send, pool, drops);

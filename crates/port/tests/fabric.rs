@@ -419,6 +419,32 @@ fn an_uplink_is_learned_served_and_adapted_to() {
     assert_eq!(hands.drops, DropCounts::default());
 }
 
+#[test]
+fn a_quiet_uplink_is_looked_at_rarely_and_again_at_once_after_sleep() {
+    let (fabric, mut a, _b, mut hands) = pair(FabricConfig::default());
+    let inwards: Arc<Mutex<Vec<Box<Frame>>>> = Arc::default();
+    let outside = Outside {
+        takes: a.capabilities(),
+        inwards: Arc::clone(&inwards),
+        outwards: Arc::default(),
+        event: shm::Doorbell::eventfd().unwrap(),
+    };
+    fabric.uplink("out", Box::new(outside)).unwrap();
+    let come = |hands: &mut Hands| inwards.lock().unwrap().push(tcp_frame(&mut hands.pool, A, C, 9, b"in"));
+    let poll = |now: Nanos, hands: &mut Hands| fabric.poll(now, &mut hands.pool, &mut hands.drops);
+    (0..1000).for_each(|now| assert_eq!(poll(now, &mut hands), 0));
+    come(&mut hands);
+    assert_eq!(poll(1000, &mut hands), 0, "it is quiet");
+    assert_eq!(poll(3000, &mut hands), 1, "but not forgotten");
+    (3000..4000).for_each(|now| assert_eq!(poll(now, &mut hands), 0));
+    come(&mut hands);
+    fabric.prepare_to_sleep();
+    assert!(fabric.has_work(4000));
+    fabric.awake();
+    assert_eq!(poll(4000, &mut hands), 1);
+    assert_eq!(receive(&mut a, 4000, &mut hands).len(), 2);
+}
+
 fn config() -> impl Strategy<Value = FabricConfig> {
     let chance = || prop_oneof![Just(0.0), 0.0..0.5f64];
     let network = (prop_oneof![Just(0), 1_000_000..100_000_000_000u64], 0..100_000u64, 0..50_000u64, any::<u64>());

@@ -2,7 +2,7 @@
 mod common;
 
 use common::*;
-use port::{Checksum, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
+use port::{Checksum, Fabric, FabricConfig, FabricPort, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
 use shm::{Mirror, PAGE, Region, Span};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -335,11 +335,7 @@ fn super_segments_cross_whole_and_intact_both_ways() {
 
     // And back: what the kernel's side sends as one comes as one.
     let (bytes, headers) = tcp_segment(tap.mac(), kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
-    let mut packet = vec![1, 1];
-    for word in [headers as u16, 1400, 34, 16] {
-        packet.extend_from_slice(&word.to_ne_bytes());
-    }
-    packet.extend_from_slice(&bytes);
+    let packet = with_gso(&bytes, headers, 1400);
     // SAFETY: sends from a buffer with its length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) };
     assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
@@ -356,11 +352,7 @@ fn without_offloads_the_kernel_cuts_super_segments_itself() {
     let socket = packet_socket(&netns);
     let data = pattern(14_000);
     let (bytes, headers) = tcp_segment(tap.mac(), kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
-    let mut packet = vec![1, 1];
-    for word in [headers as u16, 1400, 34, 16] {
-        packet.extend_from_slice(&word.to_ne_bytes());
-    }
-    packet.extend_from_slice(&bytes);
+    let packet = with_gso(&bytes, headers, 1400);
     // SAFETY: sends from a buffer with its length.
     assert!(unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) } > 0);
     let mut stream = Vec::new();
@@ -372,4 +364,61 @@ fn without_offloads_the_kernel_cuts_super_segments_itself() {
         stream.extend_from_slice(&part);
     }
     assert!(stream == data);
+}
+
+/// A host on a fabric reaches the kernel through a TAP uplink, and what the kernel sends whole is cut where single
+/// frames matter.
+#[test]
+fn a_fabric_joins_the_kernel_through_an_uplink() {
+    let Some((netns, tap)) = open("uplink", true) else { return };
+    let socket = packet_socket(&netns);
+    let hands = &mut Hands::new();
+    let fabric = Fabric::new(FabricConfig::default());
+    let mut host = fabric.join("host", A).unwrap();
+    fabric.uplink("tap", Box::new(tap)).unwrap();
+    assert!(host.capabilities().super_segment > 0);
+    let await_one = |host: &mut FabricPort, hands: &mut Hands, wanted: &dyn Fn(&Frame) -> bool| {
+        for _ in 0..500 {
+            fabric.poll(0, &mut hands.pool, &mut hands.drops);
+            let mut frames = Vec::new();
+            while host.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
+                if let Some(frame) = frames.pop().filter(|frame| wanted(frame)) {
+                    return frame;
+                }
+            }
+            fabric.awake();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("nothing came through within five seconds");
+    };
+    let request = frame_of(&mut hands.pool, &arp_request(A, HOST, KERNEL));
+    host.send(0, &mut vec![request], &mut hands.pool, &mut hands.drops);
+    let reply = await_one(&mut host, hands, &|frame| ethertype(frame) == EtherType::Arp);
+    let kernel = arp::Packet::parse(&reply.bytes()[ethernet::HEADER_LEN..]).unwrap().sender_mac;
+
+    fabric.configure(FabricConfig { duplicate: 1e-12, ..FabricConfig::default() });
+    let data = pattern(14_000);
+    let (bytes, headers) = tcp_segment(A, kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
+    let packet = with_gso(&bytes, headers, 1400);
+    // SAFETY: sends from a buffer with its length.
+    assert!(unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) } > 0);
+    let mut stream = Vec::new();
+    while stream.len() < data.len() {
+        let mut frame = await_one(&mut host, hands, &|frame| ethertype(frame) == EtherType::Ipv4);
+        frame.complete_checksum();
+        let (_, tcp, part) = check_tcp(frame.bytes()).unwrap();
+        assert_eq!(((tcp.seq - wire::Seq(9)) as usize, part.len()), (stream.len(), 1400));
+        stream.extend_from_slice(&part);
+    }
+    assert!(stream == data);
+}
+
+/// A super-segment with the virtio header that asks for it to be cut, for a packet socket.
+fn with_gso(bytes: &[u8], headers: usize, segment_size: u16) -> Vec<u8> {
+    let mut packet = vec![1, 1];
+    for word in [headers as u16, segment_size, 34, 16] {
+        packet.extend_from_slice(&word.to_ne_bytes());
+    }
+    packet.extend_from_slice(bytes);
+    packet
 }
