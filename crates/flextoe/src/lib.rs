@@ -304,7 +304,7 @@ impl Engine for FlexToe {
         done += self.take_frames(burst);
         done += self.take_descriptors(burst);
         match &mut self.pipeline {
-            Pipeline::Local(local) => local.flush(done > 0, now, &mut self.service, burst),
+            Pipeline::Local(local) => done += local.flush(done > 0, now, &mut self.service, burst),
             Pipeline::Threads(threads) => done += threads.pump(now, &mut self.service, burst),
         }
         self.service.contexts.deliver();

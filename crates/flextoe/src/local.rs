@@ -45,8 +45,9 @@ impl Local {
         self.finish(batch, now, service, burst);
     }
 
-    /// Acknowledgements that no data took along, and delayed ones that are due.
-    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    /// Acknowledgements that no data took along, and delayed ones that are due; returns how many went out.
+    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        let before = burst.tx.len();
         let mut flushes = std::mem::take(&mut self.flushes);
         for group in 0..self.protocols.len() {
             if worked || service.flush_is_due(group, now) {
@@ -57,6 +58,7 @@ impl Local {
             self.finish(&mut flushes, now, service, burst);
         }
         self.flushes = flushes;
+        burst.tx.len() - before
     }
 
     fn finish(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {

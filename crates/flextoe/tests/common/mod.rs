@@ -2,6 +2,8 @@
 //! a small control plane at each end.
 #![allow(dead_code)]
 
+pub mod solo;
+
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,

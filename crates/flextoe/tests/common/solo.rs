@@ -1,0 +1,206 @@
+//! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
+use super::{Config, Side, mac, tuple};
+use engine::{Command, Drop, Event, FlowId, Frame};
+use wire::checksum::Sum;
+use wire::ipv4::{self, Ecn};
+use wire::tcp::{self, Flags, Options, Timestamps};
+use wire::{EtherType, Seq, ethernet};
+
+pub const FLOW: FlowId = FlowId(5);
+/// Relative number of the first byte in each direction.
+pub const START: u32 = 1000;
+pub const ACK: Flags = Flags::ACK;
+
+/// A segment as it is on the wire, with relative numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seg {
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: Flags,
+    pub len: u32,
+    pub window: u16,
+    pub timestamps: Option<Timestamps>,
+    pub sack: Option<(u32, u32)>,
+    pub ecn: Ecn,
+}
+
+/// A segment to the engine.
+pub fn seg(seq: u32, ack: u32, flags: Flags, len: u32) -> Seg {
+    Seg { seq, ack, flags, len, window: 1000, timestamps: None, sack: None, ecn: Ecn::NotEct }
+}
+
+pub struct Solo {
+    pub side: Side,
+    pub now: u64,
+    config: Config,
+}
+
+impl Solo {
+    pub fn new(config: Config) -> Solo {
+        let mut side = Side::new(&config, true, vec![7; config.bytes], Vec::new());
+        let now = 5_000_000_000;
+        side.poll(now);
+        Solo { side, now, config }
+    }
+
+    pub fn plain() -> Solo {
+        Solo::new(Config { timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) })
+    }
+
+    fn own(&self, relative: u32) -> Seq {
+        Seq(self.config.iss) + 1 - START + relative
+    }
+
+    fn theirs(&self, relative: u32) -> Seq {
+        self.own(relative) + 77
+    }
+
+    /// Byte `i` of the peer's stream.
+    pub fn byte(i: u32) -> u8 {
+        (i % 251) as u8
+    }
+
+    fn frame(&mut self, s: &Seg) -> Box<Frame> {
+        let header = tcp::Header {
+            src_port: 80,
+            dst_port: 1000,
+            seq: self.theirs(s.seq),
+            ack: self.own(s.ack),
+            flags: s.flags,
+            window: s.window,
+            options: Options {
+                timestamps: s.timestamps,
+                sack: [s.sack.map(|(l, r)| (self.own(l), self.own(r))), None, None, None],
+                ..Options::default()
+            },
+        };
+        let tuple = tuple(true);
+        let tcp_at = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+        let payload_len = (header.len() + s.len as usize) as u16;
+        let mut frame = self.side.pool.large();
+        frame.resize(tcp_at + payload_len as usize);
+        let bytes = frame.bytes_mut();
+        ethernet::Header { dst: mac(true), src: mac(false), ethertype: EtherType::Ipv4 }.emit(bytes);
+        let ip = ipv4::Header {
+            src: tuple.remote_ip,
+            dst: tuple.local_ip,
+            protocol: ipv4::TCP,
+            ttl: 64,
+            ecn: s.ecn,
+            dscp: 0,
+            id: 1,
+            dont_fragment: true,
+            is_fragment: false,
+            payload_len,
+        };
+        ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        let header_len = header.emit(&mut bytes[tcp_at..]);
+        for (i, byte) in bytes[tcp_at + header_len..].iter_mut().enumerate() {
+            *byte = Solo::byte(s.seq.wrapping_sub(START).wrapping_add(i as u32));
+        }
+        let mut sum = Sum::pseudo_header(tuple.remote_ip, tuple.local_ip, ipv4::TCP, payload_len as u32);
+        sum.add(&bytes[tcp_at..]);
+        let field = tcp_at + tcp::CHECKSUM_AT;
+        bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        frame
+    }
+
+    /// Frames arrive in one burst; returns what goes out in that round.
+    pub fn receive(&mut self, segs: &[Seg]) -> Vec<Seg> {
+        for s in segs {
+            let frame = self.frame(s);
+            self.side.rx.push(frame);
+        }
+        self.round()
+    }
+
+    /// A frame arrives with the bits of one byte inverted.
+    pub fn receive_damaged(&mut self, s: &Seg, at: usize) -> Vec<Seg> {
+        let mut frame = self.frame(s);
+        frame.bytes_mut()[at] ^= 0xff;
+        self.side.rx.push(frame);
+        self.round()
+    }
+
+    pub fn command(&mut self, command: Command) -> Vec<Seg> {
+        self.side.commands.push(command);
+        self.round()
+    }
+
+    /// The application writes `len` bytes, and perhaps closes.
+    pub fn write(&mut self, len: u32, fin: bool) -> Vec<Seg> {
+        let app = &mut self.side.app;
+        app.tx.write(app.written, &vec![7; len as usize]);
+        app.written += len;
+        app.fin = fin;
+        app.bump();
+        self.round()
+    }
+
+    /// The application reads `len` bytes, which must be those that the peer sent.
+    pub fn read(&mut self, len: u32) -> Vec<Seg> {
+        let app = &mut self.side.app;
+        let mut bytes = vec![0; len as usize];
+        app.rx.read(app.read, &mut bytes);
+        for (i, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte, Solo::byte(app.read + i as u32), "byte {i} from {}", app.read);
+        }
+        app.read += len;
+        app.bump();
+        self.round()
+    }
+
+    pub fn round(&mut self) -> Vec<Seg> {
+        self.now += 1000;
+        self.side.poll(self.now);
+        let mut frames: Vec<_> = self.side.tx.drain(..).collect();
+        frames.iter_mut().map(|frame| self.parse(frame)).collect()
+    }
+
+    pub fn wait(&mut self, nanos: u64) -> Vec<Seg> {
+        self.now += nanos;
+        self.round()
+    }
+
+    fn parse(&self, frame: &mut Frame) -> Seg {
+        assert_eq!(frame.segment_size, 0);
+        frame.complete_checksum();
+        let bytes = frame.bytes();
+        let ethernet = ethernet::Header::parse(bytes).unwrap();
+        assert_eq!((ethernet.dst, ethernet.src), (mac(false), mac(true)));
+        let packet = &bytes[ethernet::HEADER_LEN..];
+        let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).unwrap();
+        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
+        sum.add(&packet[ip_len..]);
+        assert_eq!(sum.finish(), 0, "checksum");
+        let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).unwrap();
+        Seg {
+            seq: tcp.seq - self.own(0),
+            ack: tcp.ack - self.theirs(0),
+            flags: tcp.flags,
+            len: ip.payload_len as u32 - tcp_len as u32,
+            window: tcp.window,
+            timestamps: tcp.options.timestamps,
+            sack: tcp.options.sack[0].map(|(l, r)| (l - self.theirs(0), r - self.theirs(0))),
+            ecn: ip.ecn,
+        }
+    }
+
+    pub fn drops(&self, reason: Drop) -> u64 {
+        self.side.drops.get(reason)
+    }
+
+    pub fn events(&mut self) -> Vec<Event> {
+        self.side.events.drain(..).collect()
+    }
+
+    /// What the application heard last: received, acknowledged, end of stream.
+    pub fn notice(&mut self) -> Option<(u32, u32, bool)> {
+        let mut last = None;
+        while let Some(words) = self.side.app.end.notices.pop().unwrap() {
+            let notice = context::Notice::from_words(words);
+            last = Some((notice.rx_tail, notice.tx_tail, notice.fin));
+        }
+        last
+    }
+}

@@ -1,0 +1,278 @@
+//! Single segments against one engine: what each is answered with, what it changes, and what it is counted as.
+mod common;
+
+use common::Config;
+use common::solo::{ACK, FLOW, Seg, Solo, seg};
+use engine::{Command, Drop, Event};
+use wire::ipv4::Ecn;
+use wire::tcp::{Flags, Timestamps};
+
+fn acks(sent: &[Seg]) -> Vec<u32> {
+    assert!(sent.iter().all(|s| s.len == 0 && s.flags.has(ACK)), "{sent:?}");
+    sent.iter().map(|s| s.ack).collect()
+}
+
+/// One case: segments of one burst (sequence number, flags, length), the acknowledgements that go out at once, the
+/// drop counted, and how many bytes the application may read then.
+type Case = (&'static str, &'static [(u32, Flags, u32)], &'static [u32], Option<Drop>, u32);
+
+const FIN: Flags = Flags(0x11);
+const NOTHING: &[u32] = &[];
+
+/// The receive buffer has 8192 bytes, the MSS is 1000.
+const CASES: &[Case] = &[
+    ("in order, small: the acknowledgement waits", &[(1000, ACK, 100)], NOTHING, None, 100),
+    ("two full segments", &[(1000, ACK, 1000), (2000, ACK, 1000)], &[3000], None, 2000),
+    ("eight full segments, one acknowledgement", &[(1000, ACK, 4000), (5000, ACK, 4000)], &[9000], None, 8000),
+    ("seen before", &[(1000, ACK, 100), (1000, ACK, 100)], &[1100], Some(Drop::Duplicate), 100),
+    ("partly seen before", &[(1000, ACK, 100), (1050, ACK, 2000)], &[3050], None, 2050),
+    ("beyond the window", &[(9193, ACK, 10)], &[1000], Some(Drop::OutsideWindow), 0),
+    ("partly beyond the window", &[(1000, ACK, 9000)], &[9192], Some(Drop::Trimmed), 8192),
+    ("long before the window", &[(1000, ACK, 4000), (900, ACK, 50)], &[5000], Some(Drop::Duplicate), 4000),
+    ("a gap", &[(1100, ACK, 100)], &[1000], None, 0),
+    ("a gap that closes", &[(1100, ACK, 100), (1000, ACK, 100)], &[1000, 1200], None, 200),
+    ("it grows at the end", &[(1100, ACK, 100), (1200, ACK, 100), (1000, ACK, 100)], &[1000, 1000, 1300], None, 300),
+    ("it grows at the front", &[(1200, ACK, 100), (1100, ACK, 100), (1000, ACK, 100)], &[1000, 1000, 1300], None, 300),
+    ("overlap closes it", &[(1100, ACK, 100), (1000, ACK, 150)], &[1000, 1200], None, 200),
+    ("swallowed whole", &[(1100, ACK, 10), (1000, ACK, 900)], &[1000, 1900], None, 900),
+    ("a second gap", &[(1100, ACK, 100), (1300, ACK, 100)], &[1000, 1000], Some(Drop::OutOfOrder), 0),
+    ("FIN", &[(1000, FIN, 0)], &[1001], None, 0),
+    ("FIN with data", &[(1000, FIN, 10)], &[1011], None, 10),
+    ("FIN again", &[(1000, FIN, 10), (1000, FIN, 10)], &[1011], Some(Drop::Duplicate), 10),
+    ("FIN before its data", &[(1010, FIN, 0), (1000, ACK, 10)], &[1000, 1011], None, 10),
+    ("FIN with data before other data", &[(1010, FIN, 5), (1000, ACK, 10)], &[1000, 1016], None, 15),
+    ("FIN partly seen", &[(1000, ACK, 10), (1005, FIN, 10)], &[1016], None, 15),
+    ("FIN cut off with what is beyond", &[(1000, FIN, 8193)], &[9192], Some(Drop::Trimmed), 8192),
+    ("FIN at the full window's edge", &[(1000, FIN, 8192)], &[9193], None, 8192),
+    ("data after FIN", &[(1000, FIN, 10), (1011, ACK, 10)], &[1011], Some(Drop::AfterClose), 10),
+    ("no ACK", &[(1000, Flags(0), 10)], NOTHING, Some(Drop::NoAck), 0),
+    ("SYN", &[(1000, Flags::SYN, 0)], &[1000], Some(Drop::SynChallenged), 0),
+    ("SYN and ACK", &[(5000, Flags(0x12), 0)], &[1000], Some(Drop::SynChallenged), 0),
+    ("RST inside the window", &[(1001, Flags::RST, 0)], &[1000], Some(Drop::RstChallenged), 0),
+    ("RST outside", &[(999, Flags::RST, 0)], NOTHING, Some(Drop::OutsideWindow), 0),
+    ("keepalive", &[(999, ACK, 0)], &[1000], Some(Drop::OutsideWindow), 0),
+    ("keepalive with a byte", &[(999, ACK, 1)], &[1000], Some(Drop::Duplicate), 0),
+];
+
+#[test]
+fn received_segments() {
+    for (name, segments, answers, reason, readable) in CASES {
+        let mut solo = Solo::plain();
+        let segments: Vec<Seg> = segments.iter().map(|(seq, flags, len)| seg(*seq, 1000, *flags, *len)).collect();
+        let sent = solo.receive(&segments);
+        assert_eq!(acks(&sent), *answers, "{name}");
+        match reason {
+            Some(reason) => assert_eq!(solo.drops(*reason), 1, "{name}: {:?}", solo.side.drops),
+            None => assert_eq!(solo.side.drops, Default::default(), "{name}"),
+        }
+        let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(Drop::Trimmed) == 0;
+        let heard = (*readable > 0 || fin).then_some((*readable, 0, fin));
+        assert_eq!(solo.notice(), heard, "{name}");
+        let expected = if fin { vec![Event::PeerFin(FLOW)] } else { vec![] };
+        assert_eq!(solo.events(), expected, "{name}");
+        solo.read(*readable);
+        assert_eq!(solo.side.stats.read().drops as usize, reason.iter().count(), "{name}");
+    }
+}
+
+#[test]
+fn the_delayed_acknowledgement_goes_out_in_time_or_with_data() {
+    let mut solo = Solo::plain();
+    assert!(solo.receive(&[seg(1000, 1000, ACK, 100)]).is_empty());
+    let due = engine::Engine::next_deadline(&solo.side.engine).expect("a deadline");
+    assert!(due > solo.now && due <= solo.now + 1_000_000);
+    assert_eq!(acks(&solo.wait(due - solo.now)), [1100]);
+    assert!(solo.wait(5_000_000).is_empty(), "once");
+
+    solo.receive(&[seg(1100, 1000, ACK, 100)]);
+    let sent = solo.write(10, false);
+    assert_eq!((sent.len(), sent[0].ack, sent[0].len), (1, 1200, 10));
+    assert!(solo.wait(5_000_000).is_empty(), "the data segment was the acknowledgement");
+}
+
+#[test]
+fn selective_acknowledgement_of_the_interval() {
+    let mut solo = Solo::plain();
+    let sent = solo.receive(&[seg(1100, 1000, ACK, 100), seg(1200, 1000, ACK, 50)]);
+    assert_eq!(sent[0].sack, Some((1100, 1200)));
+    assert_eq!(sent[1].sack, Some((1100, 1250)));
+    let sent = solo.receive(&[seg(1000, 1000, ACK, 100)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (1250, None));
+}
+
+#[test]
+fn an_exact_reset_ends_the_flow() {
+    let mut solo = Solo::plain();
+    assert!(solo.receive(&[seg(1000, 1000, Flags::RST, 0)]).is_empty());
+    assert_eq!(solo.events(), [Event::Reset(FLOW)]);
+    assert!(solo.write(100, true).is_empty() && solo.receive(&[seg(1000, 1000, ACK, 10)]).is_empty());
+    assert_eq!(solo.events(), []);
+}
+
+#[test]
+fn challenges_are_limited() {
+    let mut solo = Solo::plain();
+    let many = vec![seg(1000, 1000, Flags::SYN, 0); 150];
+    assert_eq!(solo.receive(&many).len(), 100);
+    assert_eq!(solo.drops(Drop::ChallengeLimit), 50);
+    solo.wait(100_000_000);
+    assert_eq!(solo.receive(&many[..1]).len(), 1);
+}
+
+#[test]
+fn acknowledgements_that_cannot_be_are_challenged() {
+    let mut solo = Solo::plain();
+    solo.write(100, false);
+    assert_eq!(acks(&solo.receive(&[seg(1000, 1101, ACK, 0)])), [1000]);
+    assert_eq!(solo.drops(Drop::AckBeyondSent), 1);
+    assert!(solo.receive(&[seg(1000, 1100, ACK, 0)]).is_empty());
+    assert_eq!(solo.notice(), Some((0, 100, false)));
+    // The largest window was 8192.
+    assert!(solo.receive(&[seg(1000, 1000, ACK, 0)]).is_empty(), "old, but possible");
+    let mut ancient = seg(1000, 1100, ACK, 0);
+    ancient.ack = 1100u32.wrapping_sub(8193);
+    assert_eq!(acks(&solo.receive(&[ancient])), [1000]);
+    assert_eq!(solo.drops(Drop::AckTooOld), 1);
+}
+
+#[test]
+fn old_timestamps_are_refused_and_new_ones_echoed() {
+    let mut solo = Solo::new(Config { mss: 1000, ..Config::clean(1) });
+    let stamped = |seq, len, value| Seg { timestamps: Some(Timestamps { value, echo: 1 }), ..seg(seq, 1000, ACK, len) };
+    let sent = solo.receive(&[stamped(1000, 2000, 50)]);
+    assert_eq!(sent[0].timestamps.unwrap().echo, 50);
+    assert_eq!(sent[0].timestamps.unwrap().value, (solo.now / 1_000_000) as u32 + 1);
+    let sent = solo.receive(&[stamped(3000, 10, 49)]);
+    assert_eq!((acks(&sent), solo.drops(Drop::Paws)), (vec![3000], 1));
+    // Out of order: acknowledged at once, but its timestamp is not the one to echo.
+    let sent = solo.receive(&[stamped(3500, 10, 60)]);
+    assert_eq!(sent[0].timestamps.unwrap().echo, 50);
+    assert!(solo.receive(&[seg(3000, 1000, ACK, 10)]).is_empty(), "none at all");
+    assert_eq!(solo.drops(Drop::Paws), 2);
+    solo.receive(&[Seg { timestamps: None, ..seg(3000, 1000, Flags::RST, 0) }]);
+    assert_eq!(solo.events(), [Event::Reset(FLOW)], "RST is not subject to it");
+}
+
+#[test]
+fn three_duplicates_send_again_once() {
+    let mut solo = Solo::new(Config { timestamps: false, sack: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    let windowed = |ack| Seg { window: 65535, ..seg(1000, ack, ACK, 0) };
+    assert_eq!(solo.write(5000, false).len(), 5);
+    assert!(solo.receive(&[windowed(1000), windowed(1000)]).is_empty());
+    let sent = solo.receive(&[windowed(1000)]);
+    assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [1000, 2000, 3000, 4000, 5000], "go-back-N");
+    assert!(sent.iter().all(|s| s.len == 1000));
+    assert!(solo.receive(&[windowed(1000), windowed(1000), windowed(1000)]).is_empty(), "once per loss");
+    solo.receive(&[windowed(6000)]);
+    assert!(solo.receive(&[windowed(6000), windowed(6000), windowed(6000)]).is_empty(), "nothing is outstanding");
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments, figures.duplicate_acks), (1, 5, 6));
+    assert_eq!(figures.rtt_samples, 0, "Karn");
+}
+
+#[test]
+fn with_selective_acknowledgement_only_the_hole_is_sent_again() {
+    let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    let sacked = |ack, right| Seg { sack: Some((3000, right)), window: 65535, ..seg(1000, ack, ACK, 0) };
+    assert_eq!(solo.write(8000, false).len(), 8);
+    let sent = solo.receive(&[sacked(1000, 4000), sacked(1000, 5000), sacked(1000, 6000)]);
+    assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [1000, 2000]);
+    assert!(solo.receive(&[sacked(2000, 6000)]).is_empty(), "a part of the hole was acknowledged");
+    let sent = solo.receive(&[Seg { window: 65535, ..seg(1000, 6000, ACK, 0) }]);
+    assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [6000, 7000, 8000], "what lies beyond was lost too");
+}
+
+#[test]
+fn a_timeout_goes_back_and_a_closed_window_is_probed() {
+    let mut solo = Solo::plain();
+    assert_eq!(solo.write(2000, true).iter().map(|s| s.len).sum::<u32>(), 2000);
+    assert_eq!(solo.events(), [Event::Active(FLOW)]);
+    let sent = solo.command(Command::Retransmit(FLOW));
+    assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(1000, 1000), (2000, 1000)]);
+    assert!(sent[1].flags.has(Flags::FIN | Flags::PSH));
+    let closed = Seg { window: 0, ..seg(1000, 2000, ACK, 0) };
+    assert!(solo.receive(&[closed]).is_empty());
+    assert_eq!(solo.command(Command::Retransmit(FLOW))[0].seq, 1999, "a probe");
+    assert_eq!(solo.command(Command::Probe(FLOW))[0], solo.command(Command::Probe(FLOW))[0]);
+    let sent = solo.receive(&[Seg { window: 5000, ..closed }]);
+    assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(2000, 1000)]);
+    solo.receive(&[seg(1000, 3001, ACK, 0)]);
+    assert_eq!(solo.events(), [Event::FinAcked(FLOW)]);
+    assert_eq!(solo.notice(), Some((0, 2000, false)));
+}
+
+#[test]
+fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
+    // RFC 9293 section 3.8.6.2.1: not less than half of the largest window, unless it is all there is.
+    let mut solo = Solo::plain();
+    solo.receive(&[Seg { window: 100, ..seg(1000, 1000, ACK, 0) }]);
+    assert!(solo.write(5000, false).is_empty(), "100 of 8192 is silly");
+    let sent = solo.command(Command::Probe(FLOW));
+    assert_eq!(sent.last().map(|s| s.len), Some(100), "the persist timer overrides");
+    let sent = solo.receive(&[Seg { window: 4096, ..seg(1000, 1100, ACK, 0) }]);
+    assert_eq!(sent.iter().map(|s| s.len).collect::<Vec<_>>(), [1000; 4], "96 more would be silly");
+}
+
+#[test]
+fn a_window_that_opens_is_told() {
+    let mut solo = Solo::plain();
+    let sent = solo.receive(&[seg(1000, 1000, ACK, 8192)]);
+    assert_eq!((sent[0].ack, sent[0].window), (9192, 0));
+    assert!(solo.read(1000).is_empty(), "too little to tell (RFC 9293 section 3.8.6.2.2)");
+    let sent = solo.read(1048);
+    assert_eq!((sent.len(), sent[0].ack, sent[0].window), (1, 9192, 2048));
+}
+
+#[test]
+fn congestion_is_echoed_until_the_peer_says_so() {
+    let mut solo = Solo::new(Config { ecn: true, timestamps: false, mss: 1000, ..Config::clean(1) });
+    let marked = |seq, flags, ecn| Seg { ecn, ..seg(seq, 1000, flags, 2000) };
+    let echo = |sent: Vec<Seg>| sent.iter().map(|s| s.flags.has(Flags::ECE)).collect::<Vec<_>>();
+    assert_eq!(echo(solo.receive(&[marked(1000, ACK, Ecn::Ect0)])), [false]);
+    assert_eq!(echo(solo.receive(&[marked(3000, ACK, Ecn::Ce)])), [true]);
+    assert_eq!(echo(solo.receive(&[marked(5000, ACK, Ecn::Ect0)])), [true]);
+    assert_eq!(echo(solo.receive(&[marked(7000, ACK | Flags::CWR, Ecn::Ect0)])), [false]);
+    // The sender's side.
+    let sent = solo.write(1000, false);
+    assert_eq!((sent[0].ecn, sent[0].flags.has(Flags::CWR)), (Ecn::Ect0, false));
+    solo.receive(&[seg(9000, 2000, ACK | Flags::ECE, 0)]);
+    assert_eq!(solo.side.stats.read().ecn_bytes, 1000);
+    solo.command(Command::Window(FLOW, 5000));
+    assert!(solo.write(1000, false)[0].flags.has(Flags::CWR));
+    assert_eq!(solo.command(Command::Retransmit(FLOW))[0].ecn, Ecn::NotEct);
+}
+
+#[test]
+fn dctcp_tells_every_change_at_once() {
+    let config = Config { ecn: true, dctcp: true, timestamps: false, mss: 1000, ..Config::clean(1) };
+    let mut solo = Solo::new(config);
+    let marked = |seq, ecn| Seg { ecn, ..seg(seq, 1000, ACK, 100) };
+    assert!(solo.receive(&[marked(1000, Ecn::Ect0)]).is_empty());
+    let sent = solo.receive(&[marked(1100, Ecn::Ce)]);
+    let told: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
+    assert_eq!(told, [(1100, false), (1200, true)]);
+    let sent = solo.receive(&[marked(1200, Ecn::Ce), marked(1300, Ecn::Ect0)]);
+    let told: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
+    assert_eq!(told, [(1300, true), (1400, false)]);
+}
+
+#[test]
+fn damaged_frames_are_counted_and_others_handed_on() {
+    let mut solo = Solo::plain();
+    solo.receive(&[seg(1000, 1000, ACK, 100)]);
+    assert_eq!(solo.notice(), Some((100, 0, false)));
+    let empty = solo.side.pool.small();
+    solo.side.rx.push(empty);
+    solo.round();
+    assert_eq!(solo.drops(Drop::Ethernet), 1);
+    for (at, reason) in
+        [(14, Drop::Ipv4), (30, Drop::Ipv4), (60, Drop::TcpChecksum), (46, Drop::TcpHeader), (40, Drop::TcpChecksum)]
+    {
+        let before = solo.drops(reason);
+        solo.receive_damaged(&seg(1100, 1000, ACK, 100), at);
+        assert_eq!(solo.drops(reason), before + 1, "byte {at}");
+    }
+    assert!(solo.side.exceptions.is_empty() && solo.notice().is_none());
+    solo.receive_damaged(&seg(1100, 1000, ACK, 100), 12);
+    assert_eq!(solo.side.exceptions.len(), 1, "another EtherType");
+}
