@@ -109,8 +109,8 @@ impl Host {
             self.draining |= matches!(event, Event::RingCorrupt(_));
             self.plane.on_event(now, event);
         }
-        for (_, frame) in self.exceptions.drain(..) {
-            self.plane.on_frame(now, frame, pool);
+        for (why, frame) in self.exceptions.drain(..) {
+            self.plane.on_frame(now, why, frame, pool);
         }
         done
     }

@@ -5,7 +5,7 @@ use crate::opening::Owner;
 use crate::plane::{Plane, Stage};
 use crate::tcp::WaitDisposition;
 use crate::timers::Timer;
-use engine::{Command, Drop, FlowId, FourTuple, Nanos};
+use engine::{Command, Drop, Exception, FlowId, FourTuple, Nanos};
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
 use wire::icmpv4::{Message, PORT_UNREACHABLE};
@@ -18,7 +18,7 @@ const PROTOCOL_UNREACHABLE: u8 = 2;
 
 impl Plane {
     /// A frame of the exception path.
-    pub fn on_frame(&mut self, now: Nanos, mut frame: Box<Frame>, pool: &mut FramePool) {
+    pub fn on_frame(&mut self, now: Nanos, why: Exception, mut frame: Box<Frame>, pool: &mut FramePool) {
         let rest = match read_ip(&frame, self.net.mac, self.net.address) {
             Err(reason) => {
                 self.drops.count(reason);
@@ -29,8 +29,13 @@ impl Plane {
                 Some(frame)
             }
             Ok(Received::Ip(ip)) => match ip.header.protocol {
+                // TCP is for one station (RFC 1122 section 4.2.3.10).
+                ipv4::TCP if !ip.unicast => {
+                    self.drops.count(Drop::Ethernet);
+                    Some(frame)
+                }
                 ipv4::TCP => match read_segment(&mut frame, &ip) {
-                    Ok(segment) => self.on_segment(now, &segment, ip.src_mac, frame),
+                    Ok(segment) => self.on_segment(now, why, &segment, ip.src_mac, frame),
                     Err(reason) => {
                         self.drops.count(reason);
                         Some(frame)
@@ -55,9 +60,16 @@ impl Plane {
     }
 
     /// A segment for no installed flow. Gives the frame back where it is not kept.
-    fn on_segment(&mut self, now: Nanos, segment: &Segment, src_mac: Mac, frame: Box<Frame>) -> Option<Box<Frame>> {
+    fn on_segment(
+        &mut self,
+        now: Nanos,
+        why: Exception,
+        segment: &Segment,
+        src_mac: Mac,
+        frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
         match self.connections.get(&segment.tuple) {
-            Some(Stage::Flow(id)) => return self.on_early_segment(id, frame),
+            Some(Stage::Flow(id)) => return self.on_early_segment(why, id, frame),
             Some(Stage::Opening(key)) => return self.on_opening_segment(now, key, segment, src_mac, frame),
             Some(Stage::Wait(key)) => self.on_waiting(now, key, segment, src_mac),
             None => self.on_listen(now, segment, src_mac, None),
@@ -65,8 +77,13 @@ impl Plane {
         Some(frame)
     }
 
-    /// The engine did not know the flow when it looked, but is told of it before it looks again.
-    fn on_early_segment(&mut self, id: FlowId, frame: Box<Frame>) -> Option<Box<Frame>> {
+    /// The engine did not know the flow when it looked, but is told of it before it looks again. A segment that it
+    /// does not take for one of TCP at all would only come back.
+    fn on_early_segment(&mut self, why: Exception, id: FlowId, frame: Box<Frame>) -> Option<Box<Frame>> {
+        if why == Exception::NotTcp {
+            self.drops.count(Drop::TcpHeader);
+            return Some(frame);
+        }
         if self.flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine) {
             self.refeed.push(frame);
             return None;

@@ -1,0 +1,191 @@
+//! Any bytes from the network and any words from an application: nothing panics, nobody else is harmed, nothing is left.
+mod support;
+
+use context::Slot;
+use engine::Limits;
+use flextoe::{FlexToe, Mapping};
+use proptest::prelude::*;
+use support::recording::{header, tcp_frame};
+use support::sockets::Sockets;
+use support::*;
+use wire::Seq;
+use wire::tcp::{Flags, Options, Timestamps};
+
+fn net() -> Net {
+    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
+        let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+        Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
+    };
+    Net::new(vec![config(0), config(1)], engine)
+}
+
+/// A client on node 0 and a server on node 1 with one open connection; the server also listens.
+struct Pair {
+    net: Net,
+    client: App,
+    server: App,
+    first: Slot,
+    second: Slot,
+    sockets: [Sockets; 2],
+    /// The client's port.
+    port: u16,
+}
+
+fn pair() -> Pair {
+    let mut net = net();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let (first, second) = (client.connected(tag).unwrap().unwrap(), server.accepted().unwrap());
+    let mut sockets = [Sockets::default(), Sockets::default()];
+    sockets[0].open(&client, first);
+    sockets[1].open(&server, second);
+    let port = net.nodes[0].host.flows()[0].local.port();
+    Pair { net, client, server, first, second, sockets, port }
+}
+
+impl Pair {
+    /// Bytes still get through.
+    fn check(&mut self) {
+        self.sockets[0].write(&mut self.client, self.first, b"still there");
+        let mut got = Vec::new();
+        let Pair { net, server, sockets, second, .. } = self;
+        net.run_until(30 * SECOND, |_| {
+            got.extend(sockets[1].read(server, *second));
+            got.len() >= 11
+        });
+        assert_eq!(got, b"still there");
+    }
+
+    fn end(mut self) {
+        self.net.end_all(vec![self.client, self.server]);
+    }
+}
+
+/// A segment of any kind to one of a few ports, with sequence numbers of any distance.
+fn any_segment() -> impl Strategy<Value = (u16, u16, u32, u32, u8, usize, Option<u32>)> {
+    let near = prop_oneof![Just(0u32), 0..70_000u32, any::<u32>()];
+    (0..3u16, 0..3u16, near.clone(), near, any::<u8>(), 0..40usize, any::<Option<u32>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_from_the_network(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..40)) {
+        let mut pair = pair();
+        for frame in &frames {
+            pair.net.inject(1, frame);
+        }
+        pair.net.settle();
+        pair.check();
+        pair.end();
+    }
+
+    #[test]
+    fn real_frames_with_bytes_changed(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..80usize, any::<u8>()), 1..60),
+        to in 0..2usize,
+    ) {
+        let mut pair = pair();
+        pair.check();
+        let corpus = pair.net.seen.clone();
+        for (frame, at, value) in changes {
+            let mut bytes = corpus[frame.index(corpus.len())].1.clone();
+            let at = at % bytes.len();
+            bytes[at] ^= value;
+            pair.net.inject(to, &bytes);
+        }
+        pair.net.settle();
+        pair.check();
+        pair.end();
+    }
+
+    /// Segments with right checksums, from an address of its own or the client's, to the listener, the open
+    /// connection or nobody. Blind ones may by chance be right and end the connection; they must not do more.
+    #[test]
+    fn segments_of_any_kind(segments in prop::collection::vec(any_segment(), 1..60)) {
+        let mut pair = pair();
+        let flow = pair.net.nodes[1].host.flows()[0].clone();
+        let (rcv_nxt, snd_nxt) = (flow.figures["rcv_nxt"] as u32, flow.figures["snd_nxt"] as u32);
+        for (src, dst, seq, ack, flags, len, stamp) in segments {
+            let (src, dst) = ([pair.port, 4000, 4001][src as usize], [80, 81, 65_535][dst as usize]);
+            let (seq, ack) = (Seq(rcv_nxt.wrapping_add(seq)), Seq(snd_nxt.wrapping_add(ack)));
+            let mut segment = header(src, dst, seq, ack, Flags(flags));
+            let timestamps = stamp.map(|value| Timestamps { value, echo: 1 });
+            segment.options = Options { timestamps, ..Options::default() };
+            let frame = tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &segment, &vec![1; len]);
+            pair.net.inject(1, &frame);
+        }
+        pair.net.settle();
+        pair.end();
+    }
+
+    #[test]
+    fn words_from_an_application(
+        requests in prop::collection::vec((1..14u32, prop::array::uniform8(0..6u64), any::<u64>()), 1..200),
+        bumps in prop::collection::vec(prop::array::uniform2(any::<u64>()), 0..100),
+    ) {
+        let mut pair = pair();
+        let mut hostile = pair.net.attach(1);
+        for (at, (kind, mut words, wild)) in requests.into_iter().enumerate() {
+            words[0] = kind as u64 | (at as u64 % 3) << 32;
+            words[at % 7 + 1] ^= wild & if at % 2 == 0 { 0xff } else { u64::MAX };
+            let _ = hostile.end.requests.push(words);
+        }
+        for bump in bumps {
+            let _ = hostile.end.bumps.push(bump);
+        }
+        pair.net.settle();
+        pair.check();
+        pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+        pair.end();
+    }
+}
+
+#[test]
+fn a_ring_that_lies_ends_its_context_and_no_other() {
+    let mut pair = pair();
+    let hostile = pair.net.attach(1);
+    // The positions of the rings stand at the start of lines of the region: all of them lie now.
+    for line in (4096..hostile.end.geometry.slot_state_at(0)).step_by(64) {
+        hostile.end.region.u32_at(line).store(0x7fff_ffff, std::sync::atomic::Ordering::Relaxed);
+    }
+    pair.net.settle();
+    let view = pair.net.nodes[1].host.contexts();
+    assert_eq!(view.iter().map(|context| context.alive).collect::<Vec<_>>(), [true, false]);
+    pair.check();
+    pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+    pair.end();
+}
+
+#[test]
+fn syn_floods_have_limits() {
+    let mut pair = pair();
+    for port in 0..5000u16 {
+        let segment = header(1000 + port, 80, Seq(port as u32), Seq(0), Flags::SYN);
+        let from = (mac_of(0), std::net::Ipv4Addr::new(10, 0, 0, 100));
+        pair.net.inject(1, &tcp_frame(from, (mac_of(1), ip_of(1)), &segment, &[]));
+    }
+    pair.net.settle();
+    assert!(pair.net.states(1).len() < 100);
+    assert!(pair.net.drops(1, engine::Drop::Backlog) + pair.net.drops(1, engine::Drop::FlowTable) > 4800);
+    pair.check();
+    pair.end();
+}
+
+#[test]
+fn answers_to_strangers_have_a_budget() {
+    let mut pair = pair();
+    for port in 0..5000u16 {
+        let segment = header(1000 + port, 4444, Seq(1), Seq(1), Flags::ACK);
+        pair.net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &segment, &[]));
+    }
+    pair.net.seen.clear();
+    pair.net.settle();
+    assert_eq!(pair.net.seen.len(), 1000, "resets a second");
+    assert_eq!(pair.net.drops(1, engine::Drop::NoFlow), 5000);
+    pair.check();
+    pair.end();
+}
