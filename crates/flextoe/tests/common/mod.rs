@@ -478,10 +478,16 @@ impl Lab {
 
     /// Runs until all has arrived and both directions are closed.
     pub fn finish(&mut self, lazy: u32) {
+        self.finish_with(lazy, |_| {});
+    }
+
+    /// The same, with something to do between steps, which is told the time.
+    pub fn finish_with(&mut self, lazy: u32, mut between: impl FnMut(u64)) {
         for _ in 0..2_000_000 {
             self.step(lazy);
+            between(self.now);
             if self.is_done() {
-                return self.check_end();
+                return self.check_end(between);
             }
         }
         for side in &self.sides {
@@ -490,7 +496,7 @@ impl Lab {
         panic!("stuck: {:?}", self.config);
     }
 
-    fn check_end(&mut self) {
+    fn check_end(&mut self, mut between: impl FnMut(u64)) {
         for side in &mut self.sides {
             let fins = side.seen.iter().filter(|event| matches!(event, Event::PeerFin(_))).count();
             assert_eq!(fins, 1, "one FIN: {:?}", side.seen);
@@ -498,8 +504,9 @@ impl Lab {
             assert!(side.exceptions.is_empty());
             side.commands.push(Command::Remove(FlowId(5)));
             let mut removed = None;
-            for _ in 0..100_000 {
+            for _ in 0..10_000_000 {
                 side.poll(self.now);
+                between(self.now);
                 if !side.workers.is_empty() {
                     side.poll_workers(self.now, &mut self.rng);
                 }
