@@ -105,13 +105,9 @@ impl Scheduler {
     pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Vec<Work>) {
         self.turn_wheel(now);
         let end = works.len() + most;
-        for _ in 0..self.ready.len() {
-            if works.len() >= end {
-                break;
-            }
-            if let Some(flow) = self.ready.pop_front() {
-                self.give_turn(flow, now, end, works);
-            }
+        while works.len() < end {
+            let Some(flow) = self.ready.pop_front() else { break };
+            self.give_turn(flow, now, end, works);
         }
     }
 
@@ -243,9 +239,11 @@ mod tests {
             s.install(flow, 0);
             s.report(flow, Report { segments: 20, sent: 0 }, false, 0);
         }
-        let given = turns(&mut s, 0);
-        assert_eq!(given, [[0; 8], [1; 8]].concat());
-        assert!(s.has_work(0));
+        let mut works = Vec::new();
+        s.pick(0, 36, &mut works);
+        let given: Vec<u32> = works.iter().map(|work| work.flow).collect();
+        assert_eq!(given, [&[0; 8][..], &[1; 8], &[0; 8], &[1; 8], &[0; 4]].concat());
+        assert!(!s.has_work(0), "the last turns say whether there is more");
     }
 
     #[test]

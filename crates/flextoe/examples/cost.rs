@@ -1,0 +1,183 @@
+//! What a segment costs: requests and responses between two engines on one thread, frames handed over directly.
+//!
+//! ```text
+//! cargo run --release -p flextoe --example cost [connections] [payload bytes] [rounds]
+//! ```
+//!
+//! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
+//! `valgrind --tool=callgrind` with few rounds.
+use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
+use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
+use engine::{Limits, Slot};
+use flextoe::{FlexToe, Mapping};
+use shm::{Doorbell, Mirror, Region};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::{Mac, Seq};
+
+struct Host {
+    engine: FlexToe,
+    pool: FramePool,
+    app: AppEnd,
+    buffers: Vec<(Mirror, Mirror)>,
+    written: Vec<u32>,
+    stats: Vec<Arc<FlowStats>>,
+    commands: Vec<Command>,
+    rx: Vec<Box<engine::Frame>>,
+    tx: Vec<Box<engine::Frame>>,
+    spent: Duration,
+}
+
+impl Host {
+    fn new(first: bool, connections: u32) -> Host {
+        let slots = connections.next_power_of_two();
+        let geometry = Geometry { slots, data_entries: 4096, control_entries: 64, rx_bytes: 16384, tx_bytes: 16384 };
+        let region = Arc::new(Region::create("flextoe-cost", geometry.region_len()).expect("memory"));
+        let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
+        let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));
+        let (engine_end, control_end) = daemon_ends(&region, geometry, app_bell, daemon_bell);
+        let app = AppEnd::new(region, geometry, fds.0, fds.1).expect("a sound region");
+        let pool = FramePool::new(8192);
+        let limits = Limits { flows: connections, contexts: 1 };
+        let mut host = Host {
+            engine: FlexToe::new(limits, Mapping::default(), pool.clone()),
+            pool,
+            app,
+            buffers: Vec::new(),
+            written: vec![0; connections as usize],
+            stats: Vec::new(),
+            commands: vec![Command::Attach(ContextId(0), engine_end)],
+            rx: Vec::new(),
+            tx: Vec::new(),
+            spent: Duration::ZERO,
+        };
+        for index in 0..connections {
+            let (rx, tx) = control_end.map_buffers(index).expect("address space");
+            let stats = Arc::new(FlowStats::default());
+            let params = flow(first, index, Arc::new(rx), Arc::new(tx), &stats);
+            host.commands.push(Command::Install(Box::new(params)));
+            let slot = Slot { index, generation: 0 };
+            host.buffers.push(host.app.map_buffers(slot).expect("address space"));
+            host.stats.push(stats);
+        }
+        host
+    }
+
+    fn poll(&mut self, now: u64) {
+        let (mut exceptions, mut events, mut drops) = (Vec::new(), Vec::new(), DropCounts::default());
+        let start = Instant::now();
+        self.engine.poll(
+            now,
+            &mut Burst {
+                rx: &mut self.rx,
+                tx: &mut self.tx,
+                exceptions: &mut exceptions,
+                events: &mut events,
+                commands: &mut self.commands,
+                pool: &mut self.pool,
+                drops: &mut drops,
+            },
+        );
+        self.spent += start.elapsed();
+        assert_eq!(drops, DropCounts::default());
+    }
+
+    /// Sends a message on a connection and says that all up to `read` was read.
+    fn send(&mut self, index: u32, message: &[u8], read: u32) {
+        let at = index as usize;
+        self.buffers[at].1.write(self.written[at], message);
+        self.written[at] = self.written[at].wrapping_add(message.len() as u32);
+        let slot = Slot { index, generation: 0 };
+        let bump = Bump { slot, tx_head: self.written[at], rx_head: read, fin: false };
+        self.app.bumps.push(bump.to_words()).expect("room");
+    }
+
+    /// Answers each whole message with a message; returns how many.
+    fn answer(&mut self, message: &mut [u8], seen: &mut [u32]) -> u64 {
+        let mut answered = 0;
+        while let Some(words) = self.app.notices.pop().expect("a sound ring") {
+            let notice = Notice::from_words(words);
+            let at = notice.slot.index as usize;
+            while notice.rx_tail.wrapping_sub(seen[at]) >= message.len() as u32 {
+                self.buffers[at].0.read(seen[at], message);
+                seen[at] = seen[at].wrapping_add(message.len() as u32);
+                self.send(at as u32, message, seen[at]);
+                answered += 1;
+            }
+        }
+        answered
+    }
+
+    fn segments(&self) -> u64 {
+        let figures = self.stats.iter().map(|stats| stats.read());
+        figures.map(|f| f.tx_segments + f.rx_segments).sum()
+    }
+}
+
+fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Arc<FlowStats>) -> FlowParams {
+    let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    let port = 10_000 + index as u16;
+    let tuple = if first {
+        FourTuple { local_ip: a, remote_ip: b, local_port: port, remote_port: 80 }
+    } else {
+        FourTuple { local_ip: b, remote_ip: a, local_port: 80, remote_port: port }
+    };
+    FlowParams {
+        flow: FlowId(index),
+        tuple,
+        local_mac: Mac([2, 0, 0, 0, 0, first as u8]),
+        remote_mac: Mac([2, 0, 0, 0, 0, !first as u8]),
+        context: ContextId(0),
+        slot: Slot { index, generation: 0 },
+        rx,
+        tx,
+        snd_nxt: Seq(1),
+        tx_pos: 0,
+        rcv_nxt: Seq(1),
+        rx_pos: 0,
+        snd_wnd: 16384,
+        snd_wscale: 0,
+        rcv_wscale: 0,
+        mss: 1448,
+        super_segment: 0,
+        checksum_offload: true,
+        timestamps: Some(engine::TimestampState { recent: 0, offset: 0 }),
+        sack: true,
+        ecn: false,
+        dctcp_echo: false,
+        cwnd: 1 << 20,
+        rate: 0,
+        stats: Arc::clone(stats),
+    }
+}
+
+fn main() {
+    let arguments: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let argument = |at: usize, default: u64| arguments.get(at).copied().unwrap_or(default);
+    let (connections, bytes, rounds) = (argument(0, 64) as u32, argument(1, 64) as usize, argument(2, 20_000));
+    let (mut client, mut server) = (Host::new(true, connections), Host::new(false, connections));
+    let mut message = vec![7u8; bytes];
+    let mut seen = [vec![0u32; connections as usize], vec![0u32; connections as usize]];
+    let mut now = 1_000_000_000;
+    client.poll(now);
+    server.poll(now);
+    (0..connections).for_each(|index| client.send(index, &message, 0));
+    let mut answered = 0;
+    for _ in 0..rounds {
+        now += 10_000;
+        client.poll(now);
+        server.rx.append(&mut client.tx);
+        server.poll(now);
+        server.answer(&mut message, &mut seen[1]);
+        server.poll(now);
+        client.rx.append(&mut server.tx);
+        client.poll(now);
+        answered += client.answer(&mut message, &mut seen[0]);
+    }
+    let segments = client.segments() + server.segments();
+    let spent = (client.spent + server.spent).as_nanos() as f64;
+    println!("{connections} connections, {bytes} bytes: {answered} requests answered");
+    println!("{segments} passes of a segment, {:.1} ns each", spent / segments as f64);
+    println!("{:.1} ns of engine a round trip", spent / answered as f64);
+}
