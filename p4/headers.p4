@@ -1,0 +1,123 @@
+// Headers and names shared by both halves of the Laminar pipeline.
+
+#ifndef FLOWS
+#define FLOWS 32768
+#endif
+#ifndef CONTEXTS
+#define CONTEXTS 1024
+#endif
+// Scale of the windows that this end advertises (RFC 7323): the same for every flow, since a pipeline shifts by
+// constants only.
+#ifndef RX_SCALE
+#define RX_SCALE 7
+#endif
+
+// Ports by purpose. Everything else is a network port.
+const PortId_t PORT_HOST = 64;    // contexts of applications: frames begin with dma_h
+const PortId_t PORT_CONTROL = 65; // the control plane's own commands: frames begin with dma_h
+const PortId_t PORT_CPU = 66;     // frames that the data-path does not process, and those of the control plane
+const PortId_t PORT_TIMER = 6;    // packet generator
+
+// Segments by workflow (thesis 5.2). RX..GRANT come from ingress, ACK and MERGE are pseudo segments of the mirror.
+const bit<8> KIND_RX = 1;
+const bit<8> KIND_TX = 2;
+const bit<8> KIND_SYNC = 3;
+const bit<8> KIND_GRANT = 4;
+const bit<8> KIND_ACK = 5;
+const bit<8> KIND_MERGE = 6;
+
+// Operations on the host's channel.
+const bit<8> DMA_TX = 1;    // from the host: payload to send
+const bit<8> DMA_SYNC = 2;  // from the host: receive buffer was consumed
+const bit<8> DMA_GRANT = 3; // from the control plane: credits; to the host: credits and acknowledged bytes
+const bit<8> DMA_RX = 4;    // to the host: payload to place, bytes to read
+
+// Flags on the host's channel.
+const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
+const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
+const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
+
+const bit<8> TCP_FIN = 0x01;
+const bit<8> TCP_ACK = 0x10;
+const bit<8> TCP_ECE = 0x40;
+
+const MirrorType_t MIRROR_ACK = 1;
+const MirrorId_t SESSION_ACK = 1;
+
+header ethernet_h {
+    bit<48> dst_addr;
+    bit<48> src_addr;
+    bit<16> ether_type;
+}
+
+header ipv4_h {
+    bit<8> version_ihl;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<16> total_len;
+    bit<16> identification;
+    bit<16> flags_fragment;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> hdr_checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+header tcp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<32> seq_no;
+    bit<32> ack_no;
+    bit<4> data_offset;
+    bit<4> reserved;
+    bit<8> flags;
+    bit<16> window;
+    bit<16> checksum;
+    bit<16> urgent;
+}
+
+// NOP, NOP, timestamps (RFC 7323 appendix A): the only options that the data-path takes.
+header timestamps_h {
+    bit<32> kinds;
+    bit<32> value;
+    bit<32> echo;
+}
+
+// The host's channel: one such header before each transfer in either direction.
+header dma_h {
+    bit<8> op;
+    bit<8> flags;      // from the host with DMA_TX: flags of the segment
+    bit<16> context;
+    bit<16> flow;
+    bit<16> length;    // bytes of payload
+    bit<16> skip;      // to the host: bytes at the front that were received before
+    bit<16> sum;       // with DMA_TX: ones' complement sum of the payload, from the DMA engine
+    bit<32> address;   // to the host: where the payload begins
+    bit<32> position;  // DMA_TX: stream position of the payload; DMA_SYNC: bytes consumed; DMA_GRANT: bytes granted;
+                       // DMA_RX: sequence number up to which the application can read
+    bit<32> una;       // to the host: oldest sequence number not acknowledged
+    bit<32> edge;      // to the host: right edge of the peer's window; DMA_GRANT from control: most credits to hold
+    bit<32> credits;   // to the host: bytes that may be sent
+}
+
+// What ingress found out about a segment, for egress; and what a pseudo segment carries: 42 bytes, of the mirror's 45.
+header seg_h {
+    bit<8> kind;
+    bit<8> flags;      // TCP flags of what is sent: of the segment (TX) or of its acknowledgement (RX)
+    bit<8> marks;      // RX: ECE of the segment; TX: ECN bits of the IP header
+    bit<7> _pad;
+    PortId_t port;     // network port of the flow
+    bit<8> notes;      // DMA flags to hand on
+    bit<16> flow;
+    bit<16> context;
+    bit<16> length;
+    bit<16> sum;
+    bit<32> seq;
+    bit<32> seq_end;
+    bit<32> ack;       // TX: again the sequence number
+    bit<32> ack_edge;  // ack + window; TX: again the end of the segment
+    bit<32> amount;    // SYNC: bytes consumed; GRANT: most credits to hold
+    bit<32> grant;     // GRANT: bytes
+    bit<32> address;
+}
