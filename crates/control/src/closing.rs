@@ -133,6 +133,10 @@ impl Plane {
             Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
             Event::Reset(id) => {
                 let Some(flow) = self.flows.get(id.0) else { return };
+                if matches!(flow.closing.state, State::TimeWait | State::Closed) {
+                    // Both sides have said all and know it: an end like any other (RFC 9293 section 3.10.7.4, eighth).
+                    return self.remove_flow(id, After::Nothing);
+                }
                 let errno = if flow.closing.state == State::CloseWait { libc::EPIPE } else { libc::ECONNRESET };
                 self.fail_flow(id, errno, After::Nothing);
             }

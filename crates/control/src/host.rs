@@ -225,6 +225,11 @@ impl Host {
         self.plane.label_views()
     }
 
+    /// How much is in the control plane's tables.
+    pub fn tables(&self) -> Vec<(&'static str, u64)> {
+        self.plane.table_sizes()
+    }
+
     /// Neighbours.
     pub fn neighbours(&self) -> Vec<ArpView> {
         self.plane.arp_views()

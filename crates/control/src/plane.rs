@@ -77,7 +77,7 @@ impl Connections {
         self.own > 0
     }
 
-    #[cfg(test)]
+    /// Connections in any stage.
     pub fn len(&self) -> usize {
         self.stages.len()
     }

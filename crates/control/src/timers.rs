@@ -55,7 +55,7 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
-    #[cfg(test)]
+    /// Timers that are set.
     pub fn len(&self) -> usize {
         self.due.len()
     }

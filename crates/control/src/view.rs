@@ -240,6 +240,20 @@ impl Plane {
         self.net.arp.iter().map(|(ip, mac, _)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) }).collect()
     }
 
+    pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("connections", self.connections.len() as u64),
+            ("openings", self.openings.len() as u64),
+            ("flows", self.flows.len() as u64),
+            ("time_wait", self.waits.len() as u64),
+            ("contexts", self.contexts.len() as u64),
+            ("fork_holds", self.holds.len() as u64),
+            ("held_frames", self.held as u64),
+            ("timed_flows", self.tracked as u64),
+            ("timers", self.timers.len() as u64),
+        ]
+    }
+
     pub fn drop_views(&self) -> Vec<DropView> {
         let view =
             |(reason, count): (Drop, u64)| DropView { reason: reason.label(), sentence: reason.sentence(), count };

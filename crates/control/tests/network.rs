@@ -6,7 +6,7 @@ use support::*;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
 
 fn one() -> Net {
-    Net::new(vec![config(0)], |_, _| Recording::new().0)
+    Net::new(vec![config(0)], |_, _| Recording::boxed().0)
 }
 
 fn arp_frame(packet: arp::Packet, dst: Mac) -> Vec<u8> {
@@ -74,7 +74,7 @@ fn nobody_takes_the_own_address_and_strangers_are_not_learned() {
 fn a_neighbour_that_moves_is_followed() {
     let logs = std::cell::RefCell::new(Vec::new());
     let mut net = Net::new(vec![config(0), config(1)], |_, _| {
-        let (engine, log) = Recording::new();
+        let (engine, log) = Recording::boxed();
         logs.borrow_mut().push(log);
         engine
     });

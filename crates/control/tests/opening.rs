@@ -15,7 +15,7 @@ fn two() -> (Net, [Shared; 2]) {
 fn with(configs: Vec<control::HostConfig>) -> (Net, [Shared; 2]) {
     let mut logs = Vec::new();
     let net = Net::new(configs, |_, _| {
-        let (engine, log) = Recording::new();
+        let (engine, log) = Recording::boxed();
         logs.push(log);
         engine
     });

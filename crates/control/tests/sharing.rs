@@ -10,7 +10,7 @@ use support::*;
 fn with(first: HostConfig) -> (Net, [Shared; 2]) {
     let mut logs = Vec::new();
     let net = Net::new(vec![first, config(1)], |_, _| {
-        let (engine, log) = Recording::new();
+        let (engine, log) = Recording::boxed();
         logs.push(log);
         engine
     });

@@ -8,9 +8,13 @@ use support::sockets::Sockets;
 use support::*;
 
 fn flextoe_net() -> Net {
+    mapped_net(Mapping::default())
+}
+
+fn mapped_net(mapping: Mapping) -> Net {
     let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
-        Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
+        Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)))
     };
     Net::new(vec![config(0), config(1)], engine)
 }
@@ -41,7 +45,10 @@ impl Program {
 
 /// Two programs, the first on node 0 connected to the second on node 1.
 fn pair() -> (Net, Program, Slot, Program, Slot) {
-    let mut net = flextoe_net();
+    pair_in(flextoe_net())
+}
+
+fn pair_in(mut net: Net) -> (Net, Program, Slot, Program, Slot) {
     let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
     b.app.serve(&mut net, 80);
     let (first, second) = join(&mut net, &mut a, &mut b);
@@ -91,7 +98,20 @@ fn transfer(net: &mut Net, (a, first): (&mut Program, Slot), (b, second): (&mut 
 
 #[test]
 fn a_megabyte_survives_a_lossy_wire() {
-    let (mut net, mut a, first, mut b, second) = pair();
+    lossy_megabytes(pair());
+}
+
+#[test]
+fn a_megabyte_survives_a_lossy_wire_with_modules_on_threads() {
+    lossy_megabytes(pair_in(spread_net()));
+}
+
+/// Every module replicated, on a thread of its own (here: polled in turn).
+fn spread_net() -> Net {
+    mapped_net(Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 })
+}
+
+fn lossy_megabytes((mut net, mut a, first, mut b, second): (Net, Program, Slot, Program, Slot)) {
     let mut random = 1u64;
     net.filter = Box::new(move |_, _| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -350,7 +370,15 @@ fn a_connection_that_was_moved_keeps_its_bytes() {
 
 #[test]
 fn many_connections_come_and_go_and_nothing_is_left() {
-    let mut net = flextoe_net();
+    come_and_go(flextoe_net());
+}
+
+#[test]
+fn many_connections_come_and_go_with_modules_on_threads() {
+    come_and_go(spread_net());
+}
+
+fn come_and_go(mut net: Net) {
     let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
     let binding = b.app.serve(&mut net, 80);
     for round in 0..300u32 {

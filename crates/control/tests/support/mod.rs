@@ -6,7 +6,7 @@ pub mod sockets;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
-use engine::{Engine, Nanos};
+use engine::{Engine, Nanos, Worker};
 use port::{Capabilities, Frame, FramePool};
 use shm::{Doorbell, Region};
 use std::net::Ipv4Addr;
@@ -25,6 +25,8 @@ pub struct Node {
     pub mac: Mac,
     pub inbox: Vec<Box<Frame>>,
     pub pool: FramePool,
+    /// Modules that have threads of their own; here they take turns.
+    pub workers: Vec<Box<dyn Worker>>,
 }
 
 pub struct Net {
@@ -62,8 +64,9 @@ impl Net {
     pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine>) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
             let (ip, engine) = (config.address, engine(at, &config));
-            let host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();
-            Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256) }
+            let mut host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();
+            let workers = host.workers();
+            Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256), workers }
         });
         Net { now: SECOND, nodes: nodes.collect(), filter: Box::new(|_, _| true), seen: Vec::new() }
     }
@@ -75,6 +78,7 @@ impl Net {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let mut tx = Vec::new();
             done += node.host.poll(self.now, &mut node.inbox, &mut tx, &mut node.pool);
+            done += node.workers.iter_mut().map(|worker| worker.poll(self.now)).sum::<usize>();
             assert!(node.inbox.is_empty(), "a host drains what it receives");
             sent.extend(tx.into_iter().map(|frame| (at, frame)));
         }
@@ -194,6 +198,10 @@ impl Net {
         self.assert_empty();
         let pending: Vec<_> = self.nodes.iter().map(|node| node.host.next_deadline(self.now)).collect();
         assert!(pending.iter().all(Option::is_none), "timers are left: {pending:?}");
+        for node in &self.nodes {
+            let left: Vec<_> = node.host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+            assert_eq!(left, []);
+        }
     }
 }
 

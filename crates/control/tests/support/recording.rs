@@ -40,7 +40,7 @@ pub type Shared = Arc<Mutex<Log>>;
 pub struct Recording(pub Shared);
 
 impl Recording {
-    pub fn new() -> (Box<dyn Engine>, Shared) {
+    pub fn boxed() -> (Box<dyn Engine>, Shared) {
         let log = Shared::default();
         (Box::new(Recording(Arc::clone(&log))), log)
     }
