@@ -35,12 +35,14 @@ def ipv4(payload, protocol=6, first=0x45, total=None, fragment=0x4000, broken=Fa
     return header[:10] + struct.pack("!H", found) + header[12:] + payload
 
 
-def tcp(source, target, flags, sequence=1000, acknowledged=0, options=b"", data=b"", offset=None, broken=False):
+def tcp(
+    source, target, flags, sequence=1000, acknowledged=0, options=b"", data=b"", offset=None, broken=False, tail=None
+):
     offset = (20 + len(options) + 3) // 4 if offset is None else offset
     options += b"\0" * (-len(options) % 4)
     header = struct.pack("!HHIIBBHHH", source, target, sequence, acknowledged, offset << 4, flags, 65535, 0, 0)
     segment = header + options + data
-    found = checksum(addresses() + struct.pack("!BBH", 0, 6, len(segment)) + segment) ^ (0x5555 if broken else 0)
+    found = checksum((tail or addresses()) + struct.pack("!BBH", 0, 6, len(segment)) + segment) ^ (0x5555 if broken else 0)
     return segment[:16] + struct.pack("!H", found) + segment[18:]
 
 
@@ -95,6 +97,12 @@ def answered_by_rst(segment, source):
     return False
 
 
+def syn_between(source, target):
+    """A whole packet, right in everything but its addresses."""
+    return ipv4(tcp(40000, open_port, SYN, tail=source + target), tail=source + target)
+
+
+host_bytes, own_bytes = socket.inet_aton(host), socket.inet_aton(own)
 good = tcp(40000, open_port, SYN, options=b"\2\4\5\xb4")
 malformed = {
     "runt": lambda: send(b""),
@@ -108,9 +116,10 @@ malformed = {
     "total length too long": lambda: send(ipv4(good, total=1400)),
     "total length too short": lambda: send(ipv4(good, total=10)),
     "wrong IPv4 checksum": lambda: send(ipv4(good, broken=True)),
-    "not its address": lambda: send(ipv4(good, tail=socket.inet_aton(own) + b"\x0a\x4e\0\xfe")),
-    "source is multicast": lambda: send(ipv4(good, tail=b"\xe0\0\0\1" + socket.inet_aton(host))),
-    "source is itself": lambda: send(ipv4(good, tail=socket.inet_aton(host) * 2)),
+    "not its address": lambda: send(syn_between(own_bytes, b"\x0a\x4e\0\xfe")),
+    "source is multicast": lambda: send(syn_between(b"\xe0\0\0\1", host_bytes)),
+    "source is itself": lambda: send(syn_between(host_bytes, host_bytes)),
+    "source is everybody": lambda: send(syn_between(b"\xff" * 4, host_bytes)),
     "fragment": lambda: send(ipv4(good, fragment=0x2000)),
     "last fragment": lambda: send(ipv4(good, fragment=0x0010)),
     "unknown protocol": lambda: send(ipv4(b"?" * 40, protocol=99)),
@@ -134,7 +143,7 @@ malformed = {
     "ARP cut": lambda: send(b"\0\1\x08\0\6\4\0\1", kind=0x0806),
     "ARP for token ring": lambda: send(b"\0\6\x08\0\6\4\0\1" + b"\1" * 20, kind=0x0806),
     "ARP claims its address": lambda: send(
-        b"\0\1\x08\0\6\4\0\2" + mine + socket.inet_aton(host) + to + socket.inet_aton(host), kind=0x0806
+        b"\0\1\x08\0\6\4\0\2" + mine + host_bytes + to + host_bytes, kind=0x0806
     ),
 }
 for _ in range(20):

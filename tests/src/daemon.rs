@@ -26,13 +26,12 @@ impl<'a> Daemon<'a> {
         let home = if matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient) { &lab.far } else { &lab.near };
         let mut command = home.command(&beside("toed"));
         command.arg("--config").arg(&file);
-        let mut process = session.spawn(command)?;
-        session.until("toed's sockets", || {
+        let mut daemon = Daemon { process: session.spawn(command)?, socket, at_start: Holdings::default() };
+        session.until("toed to answer", || {
+            let process = &mut daemon.process;
             process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
-            Ok(socket.exists())
+            Ok(daemon.ask("hello").is_ok())
         })?;
-        let mut daemon = Daemon { process, socket, at_start: Holdings::default() };
-        daemon.ask("ls")?;
         daemon.at_start = Holdings::of(daemon.process.id());
         Ok(daemon)
     }
@@ -70,7 +69,7 @@ impl Daemon<'_> {
             let count: u64 =
                 drops.iter().filter(|drop| drop["reason"] == *reason).filter_map(|drop| drop["count"].as_u64()).sum();
             match count {
-                0 => return Err(format!("no drop was counted as {reason}")),
+                0 => return Err(format!("no drop was counted as {reason}: {}", summary(&drops))),
                 count => found.push(format!("{reason} {count}")),
             }
         }
@@ -111,6 +110,10 @@ impl Daemon<'_> {
             false => Err(format!("toed did not end cleanly: {}", self.process.stderr().trim())),
         }
     }
+}
+
+fn summary(drops: &[&Value]) -> String {
+    drops.iter().map(|drop| format!("{} {}", drop["reason"], drop["count"])).collect::<Vec<_>>().join(", ")
 }
 
 /// What a daemon holds for its applications.
