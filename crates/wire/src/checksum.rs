@@ -46,25 +46,31 @@ impl Sum {
 
 /// Sums big-endian 16-bit words; a last odd byte is padded with zero.
 fn sum_be(bytes: &[u8]) -> u64 {
-    // One's-complement addition is the same in either byte order (RFC 1071 section 2 (B)), so whole
-    // native words are added and only the result is swapped.
-    let mut acc: u64 = 0;
+    // One's-complement addition is the same in either byte order and in words of any even size (RFC 1071 section
+    // 2 (B) and (C)), so whole native words are added with end-around carry and only the result is swapped.
+    let (mut acc, mut carries) = (0u64, 0u64);
+    let mut add = |word: u64| {
+        let (sum, carry) = acc.overflowing_add(word);
+        acc = sum;
+        carries += carry as u64;
+    };
     let mut words = bytes.chunks_exact(8);
-    let mut carry: u64 = 0;
     for word in words.by_ref() {
-        let v = u64::from_ne_bytes(word.try_into().expect("chunk of eight"));
-        acc += (v & 0xffff_ffff) + (v >> 32);
-        if acc >> 63 != 0 {
-            carry += fold(acc) as u64;
-            acc = 0;
-        }
+        add(u64::from_ne_bytes(word.try_into().expect("chunk of eight")));
     }
-    let mut rest = [0u8; 8];
-    let tail = words.remainder();
-    rest[..tail.len()].copy_from_slice(tail);
-    let v = u64::from_ne_bytes(rest);
-    acc += (v & 0xffff_ffff) + (v >> 32);
-    let native = fold(fold(acc) as u64 + carry);
+    let mut tail = words.remainder();
+    if let Some((word, rest)) = tail.split_first_chunk::<4>() {
+        add(u32::from_ne_bytes(*word) as u64);
+        tail = rest;
+    }
+    if let Some((word, rest)) = tail.split_first_chunk::<2>() {
+        add(u16::from_ne_bytes(*word) as u64);
+        tail = rest;
+    }
+    if let [last] = tail {
+        add(u16::from_ne_bytes([*last, 0]) as u64);
+    }
+    let native = fold(fold(acc) as u64 + carries);
     u16::from_be(native) as u64
 }
 
