@@ -70,9 +70,10 @@ impl Local {
         for count in &self.counts[1..] {
             count.batch(batch.len());
         }
-        for work in batch.drain(..) {
+        for work in batch.iter_mut() {
             service.leave(work, now, burst);
         }
+        batch.clear();
     }
 
     pub fn counts(&self) -> &[Arc<Count>] {

@@ -248,7 +248,12 @@ impl DropSet {
         self.0 == 0
     }
     pub fn iter(self) -> impl Iterator<Item = Drop> {
-        Drop::ALL.iter().copied().filter(move |reason| self.0 >> *reason as u8 & 1 == 1)
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let number = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            Drop::ALL.get(number as usize).copied()
+        })
     }
 }
 

@@ -30,7 +30,7 @@ impl Service {
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
     /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
-    pub fn leave(&mut self, mut work: Work, now: Nanos, burst: &mut Burst<'_>) {
+    pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
         for reason in work.drops.iter() {
             burst.drops.count(reason);
         }
@@ -41,7 +41,9 @@ impl Service {
                 None => burst.pool.put(frame),
             }
         }
-        burst.tx.extend(work.reply.take());
+        if let Some(frame) = work.reply.take() {
+            burst.tx.push(frame);
+        }
         let transmitted = matches!(work.job, Job::Transmit { .. });
         if let Some(report) = work.report {
             self.scheduler.report(work.flow, report, transmitted, now);
@@ -52,7 +54,7 @@ impl Service {
         if !work.events.is_empty() {
             tell(work.events, FlowId(work.flow), burst.events);
         }
-        if let Some(end) = work.end {
+        if let Some(end) = work.end.take() {
             burst.events.push(Event::Removed(FlowId(work.flow), *end));
         }
         if let Job::Flush { due } = work.job {

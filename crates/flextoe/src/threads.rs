@@ -164,10 +164,10 @@ impl Threads {
         }
         // One bit for each flow group: there are at most 16.
         let mut fresh = 0u32;
-        while let Some(work) = self.ingress.take() {
+        while let Some(mut work) = self.ingress.take() {
             if let Job::Void = work.job {
                 self.in_flight -= 1;
-                service.leave(work, now, burst);
+                service.leave(&mut work, now, burst);
             } else {
                 fresh |= 1 << work.group;
                 self.steered[work.group as usize].push_back(work);
@@ -202,11 +202,11 @@ impl Threads {
             }
         }
         for egress in &mut self.egress {
-            while let Some(work) = egress.take() {
+            while let Some(mut work) = egress.take() {
                 // Acknowledgements were made by the protocol module: they never entered.
                 self.in_flight -= !matches!(work.job, Job::Ack) as usize;
                 left += 1;
-                service.leave(work, now, burst);
+                service.leave(&mut work, now, burst);
             }
         }
         left
