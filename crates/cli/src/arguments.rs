@@ -1,0 +1,207 @@
+//! The command line.
+use clap::{Args, Parser, Subcommand};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// OpenTOE: runs unmodified programs on a TCP data-path of their own.
+#[derive(Parser)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "Examples:
+  toe doctor                             what this machine offers
+  toe demo                               memcached, redis and nginx on OpenTOE and on the kernel
+  toe run -- redis-server --protected-mode no
+  toe ls                                 what is running there"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Run a program on OpenTOE
+    #[command(
+        after_help = "Where a daemon is running, the program attaches to it. Otherwise a private daemon is started
+that ends with the program: one host on an embedded fabric, joined to the kernel by a TAP device where the privilege
+is there. The exit status is the program's; it is 1 where the program was not started.
+
+Examples:
+  toe run -- memcached -l 0.0.0.0 -u nobody
+  toe run --host a -- redis-server --protected-mode no
+  toe run --config config/lab.toml --host b -- curl http://10.77.0.2/"
+    )]
+    Run(RunArguments),
+    /// Run real programs on OpenTOE and on the kernel, side by side
+    #[command(after_help = "Needs root: it makes network namespaces of its own, which go when it ends.
+
+Examples:
+  toe demo
+  toe demo --only redis --json demo.json")]
+    Demo(DemoArguments),
+    /// List hosts, attached programs, connections and listeners
+    #[command(after_help = "Examples:
+  toe ls
+  toe ls --json | jq '.hosts[].flows[]'")]
+    Ls(LsArguments),
+    /// Show counters
+    #[command(after_help = "Examples:
+  toe stats
+  toe stats --host a --flow 3")]
+    Stats(StatsArguments),
+    /// Explain what was dropped, and why a socket is or is not accelerated
+    #[command(after_help = "Examples:
+  toe why                  what was dropped, by reason
+  toe why 4711 8           descriptor 8 of process 4711
+  toe why --flow 3         what a connection is waiting for")]
+    Why(WhyArguments),
+    /// Show what this machine offers, what is missing, and what to do about it
+    Doctor(DoctorArguments),
+    /// The daemon of one program
+    #[command(hide = true)]
+    PrivateDaemon(PrivateArguments),
+    /// A small load for memcached
+    #[command(hide = true)]
+    Memload(MemloadArguments),
+}
+
+#[derive(Args)]
+pub struct SocketArguments {
+    /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// Host to attach to; otherwise the daemon's first
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Engine of the private daemon
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<String>,
+    /// Start a private daemon with this configuration
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "engine"])]
+    pub config: Option<PathBuf>,
+    /// Network of the private daemon; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
+    #[arg(long, value_name = "NETWORK/24", conflicts_with_all = ["socket", "config"])]
+    pub network: Option<String>,
+    /// libtoe.so, where it is not beside this program
+    #[arg(long, value_name = "FILE")]
+    pub lib: Option<PathBuf>,
+    /// Say nothing about the private daemon
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args)]
+pub struct DemoArguments {
+    /// Only this program: memcached, redis or nginx (may be repeated)
+    #[arg(long, value_name = "PROGRAM")]
+    pub only: Vec<String>,
+    /// Seconds that each measurement takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub seconds: u32,
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// libtoe.so, where it is not beside this program
+    #[arg(long, value_name = "FILE")]
+    pub lib: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct LsArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct StatsArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Only this connection, by the number in toe ls
+    #[arg(long, value_name = "NUMBER")]
+    pub flow: Option<u32>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct WhyArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// Process
+    #[arg(requires = "fd", value_name = "PID")]
+    pub pid: Option<i32>,
+    /// Its file descriptor
+    #[arg(value_name = "FD")]
+    pub fd: Option<u32>,
+    /// A connection, by the number in toe ls
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["pid", "fd"])]
+    pub flow: Option<u32>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// libtoe.so, where it is not beside this program
+    #[arg(long, value_name = "FILE")]
+    pub lib: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct PrivateArguments {
+    /// Directory with the socket; removed at the end
+    #[arg(long)]
+    pub directory: PathBuf,
+    #[arg(long)]
+    pub config: PathBuf,
+    #[arg(long)]
+    pub owner: i32,
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// Start the daemon proper and end at once, so that it is nobody's child
+    #[arg(long)]
+    pub begin: bool,
+}
+
+#[derive(Args)]
+pub struct MemloadArguments {
+    /// Where memcached listens
+    pub server: SocketAddr,
+    #[arg(long, default_value_t = 64)]
+    pub connections: usize,
+    #[arg(long, default_value_t = 2)]
+    pub seconds: u32,
+}
+
+/// The network of a private daemon: its first address is the kernel's, the second the host's.
+pub fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), String> {
+    let wrong = || format!("`{text}` is no network: write it as 10.77.0.0/24");
+    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+    let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+    let bits: u8 = bits.parse().ok().filter(|bits| (8..=29).contains(bits)).ok_or_else(wrong)?;
+    let mask = u32::MAX << (32 - u32::from(bits));
+    Ok((Ipv4Addr::from(u32::from(address) & mask), bits))
+}

@@ -1,0 +1,124 @@
+//! Programs that the demo starts: they end with it, in whatever way it ends.
+use port::Netns;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How often something is looked at again while waiting.
+const STEP: Duration = Duration::from_millis(5);
+
+/// The user asked the demo to end.
+#[derive(Clone)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Set by SIGINT, SIGTERM and SIGHUP from now on.
+    pub fn on_signals() -> Result<Stop, String> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .map_err(|e| format!("cannot receive signals: {e}"))?;
+        }
+        Ok(Stop(flag))
+    }
+
+    /// An error once the user asked.
+    pub fn check(&self) -> Result<(), String> {
+        if self.0.load(Relaxed) { Err("interrupted".into()) } else { Ok(()) }
+    }
+
+    /// Waits until something is so.
+    pub fn until(
+        &self,
+        what: &str,
+        patience: Duration,
+        mut so: impl FnMut() -> Result<bool, String>,
+    ) -> Result<(), String> {
+        let begin = Instant::now();
+        while !so()? {
+            self.check()?;
+            if begin.elapsed() > patience {
+                return Err(format!("{what}: nothing within {} s", patience.as_secs()));
+            }
+            sleep(STEP);
+        }
+        Ok(())
+    }
+}
+
+/// A running program; ended when dropped.
+pub struct Process {
+    child: Child,
+    name: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program in a namespace. Its output goes to `log`; it dies with this process.
+    pub fn start(netns: &Netns, words: &[String], log: PathBuf) -> Result<Process, String> {
+        let name = words.first().cloned().unwrap_or_default();
+        let output = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+        let errors = output.try_clone().map_err(|e| e.to_string())?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(words);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        netns.start_inside(&mut command)?;
+        let child = command.spawn().map_err(|e| format!("cannot start {name}: {e}"))?;
+        Ok(Process { child, name, log })
+    }
+
+    /// What it wrote so far.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// An error with its last words where it has ended.
+    pub fn alive(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(format!("{} ended ({status}): {}", self.name, last_lines(&self.output()))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for its end, and returns its output where it succeeded.
+    pub fn finish(mut self, stop: &Stop, patience: Duration) -> Result<String, String> {
+        let mut status = None;
+        stop.until(&self.name.clone(), patience, || {
+            status = self.child.try_wait().map_err(|e| e.to_string())?;
+            Ok(status.is_some())
+        })?;
+        match status.is_some_and(|status| status.success()) {
+            true => Ok(self.output()),
+            false => Err(format!("{} failed: {}", self.name, last_lines(&self.output()))),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // In order first, so that it can end its own children; then without asking.
+        let polite = Instant::now();
+        let pid = Pid::from_child(&self.child);
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if polite.elapsed() > Duration::from_secs(3) {
+                let _ = self.child.kill();
+            }
+            sleep(STEP);
+        }
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}

@@ -1,0 +1,193 @@
+//! `toe doctor`: what this machine offers, what is missing, and what to do about it.
+use crate::arguments::DoctorArguments;
+use crate::table::{Table, green, red, say, say_json, yellow};
+use crate::{library, locate, private};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+/// One line of the report.
+struct Finding {
+    what: &'static str,
+    state: State,
+    /// What was found, or what to do.
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    /// It works, with less.
+    Warn,
+    /// A part of OpenTOE does not work without it.
+    Missing,
+}
+
+/// Prints the report; fails where something is missing without which nothing works.
+pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
+    let library = match library::find(arguments.lib.as_deref()) {
+        Ok(path) => ok("libtoe.so", path.display().to_string()),
+        Err(sentence) => missing("libtoe.so", sentence),
+    };
+    let usable = library.state == State::Ok;
+    let mut findings = vec![library, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
+    findings.extend([hugepages(), maps(), descriptors()]);
+    findings.extend(PROGRAMS.iter().map(|(program, package, purpose)| installed(program, package, purpose)));
+    if arguments.json {
+        let lines = findings.iter().map(|one| json!({ "what": one.what, "state": one.state.name(), "text": one.text }));
+        say_json(&lines.collect());
+    } else {
+        let mut table = Table::new(&["state", "what", "finding"]);
+        findings.iter().for_each(|one| table.row([one.state.painted(), one.what.into(), one.text.clone()]));
+        table.print();
+        let count = |state| findings.iter().filter(|one| one.state == state).count();
+        say(&format!("\n{} ok, {} warnings, {} missing", count(State::Ok), count(State::Warn), count(State::Missing)));
+    }
+    if usable { Ok(()) } else { Err("without libtoe.so no program can run on OpenTOE".into()) }
+}
+
+/// Programs that the demo uses: name, Debian package, purpose.
+pub const PROGRAMS: &[(&str, &str, &str)] = &[
+    ("memcached", "memcached", "toe demo"),
+    ("redis-server", "redis-server", "toe demo"),
+    ("redis-benchmark", "redis-tools", "toe demo"),
+    ("nginx", "nginx-light", "toe demo"),
+    ("wrk", "wrk", "toe demo"),
+];
+
+/// The full path of a program, also in the directories that ordinary users lack.
+pub fn program_path(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::env::split_paths(&path).chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(Into::into));
+    all.map(|directory| directory.join(name)).find(|path| path.is_file())
+}
+
+fn installed(program: &'static str, package: &str, purpose: &str) -> Finding {
+    match program_path(program) {
+        Some(path) => ok(program, path.display().to_string()),
+        None => warn(program, format!("{purpose} needs it: apt-get install {package}")),
+    }
+}
+
+fn daemon(arguments: &DoctorArguments) -> Finding {
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    match daemon::client::ask(&socket, &daemon::protocol::Question::Hello) {
+        Ok(hello) => {
+            let hosts = hello["hosts"].as_array().map_or(0, Vec::len);
+            ok(
+                "daemon",
+                format!("toed {} with {hosts} hosts at {}", hello["version"].as_str().unwrap_or("?"), socket.display()),
+            )
+        }
+        Err(_) => ok("daemon", "none is running: toe run starts a private one".into()),
+    }
+}
+
+fn cores() -> Finding {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => warn("cores", "1: the data-path and the programs share it".into()),
+        cores => ok("cores", format!("{cores}")),
+    }
+}
+
+fn memfd() -> Finding {
+    match shm::Region::create("doctor", shm::PAGE) {
+        Ok(_) => ok("sealed memory", "memfd_create with seals works".into()),
+        Err(error) => missing("sealed memory", format!("memfd_create fails ({error}): Linux 3.17 or later is needed")),
+    }
+}
+
+fn tap() -> Finding {
+    match private::tap_obstacle() {
+        None => ok("TAP devices", "hosts can be joined to the kernel".into()),
+        Some(obstacle) if Path::new("/dev/net/tun").exists() => warn(
+            "TAP devices",
+            format!("{obstacle}: run as root, or have a device made: ip tuntap add toe0 mode tap vnet_hdr user $USER"),
+        ),
+        Some(obstacle) => {
+            missing("TAP devices", format!("{obstacle}: modprobe tun, or pass the device into the container"))
+        }
+    }
+}
+
+fn network_namespaces() -> Finding {
+    match port::Netns::create() {
+        Ok(_) => ok("network namespaces", "toe demo can make its own".into()),
+        Err(sentence) => warn("network namespaces", format!("{sentence}: toe demo needs root")),
+    }
+}
+
+fn afxdp() -> Finding {
+    let configuration = fs::read("/proc/config.gz").is_ok();
+    let known = fs::read_to_string("/proc/net/protocols").unwrap_or_default();
+    if known.lines().any(|line| line.starts_with("XDP")) {
+        return match rustix::process::geteuid().is_root() {
+            true => ok("AF_XDP", "the kernel has it".into()),
+            false => warn("AF_XDP", "the kernel has it, but it needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".into()),
+        };
+    }
+    let hint = if configuration { " (see CONFIG_XDP_SOCKETS in /proc/config.gz)" } else { "" };
+    warn("AF_XDP", format!("the kernel lacks it{hint}: ports of kind afxdp do not work"))
+}
+
+fn hugepages() -> Finding {
+    match number("/proc/sys/vm/nr_hugepages") {
+        Some(0) | None => ok("huge pages", "none reserved; nothing needs them".into()),
+        Some(pages) => ok("huge pages", format!("{pages}")),
+    }
+}
+
+fn maps() -> Finding {
+    // Each connection's two buffers are mapped twice in a row: four areas.
+    let most = number("/proc/sys/vm/max_map_count").unwrap_or(65_530);
+    let connections = most.saturating_sub(1000) / 4;
+    let text = format!("{most}: room for about {connections} connections in a process");
+    if connections >= 60_000 {
+        return ok("max_map_count", text);
+    }
+    warn("max_map_count", format!("{text}; for more: sysctl vm.max_map_count=1048576"))
+}
+
+fn descriptors() -> Finding {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
+    let soft = line.split_whitespace().nth(3).and_then(|word| word.parse::<u64>().ok()).unwrap_or(u64::MAX);
+    match soft {
+        0..4096 => warn("open files", format!("{soft}: a server with many connections needs more: ulimit -n 65536")),
+        _ => ok("open files", format!("{soft}")),
+    }
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn ok(what: &'static str, text: String) -> Finding {
+    Finding { what, state: State::Ok, text }
+}
+
+fn warn(what: &'static str, text: String) -> Finding {
+    Finding { what, state: State::Warn, text }
+}
+
+fn missing(what: &'static str, text: String) -> Finding {
+    Finding { what, state: State::Missing, text }
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Missing => "missing",
+        }
+    }
+
+    fn painted(self) -> String {
+        match self {
+            State::Ok => green(self.name()),
+            State::Warn => yellow(self.name()),
+            State::Missing => red(self.name()),
+        }
+    }
+}

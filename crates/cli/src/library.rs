@@ -1,0 +1,21 @@
+//! Where libtoe.so is.
+use std::path::{Path, PathBuf};
+
+/// The library: the one asked for, or the one that was built or installed together with this program.
+pub fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
+    let given = asked.map(PathBuf::from).or_else(|| std::env::var_os("TOE_LIB").map(PathBuf::from));
+    if let Some(path) = given {
+        return path.canonicalize().map_err(|e| format!("no library at {}: {e}", path.display()));
+    }
+    let program = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let places = ["libtoe.so", "../lib/libtoe.so", "../lib/opentoe/libtoe.so", "../libtoe.so"];
+    let found = places.iter().map(|place| directory.join(place)).find(|path| path.is_file());
+    let found = found.and_then(|path| path.canonicalize().ok());
+    found.ok_or_else(|| {
+        format!(
+            "libtoe.so is not beside {} nor in ../lib: build it with make build, or say --lib FILE",
+            program.display()
+        )
+    })
+}

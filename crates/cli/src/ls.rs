@@ -1,0 +1,75 @@
+//! `toe ls`: what there is.
+use crate::arguments::LsArguments;
+use crate::locate;
+use crate::table::{Table, bold, cell, red, say, say_json};
+use daemon::client;
+use daemon::protocol::Question;
+use serde_json::Value;
+
+/// Most characters of a command line.
+const COMMAND: usize = 60;
+
+/// Lists hosts, attached programs, connections and listeners.
+pub fn ls(arguments: &LsArguments) -> Result<(), String> {
+    let answer = client::ask(&locate::daemon(arguments.daemon.socket.as_deref()), &Question::Ls)?;
+    if arguments.json {
+        say_json(&answer);
+        return Ok(());
+    }
+    let mut hosts = Table::new(&["host", "address", "engine", "port", "programs", "listeners", "connections"]);
+    for host in list(&answer, "hosts") {
+        let count = |key| list(host, key).len().to_string();
+        let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
+        let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
+        hosts.row([name, address, engine, port, count("contexts"), count("listeners"), count("flows")]);
+    }
+    hosts.print();
+    for host in list(&answer, "hosts") {
+        inventory(host);
+    }
+    Ok(())
+}
+
+fn inventory(host: &Value) {
+    if let Some(failure) = host["failure"].as_str() {
+        say(&red(&format!("\nhost {}: {failure}", cell(&host["name"]))));
+    }
+    let mut programs = Table::new(&["context", "pid", "user", "slots", "program"]);
+    for context in list(host, "contexts") {
+        let slots = format!("{}/{}", context["slots_used"], context["slots"]);
+        let gone = if context["alive"] == true { "" } else { "(ended) " };
+        let command: String = cell(&context["command"]).chars().take(COMMAND).collect();
+        let [number, pid, uid] = ["context", "pid", "uid"].map(|key| cell(&context[key]));
+        programs.row([number, pid, uid, slots, format!("{gone}{command}")]);
+    }
+    section(host, "programs", &programs);
+    let mut listeners = Table::new(&["listener", "backlog", "half-open", "waiting", "pids"]);
+    for listener in list(host, "listeners") {
+        let pids: Vec<String> = list(listener, "pids").iter().map(cell).collect();
+        let [backlog, half_open, waiting] = ["backlog", "half_open", "waiting"].map(|key| cell(&listener[key]));
+        let local = format!("{}:{}", cell(&listener["address"]), listener["port"]);
+        listeners.row([local, backlog, half_open, waiting, pids.join(" ")]);
+    }
+    section(host, "listeners", &listeners);
+    let mut flows =
+        Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt us", "cwnd", "policy"]);
+    for flow in list(host, "flows") {
+        let figures = &flow["figures"];
+        let own = ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
+        let counts = [&figures["rx_bytes"], &figures["tx_bytes"], &flow["rtt_us"], &flow["cwnd"], &flow["congestion"]];
+        flows.row(own.into_iter().chain(counts.map(cell)));
+    }
+    section(host, "connections", &flows);
+}
+
+fn section(host: &Value, what: &str, table: &Table) {
+    if !table.is_empty() {
+        say(&format!("\n{}", bold(&format!("{} of host {}", what, cell(&host["name"])))));
+        table.print();
+    }
+}
+
+/// A list in an answer; empty where there is none.
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,40 @@
+//! `toe`: runs unmodified programs on OpenTOE, and looks inside a running daemon.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod demo;
+mod doctor;
+mod library;
+mod locate;
+mod ls;
+mod private;
+mod run;
+mod stats;
+mod table;
+mod why;
+
+use arguments::{Arguments, Verb};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Demo(arguments) => demo::demo(&arguments),
+        Verb::Ls(arguments) => ls::ls(&arguments),
+        Verb::Stats(arguments) => stats::stats(&arguments),
+        Verb::Why(arguments) => why::why(&arguments),
+        Verb::Doctor(arguments) => doctor::doctor(&arguments),
+        Verb::PrivateDaemon(arguments) => private::serve(&arguments),
+        Verb::Memload(arguments) => demo::memload::main(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            if !sentence.is_empty() {
+                eprintln!("toe: {sentence}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

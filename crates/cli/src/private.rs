@@ -1,0 +1,183 @@
+//! The daemon of one program: started for it, ended with it.
+//!
+//! The program takes `toe run`'s process, so the daemon must not be its child: a server that waits for any child of
+//! its own would meet a stranger. An intermediate process starts the daemon and ends.
+use crate::arguments::{PrivateArguments, parse_network};
+use daemon::client;
+use daemon::config::{self, EngineName};
+use daemon::protocol::Question;
+use daemon::{Options, logging};
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A private daemon that is ready.
+pub struct Private {
+    /// Its attach socket.
+    pub socket: PathBuf,
+    /// What the user should know about it.
+    pub sentences: Vec<String>,
+}
+
+/// A private daemon with the user's configuration.
+pub fn from_file(file: &Path) -> Result<Private, String> {
+    let config = config::read(file)?;
+    let directory = directory()?;
+    let socket = start(&directory, file)?;
+    let hosts: Vec<String> =
+        config.hosts.iter().map(|host| format!("'{}' is {}", host.stack.name, host.stack.address)).collect();
+    Ok(Private { socket, sentences: vec![format!("a private daemon was started: {}", hosts.join(", "))] })
+}
+
+/// A private daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
+pub fn embedded(host: Option<&str>, engine: Option<&str>, network: Option<&str>) -> Result<Private, String> {
+    let host = host.unwrap_or("toe");
+    let engine = engine.unwrap_or(EngineName::Flextoe.name());
+    if !EngineName::ALL.iter().any(|known| known.name() == engine) {
+        let names: Vec<&str> = EngineName::ALL.iter().map(|known| known.name()).collect();
+        return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
+    }
+    let (network, bits) = network.map_or_else(free_network, parse_network)?;
+    let (kernel, address) = (nth(network, 1), nth(network, 2));
+    let obstacle = tap_obstacle();
+    let mut text = format!("log = \"warn\"\n\n[[fabric]]\nname = \"fabric\"\n");
+    if obstacle.is_none() {
+        text += &format!("[[fabric.uplink]]\nkind = \"tap\"\nkernel_address = \"{kernel}/{bits}\"\n");
+    }
+    text +=
+        &format!("\n[[host]]\nname = {host:?}\naddress = \"{address}\"\nprefix_len = {bits}\nengine = {engine:?}\n");
+    let directory = directory()?;
+    let file = directory.join("toed.toml");
+    fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    let socket = start(&directory, &file)?;
+    let sentence = match obstacle {
+        None => format!(
+            "host '{host}' is {address}, reachable from the kernel through {} ({kernel}/{bits})",
+            device(&socket)
+        ),
+        Some(obstacle) => format!(
+            "host '{host}' is {address}, but {obstacle}: only this program and its children reach it, and it reaches \
+             nobody else over OpenTOE"
+        ),
+    };
+    Ok(Private { socket, sentences: vec![sentence] })
+}
+
+/// Starts the daemon and waits until programs can attach. What goes wrong, the daemon says itself.
+fn start(directory: &Path, config: &Path) -> Result<PathBuf, String> {
+    let owner = std::process::id().to_string();
+    let socket = directory.join(format!("{:016x}", RandomState::new().hash_one(&owner)));
+    let mut begin = private_daemon(directory, config, &owner, &socket)?;
+    begin.arg("--begin").stdin(Stdio::null()).stdout(Stdio::piped());
+    let failed = |e: std::io::Error| format!("cannot start a private daemon: {e}");
+    let mut child = begin.spawn().map_err(failed)?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(failed)?;
+    }
+    child.wait().map_err(failed)?;
+    if line != "ready\n" {
+        let _ = fs::remove_dir_all(directory);
+        return Err("the private daemon did not start; the program was not run".into());
+    }
+    Ok(socket)
+}
+
+fn private_daemon(directory: &Path, config: &Path, owner: &str, socket: &Path) -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
+    let mut command = Command::new(own);
+    command.arg("private-daemon").arg("--directory").arg(directory).arg("--config").arg(config);
+    command.args(["--owner", owner]).arg("--socket").arg(socket).env_remove("LD_PRELOAD");
+    Ok(command)
+}
+
+/// What the daemon's process does; the hidden command behind [`start`].
+pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
+    let PrivateArguments { directory, config, owner, socket, begin } = arguments;
+    if *begin {
+        let mut proper = private_daemon(directory, config, &owner.to_string(), socket)?;
+        return proper
+            .stdin(Stdio::null())
+            .spawn()
+            .map(drop)
+            .map_err(|e| format!("cannot start a private daemon: {e}"));
+    }
+    let mut config = config::read(config)?;
+    config.service.socket = Some(socket.clone());
+    config.service.socket_mode = "0666".into();
+    config.service.log = config.service.log.min(config::LogLevel::Warn);
+    logging::start(config.service.log);
+    let options = Options { owner: Some(*owner), announce: true, log: Some(directory.join("toed.log")) };
+    let done = daemon::run(&config, &options);
+    let _ = fs::remove_dir_all(directory);
+    done
+}
+
+/// A directory of its own. Others may pass through it but not list it: who knows the socket's random name may attach,
+/// which includes a server that gave root up before it opens its first socket.
+fn directory() -> Result<PathBuf, String> {
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    let base = base.unwrap_or_else(std::env::temp_dir);
+    let named = |attempt| base.join(format!("toe-{}-{attempt}", std::process::id()));
+    for attempt in 0..16 {
+        match fs::DirBuilder::new().mode(0o711).create(named(attempt)) {
+            Ok(()) => return Ok(named(attempt)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("cannot make {}: {error}", named(attempt).display())),
+        }
+    }
+    Err(format!("{} is full of old directories toe-*: remove them", base.display()))
+}
+
+/// Why no TAP device can be made; `None` where one can.
+pub fn tap_obstacle() -> Option<&'static str> {
+    /// Bit of CAP_NET_ADMIN in the masks of /proc/PID/status.
+    const CAP_NET_ADMIN: u32 = 12;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim).unwrap_or_default();
+    let mask = u64::from_str_radix(mask, 16).unwrap_or(0);
+    if mask & (1 << CAP_NET_ADMIN) == 0 {
+        return Some("without root or CAP_NET_ADMIN no TAP device can join it to the kernel");
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Some("without /dev/net/tun no TAP device can join it to the kernel");
+    }
+    None
+}
+
+/// The TAP device that the daemon made.
+fn device(socket: &Path) -> String {
+    let answer = client::ask(socket, &Question::Ls).unwrap_or_default();
+    let members = answer["fabrics"][0]["members"].as_array().cloned().unwrap_or_default();
+    let tap = members.iter().filter_map(|member| member["name"].as_str()?.strip_prefix("tap ")).next();
+    tap.unwrap_or("a TAP device").into()
+}
+
+/// The first network 10.77.N.0/24 to which the kernel has no route yet.
+fn free_network() -> Result<(Ipv4Addr, u8), String> {
+    let table = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let taken: Vec<(u32, u32)> = table.lines().skip(1).filter_map(route).collect();
+    let free = |network: &Ipv4Addr| {
+        let overlaps = |(to, mask): &(u32, u32)| {
+            *mask != 0 && (u32::from(*network) & mask == *to || to & 0xffff_ff00 == u32::from(*network))
+        };
+        !taken.iter().any(overlaps)
+    };
+    let network = (0..=255).map(|n| Ipv4Addr::new(10, 77, n, 0)).find(free);
+    network.map(|network| (network, 24)).ok_or_else(|| "all networks in 10.77.0.0/16 are taken: say --network".into())
+}
+
+/// Destination and mask of a line of /proc/net/route: hexadecimal, bytes in network order as the processor reads them.
+fn route(line: &str) -> Option<(u32, u32)> {
+    let field = |at| Some(u32::from_str_radix(line.split_whitespace().nth(at)?, 16).ok()?.swap_bytes());
+    Some((field(1)?, field(7)?))
+}
+
+fn nth(network: Ipv4Addr, host: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(network) + host)
+}

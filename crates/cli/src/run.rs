@@ -1,0 +1,123 @@
+//! `toe run`: the program takes this process's place, with libtoe in front of the C library.
+use crate::arguments::RunArguments;
+use crate::private::{self, Private};
+use crate::{library, locate};
+use context::attach::{HOST_VARIABLE, SOCKET_VARIABLE};
+use daemon::client;
+use daemon::protocol::Question;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs the program; returns only where it could not be started.
+pub fn run(arguments: &RunArguments) -> Result<(), String> {
+    let library = library::find(arguments.lib.as_deref())?;
+    let program = find_program(&arguments.command[0])?;
+    let (socket, host) = match running_daemon(arguments)? {
+        Some(socket) => {
+            let host = check(&socket, arguments)?;
+            (socket, host)
+        }
+        None => start_private(arguments)?,
+    };
+    let mut command = Command::new(program);
+    command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
+    command.env("LD_PRELOAD", preload(&library)?).env(SOCKET_VARIABLE, socket).env(HOST_VARIABLE, host);
+    // The program takes this process's place: signals, exit status and process number are its own.
+    let error = command.exec();
+    Err(format!("cannot run {}: {error}", arguments.command[0].display()))
+}
+
+/// The daemon to attach to, where one is named or running.
+fn running_daemon(arguments: &RunArguments) -> Result<Option<PathBuf>, String> {
+    if arguments.config.is_some() || arguments.network.is_some() {
+        return Ok(None);
+    }
+    Ok(locate::named(arguments.daemon.socket.as_deref()).or_else(locate::running))
+}
+
+/// Looks at a daemon before the program is started: it answers, has the host, speaks the library's version, and lets
+/// this user attach. Returns the host's name.
+fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
+    let hello = client::ask(socket, &Question::Hello)?;
+    if hello["attach_version"] != context::VERSION {
+        return Err(format!(
+            "the daemon at {} speaks version {} of the attach protocol and this toe version {}: restart it",
+            socket.display(),
+            hello["attach_version"],
+            context::VERSION
+        ));
+    }
+    let host = pick(&hello, arguments.host.as_deref())?;
+    if let Some(engine) = arguments.engine.as_deref().filter(|engine| host["engine"] != *engine) {
+        return Err(format!(
+            "host {} runs on engine {}, not {engine}: see the daemon's configuration",
+            host["name"], host["engine"]
+        ));
+    }
+    shm::handover::connect(socket).map_err(|e| format!("cannot attach at {}: {e}", socket.display()))?;
+    Ok(text(&host["name"]))
+}
+
+/// The host of this name; the first where none is asked for.
+fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
+    let hosts = hello["hosts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = hosts.iter().find(|host| name.is_none_or(|name| host["name"] == name));
+    found.ok_or_else(|| {
+        let names: Vec<String> = hosts.iter().map(|host| text(&host["name"])).collect();
+        format!("the daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
+    })
+}
+
+fn start_private(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
+    let engine = arguments.engine.as_deref();
+    let Private { socket, sentences } = match &arguments.config {
+        Some(file) => private::from_file(file)?,
+        None => private::embedded(arguments.host.as_deref(), engine, arguments.network.as_deref())?,
+    };
+    if !arguments.quiet {
+        sentences.iter().for_each(|sentence| eprintln!("toe: {sentence}"));
+    }
+    let host = check(&socket, arguments)?;
+    Ok((socket, host))
+}
+
+/// Looks for the program as the shell does, before anything is started for it.
+fn find_program(name: &OsString) -> Result<PathBuf, String> {
+    let missing = || format!("cannot run {}: no such program", name.display());
+    if Path::new(name).components().count() > 1 {
+        return Path::new(name).exists().then(|| name.into()).ok_or_else(missing);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    // Debian's ordinary users lack the directories where servers are.
+    let all = std::env::split_paths(&path).chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
+    let is_program = |path: &PathBuf| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    all.map(|directory| directory.join(name)).find(is_program).ok_or_else(missing)
+}
+
+/// The library in front of what is already preloaded.
+fn preload(library: &Path) -> Result<OsString, String> {
+    if library.to_string_lossy().contains([' ', ':']) {
+        return Err(format!("the path {} has a space or colon: LD_PRELOAD cannot name it", library.display()));
+    }
+    let mut value = library.as_os_str().to_owned();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        // Nested: it is there already.
+        let own = before.to_string_lossy().split([' ', ':']).any(|one| Path::new(one) == library);
+        if own {
+            return Ok(before);
+        }
+        value.push(":");
+        value.push(before);
+    }
+    Ok(value)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().into()
+}

@@ -1,0 +1,96 @@
+//! `toe stats`: what was counted.
+use crate::arguments::StatsArguments;
+use crate::locate;
+use crate::ls::list;
+use crate::table::{Table, bold, cell, say, say_json, thousands};
+use daemon::client;
+use daemon::protocol::Question;
+use serde_json::Value;
+
+/// Shows counters of hosts, ports, engine modules and drops, or of one connection.
+pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
+    let question = Question::Stats { host: arguments.host.clone(), flow: arguments.flow };
+    let answer = client::ask(&locate::daemon(arguments.daemon.socket.as_deref()), &question)?;
+    if arguments.json {
+        say_json(&answer);
+        return Ok(());
+    }
+    for host in list(&answer, "hosts") {
+        match arguments.flow {
+            Some(_) => list(host, "flows").iter().for_each(|flow| one_flow(host, flow)),
+            None => one_host(host),
+        }
+    }
+    if arguments.flow.is_none() {
+        fabrics(&answer["fabrics"]);
+    }
+    Ok(())
+}
+
+fn one_host(host: &Value) {
+    let mut table = Table::new(&["of", "counter", "value"]);
+    counters(&mut table, "port", &host["port"]);
+    let totals = list(host, "flows").iter().flat_map(|flow| flow["figures"].as_object()).flatten();
+    let mut sums: Vec<(&String, u64)> = Vec::new();
+    for (name, value) in totals.filter(|(name, _)| is_total(name)) {
+        let value = value.as_u64().unwrap_or(0);
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, value)),
+        }
+    }
+    sums.iter().for_each(|(name, sum)| table.row(["open connections".into(), name.to_string(), thousands(*sum)]));
+    for (module, figures) in host["modules"].as_object().into_iter().flatten() {
+        counters(&mut table, module, figures);
+    }
+    counters(&mut table, "drops", &host["drops"]);
+    say(&bold(&format!("host {}", cell(&host["name"]))));
+    table.print();
+    say("");
+}
+
+/// Counters of a flow that can be added up over flows; the others are states.
+fn is_total(name: &str) -> bool {
+    !matches!(name, "snd_wnd" | "snd_nxt" | "snd_una" | "rcv_nxt" | "rtt_ns" | "last_drop" | "last_rx_ns")
+}
+
+fn one_flow(host: &Value, flow: &Value) {
+    say(&bold(&format!(
+        "flow {} of host {}: {} to {}, {}",
+        flow["flow"],
+        cell(&host["name"]),
+        cell(&flow["local"]),
+        cell(&flow["remote"]),
+        cell(&flow["state"])
+    )));
+    let mut table = Table::new(&["counter", "value"]);
+    for key in ["pid", "congestion", "mss", "cwnd", "rate", "rtt_us", "rto_us", "ecn", "last_drop"] {
+        table.row([key.to_string(), cell(&flow[key])]);
+    }
+    for (name, value) in flow["figures"].as_object().into_iter().flatten().filter(|(name, _)| *name != "last_drop") {
+        table.row([name.clone(), cell(value)]);
+    }
+    table.print();
+}
+
+fn fabrics(fabrics: &Value) {
+    for (name, fabric) in fabrics.as_object().into_iter().flatten() {
+        say(&bold(&format!("fabric {name}")));
+        let mut table = Table::new(&["member", "received", "bytes", "sent", "bytes", "waiting bytes", "drops"]);
+        for member in list(fabric, "members") {
+            let drops: Vec<String> =
+                list(member, "drops").iter().map(|drop| format!("{} {}", cell(&drop[0]), drop[1])).collect();
+            let numbers = ["rx_frames", "rx_bytes", "tx_frames", "tx_bytes", "waiting_bytes"];
+            let numbers = numbers.map(|key| thousands(member[key].as_u64().unwrap_or(0)));
+            let drops = if drops.is_empty() { "-".into() } else { drops.join(", ") };
+            table.row([cell(&member["name"])].into_iter().chain(numbers).chain([drops]));
+        }
+        table.print();
+    }
+}
+
+fn counters(table: &mut Table, of: &str, values: &Value) {
+    for (name, value) in values.as_object().into_iter().flatten() {
+        table.row([of.to_string(), name.clone(), thousands(value.as_u64().unwrap_or(0))]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Tables and colours for people.
+use std::io::{IsTerminal, Write};
+
+/// Rows under a heading; numbers are right-aligned.
+pub struct Table {
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(heading: &[&str]) -> Table {
+        Table { heading: heading.iter().map(|word| word.to_string()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row with one cell for each column.
+    pub fn row<T: ToString>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(|cell| cell.to_string()).collect());
+    }
+
+    /// It has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes it to standard output. A reader that went away (`toe ls | head`) is no error.
+    pub fn print(&self) {
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "{}", bold(&self.line(&self.heading)));
+        for row in &self.rows {
+            let _ = writeln!(out, "{}", self.line(row));
+        }
+    }
+
+    fn line(&self, cells: &[String]) -> String {
+        let padded = cells.iter().enumerate().map(|(column, cell)| {
+            let pad = " ".repeat(self.width(column).saturating_sub(visible(cell)));
+            if self.is_numeric(column) { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().into()
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().chain([&self.heading]).filter_map(|row| row.get(column));
+        cells.map(|cell| visible(cell)).max().unwrap_or(0)
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        let number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains([':', '/']);
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
+        cells.peek().is_some() && cells.all(number)
+    }
+}
+
+/// Characters of a text that take a place: colours do not.
+fn visible(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let plain = parts.next().map_or(0, |part| part.chars().count());
+    plain + parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.chars().count())).sum::<usize>()
+}
+
+/// Writes a line to standard output; a reader that went away is no error.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Writes a value as JSON.
+pub fn say_json(value: &serde_json::Value) {
+    say(&serde_json::to_string_pretty(value).unwrap_or_default());
+}
+
+/// In bold, on a terminal.
+pub fn bold(text: &str) -> String {
+    paint(text, "1")
+}
+
+/// In green, on a terminal.
+pub fn green(text: &str) -> String {
+    paint(text, "32")
+}
+
+/// In yellow, on a terminal.
+pub fn yellow(text: &str) -> String {
+    paint(text, "33")
+}
+
+/// In red, on a terminal.
+pub fn red(text: &str) -> String {
+    paint(text, "31")
+}
+
+fn paint(text: &str, code: &str) -> String {
+    let plain = !std::io::stdout().is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if plain { text.into() } else { format!("\x1b[{code}m{text}\x1b[0m") }
+}
+
+/// A number with thousands separated.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A value of the daemon's answer as a cell.
+pub fn cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => "-".into(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_right_aligned_and_words_left() {
+        let mut table = Table::new(&["name", "count"]);
+        table.row(["a", "5"]);
+        table.row(["long", "1,234"]);
+        assert_eq!(table.line(&table.rows[0]), "a         5");
+        assert_eq!(table.line(&table.rows[1]), "long  1,234");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(thousands(12), "12");
+        assert_eq!(visible("\x1b[32mok\x1b[0m  "), 4);
+    }
+}
