@@ -2,6 +2,7 @@
 use crate::contexts::{Holder, Life};
 use crate::flow::{After, Place};
 use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::slab::Slab;
 use crate::tcp::{ClosingEvent, State, Wait};
 use crate::timers::Timer;
 use context::{Reply, Slot};
@@ -216,12 +217,20 @@ impl Plane {
 
     /// Adds a closed connection to those that wait. Where there are too many, the oldest is forgotten.
     fn start_wait(&mut self, now: Nanos, wait: Wait) {
-        if self.waits.is_full() {
-            let oldest = self.waits.iter().min_by_key(|(_, wait)| wait.since).map(|(key, _)| key);
-            oldest.into_iter().for_each(|key| self.end_wait(key));
+        let is_over = |waits: &Slab<Wait>, since, key| waits.get(key).is_none_or(|wait| wait.since != since);
+        while let Some((since, key)) = self.wait_order.front().copied() {
+            let over = is_over(&self.waits, since, key);
+            if !over && !self.waits.is_full() {
+                break;
+            }
+            self.wait_order.pop_front();
+            if !over {
+                self.end_wait(key);
+            }
         }
-        let tuple = wait.tuple;
+        let (tuple, since) = (wait.tuple, wait.since);
         let Some(key) = self.waits.insert(wait) else { return };
+        self.wait_order.push_back((since, key));
         self.connections.set(tuple, Stage::Wait(key));
         self.time_wait(now, key);
     }

@@ -70,6 +70,9 @@ pub struct TimerConfig {
     /// Least retransmission timeout, milliseconds. RFC 6298 section 2.4 says 1000, made for the clocks of 1990;
     /// Linux takes 200, and a data centre's round trip is far below 1. The default is a deliberate deviation.
     pub min_rto_ms: u32,
+    /// How long a peer may hold back the acknowledgement of a single segment, milliseconds: the timeout is not shorter
+    /// while no more than that is unacknowledged. Linux holds back for 40.
+    pub peer_ack_delay_ms: u32,
     /// Largest retransmission timeout, milliseconds (RFC 6298 section 2.5: at least 60,000).
     pub max_rto_ms: u32,
     /// First timeout of SYN and SYN-ACK, milliseconds (RFC 6298 section 2.1).
@@ -124,8 +127,10 @@ pub struct LimitConfig {
     pub challenge_acks_per_s: u32,
     /// Resets a second to segments for no connection.
     pub resets_per_s: u32,
-    /// ICMP messages sent a second.
+    /// ICMP messages sent a second; as many ARP answers.
     pub icmp_per_s: u32,
+    /// Forks of one application whose child has not attached yet.
+    pub forks_per_application: u32,
     /// Addresses in the ARP table.
     pub arp_entries: u32,
     /// Frames kept for connections that nobody has accepted yet.
@@ -204,6 +209,7 @@ impl Default for TimerConfig {
     fn default() -> TimerConfig {
         TimerConfig {
             min_rto_ms: 10,
+            peer_ack_delay_ms: 50,
             max_rto_ms: 60_000,
             syn_rto_ms: 1000,
             syn_retries: 6,
@@ -235,6 +241,7 @@ impl Default for LimitConfig {
             challenge_acks_per_s: 1000,
             resets_per_s: 1000,
             icmp_per_s: 1000,
+            forks_per_application: 256,
             arp_entries: 1024,
             held_frames: 1024,
         }

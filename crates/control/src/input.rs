@@ -137,7 +137,7 @@ impl Plane {
             self.learn(now, sender, packet.sender_mac, for_us && asks && neighbour);
         }
         if for_us && asks {
-            if self.icmp.take(now) {
+            if self.arp_answers.take(now) {
                 self.net.answer(packet);
             }
         } else if !for_us && !asks {

@@ -449,6 +449,7 @@ impl Plane {
             give_up: timers.give_up_ms as Nanos * MILLISECOND,
             fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
             pacing_rate: 0,
+            ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
         }
     }
 

@@ -25,7 +25,8 @@ impl Plane {
             return;
         }
         self.tracked += !flow.pace.tracked as u32;
-        let due = flow.pace.start(now, interval);
+        let figures = flow.stats.read();
+        let due = flow.pace.start(now, &figures, flow.options.ack_delay, interval, flow.mss as u32);
         self.timers.set(Timer::Flow(id.0), due);
     }
 

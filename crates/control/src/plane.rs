@@ -15,7 +15,7 @@ use crate::timers::{Timer, Timers};
 use context::{Endpoint, Reply};
 use engine::{Command, ContextId, Drop, DropCounts, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use wire::{Mac, tcp};
 
 /// One millisecond.
@@ -94,6 +94,8 @@ pub(crate) struct Plane {
     pub openings: Slab<Opening>,
     pub flows: Slab<Flow>,
     pub waits: Slab<Wait>,
+    /// Keys of waits in the order in which they came, some of them over.
+    pub wait_order: VecDeque<(Nanos, u32)>,
     pub connections: Connections,
     pub holds: BTreeMap<u64, Hold>,
     pub timers: Timers,
@@ -107,6 +109,7 @@ pub(crate) struct Plane {
     pub challenges: Budget,
     pub resets: Budget,
     pub icmp: Budget,
+    pub arp_answers: Budget,
     /// Flows that are timed now.
     pub tracked: u32,
     /// Frames kept for connections that nobody has accepted yet.
@@ -131,6 +134,7 @@ impl Plane {
             openings: Slab::new(config.limits.max_openings),
             flows: Slab::new(config.max_flows),
             waits: Slab::new(config.limits.max_time_wait.max(1)),
+            wait_order: VecDeque::new(),
             connections: Connections::default(),
             holds: BTreeMap::new(),
             timers: Timers::default(),
@@ -141,6 +145,7 @@ impl Plane {
             challenges: Budget::new(config.limits.challenge_acks_per_s),
             resets: Budget::new(config.limits.resets_per_s),
             icmp: Budget::new(config.limits.icmp_per_s),
+            arp_answers: Budget::new(config.limits.icmp_per_s),
             tracked: 0,
             held: 0,
             caps,

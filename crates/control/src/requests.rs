@@ -18,7 +18,7 @@ impl Plane {
     /// Takes requests of all applications; returns how many.
     pub fn take_requests(&mut self, now: Nanos) -> usize {
         let mut done = 0;
-        for key in self.contexts.keys() {
+        for key in 0..self.contexts.bound() {
             let id = ContextId(key);
             for _ in 0..PER_ROUND {
                 let Some(context) = self.contexts.get_mut(key) else { break };
@@ -54,7 +54,7 @@ impl Plane {
             }
             Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
             Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
-            Request::Fork { tag } => return self.fork(now, id, tag),
+            Request::Fork { tag } => (tag, self.fork(now, id, tag)),
             Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),
             Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
             Request::Unbind { binding } => match self.holds_binding(id, binding) {

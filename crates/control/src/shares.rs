@@ -9,6 +9,7 @@ use engine::{Command, ContextId, FlowId, Nanos};
 
 /// What a process had when it forked, held until its child attaches.
 pub(crate) struct Hold {
+    parent: ContextId,
     uid: u32,
     flows: Vec<FlowId>,
     bindings: Vec<u32>,
@@ -70,9 +71,13 @@ impl Plane {
     }
 
     /// A process is about to fork.
-    pub fn fork(&mut self, now: Nanos, parent: ContextId, tag: u32) {
+    pub fn fork(&mut self, now: Nanos, parent: ContextId, tag: u32) -> Result<(), i32> {
         let token = self.random.next();
-        let Some(context) = self.contexts.get(parent.0) else { return };
+        let pending = self.holds.values().filter(|hold| hold.parent == parent).count();
+        if pending >= self.config.limits.forks_per_application as usize {
+            return Err(libc::EAGAIN);
+        }
+        let context = self.contexts.get(parent.0).ok_or(libc::EINVAL)?;
         let uid = context.application.uid;
         let bindings: Vec<u32> = context.bindings.iter().copied().collect();
         let mut flows: Vec<FlowId> = context.flows.iter().copied().collect();
@@ -87,9 +92,10 @@ impl Plane {
                 binding.holders.insert(Holder::Hold(token));
             }
         }
-        self.holds.insert(token, Hold { uid, flows, bindings });
+        self.holds.insert(token, Hold { parent, uid, flows, bindings });
         self.timers.set(Timer::Hold(token), now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
         self.reply(parent, Reply::Forked { tag, token });
+        Ok(())
     }
 
     /// No child came.

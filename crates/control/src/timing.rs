@@ -23,6 +23,8 @@ pub(crate) struct FlowOptions {
     pub fin_timeout: Nanos,
     /// Most bytes a second; 0 for no limit.
     pub pacing_rate: u64,
+    /// How long the peer may hold back the acknowledgement of a single segment.
+    pub ack_delay: Nanos,
 }
 
 /// A flow's clocks.
@@ -79,14 +81,23 @@ impl Pace {
     }
 
     /// The engine has something to time. Returns when to look first.
-    pub fn start(&mut self, now: Nanos, interval: Nanos) -> Nanos {
+    pub fn start(&mut self, now: Nanos, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
+        let patience = self.patience(figures, ack_delay, mss);
         if !self.tracked {
             self.tracked = true;
             self.quiet = 0;
             self.progress_at = now;
-            self.retry_at = Some(now + self.rtt.rto());
+            self.retry_at = Some(now + patience);
         }
-        now + self.interval(interval).min(self.rtt.rto())
+        now + self.interval(interval).min(patience)
+    }
+
+    /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
+    /// (RFC 9293 section 3.8.6.3), which with short round-trip times looks like a loss; RFC 8985 section 7.2 makes
+    /// the same allowance for its probes.
+    fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, mss: u32) -> Nanos {
+        let single = figures.outstanding > 0 && figures.outstanding <= mss;
+        if single { self.rtt.rto().max(ack_delay) } else { self.rtt.rto() }
     }
 
     /// Looks at the counters. `interval` is the least time until the next look.
@@ -103,7 +114,8 @@ impl Pace {
         let measured = self.measure(now, figures, orphan);
         let busy = figures.outstanding > 0 || figures.unsent > 0;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
-        let timeout = busy && self.retry(now, figures, limit, &mut tick);
+        let patience = self.patience(figures, options.ack_delay, mss);
+        let timeout = busy && self.retry(now, figures, patience, limit, &mut tick);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -152,12 +164,12 @@ impl Pace {
     }
 
     /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
-    fn retry(&mut self, now: Nanos, figures: &FlowFigures, limit: Nanos, tick: &mut Tick) -> bool {
+    fn retry(&mut self, now: Nanos, figures: &FlowFigures, patience: Nanos, limit: Nanos, tick: &mut Tick) -> bool {
         let sent = figures.snd_nxt != self.last.snd_nxt;
         if figures.outstanding == 0 && sent {
             self.retry_at = None;
         }
-        let due = *self.retry_at.get_or_insert(now + self.rtt.rto());
+        let due = *self.retry_at.get_or_insert(now + patience);
         if now < due {
             return false;
         }
@@ -250,15 +262,14 @@ mod tests {
         give_up: 10_000 * MS,
         fin_timeout: 500 * MS,
         pacing_rate: 0,
+        ack_delay: 50 * MS,
     };
 
     fn pace() -> Pace {
         let mut rtt = RttEstimator::new(10 * MS, 60_000 * MS);
         rtt.sample(MS);
         let enforced = Decision { cwnd: 10_000, rate: 0 };
-        let mut pace = Pace::new(0, Policy::new(Congestion::Cubic, 1000, 0), rtt, enforced, Seq(0));
-        pace.start(0, MS / 10);
-        pace
+        Pace::new(0, Policy::new(Congestion::Cubic, 1000, 0), rtt, enforced, Seq(0))
     }
 
     /// Looks whenever asked until `stop`, and gives back when something other than looking was done.
@@ -269,7 +280,8 @@ mod tests {
         orphan: bool,
         stop: Nanos,
     ) -> Vec<(u64, Tick)> {
-        let (mut now, mut done) = (MS, Vec::new());
+        let mut done = Vec::new();
+        let mut now = pace.start(0, figures, options.ack_delay, MS / 10, 1000);
         while now < stop {
             let tick = pace.tick(now, figures, options, orphan, MS / 10, 1000);
             if tick.retransmit || tick.probe || tick.failed || tick.untrack {
@@ -284,13 +296,21 @@ mod tests {
 
     #[test]
     fn lost_data_is_sent_again_with_backoff_until_given_up() {
-        let figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+        let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
         let done = run(&mut pace(), &figures, &OPTIONS, false, 100_000 * MS);
         let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
         assert_eq!(times, [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10_000], "each timeout twice the last");
         assert!(done[..9].iter().all(|(_, tick)| tick.retransmit) && done[9].1.failed);
         assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
         assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+    }
+
+    #[test]
+    fn a_single_segment_gets_the_time_of_a_delayed_acknowledgement() {
+        let figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+        let done = run(&mut pace(), &figures, &OPTIONS, false, 1000 * MS);
+        let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [50, 70, 110, 190, 350, 670]);
     }
 
     #[test]

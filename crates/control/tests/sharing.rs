@@ -283,6 +283,43 @@ fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
 }
 
 #[test]
+fn forks_without_children_have_a_limit() {
+    let limits = LimitConfig { forks_per_application: 3, ..LimitConfig::default() };
+    let (mut net, _) = with(HostConfig { limits, ..config(0) });
+    let mut app = net.attach(0);
+    for _ in 0..3 {
+        app.fork(&mut net);
+    }
+    app.ask(Request::Fork { tag: 99 });
+    net.settle();
+    app.expect(|reply| (*reply == Reply::Failed { tag: 99, errno: libc::EAGAIN as u16 }).then_some(()));
+    net.run_for(6 * SECOND);
+    app.fork(&mut net);
+    net.end_all(vec![app]);
+}
+
+#[test]
+fn the_oldest_in_time_wait_gives_way() {
+    let limits = LimitConfig { max_time_wait: 3, ..LimitConfig::default() };
+    let (mut net, logs) = with(HostConfig { limits, ..config(0) });
+    let (mut server, mut client) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let mut ports = Vec::new();
+    for _ in 0..5 {
+        let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+        ports.push(net.nodes[0].host.flows()[0].remote.port());
+        server.close(slot, 0, 0, false);
+        net.settle();
+        net.run_for(MS);
+    }
+    let waiting: Vec<u16> = net.nodes[0].host.flows().iter().map(|flow| flow.remote.port()).collect();
+    assert_eq!(waiting.len(), 3);
+    assert!(ports[2..].iter().all(|port| waiting.contains(port)), "{ports:?} {waiting:?}");
+    assert!(logs[0].lock().unwrap().installed.is_empty());
+    net.end_all(vec![server, client]);
+}
+
+#[test]
 fn replies_wait_for_a_slow_application() {
     let (mut net, _) = with(config(0));
     let mut app = net.attach(0);
