@@ -181,7 +181,8 @@ pub enum Request {
         /// `TCP_MAXSEG`; 0 for none.
         mss: u16,
     },
-    /// Give up a connection that is being opened. Not answered.
+    /// Give up a connection that is being opened. Not answered. [`Reply::Connected`] may be on its way already: then
+    /// the connection is the application's to close.
     CancelConnect {
         /// Of the [`Request::Connect`].
         tag: u32,
@@ -234,7 +235,8 @@ pub enum Request {
         /// Its slot there.
         slot: Slot,
     },
-    /// For `toe why`: what a descriptor of this process is. Not answered.
+    /// For `toe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that the
+    /// application has accepted the connection: from then on it is not given to another context.
     Label {
         /// The file descriptor.
         fd: u32,
