@@ -104,7 +104,9 @@ impl Plane {
                 self.challenge(now, &segment.tuple, ack);
             }
             WaitDisposition::Finished => {
-                self.challenge(now, &segment.tuple, ack);
+                // Not within the budget for answers to strangers: without it, a peer that closes thousands of
+                // connections a second keeps them all in LAST-ACK.
+                self.send_tcp(now, &segment.tuple, ack);
                 self.time_wait(now, key);
             }
             WaitDisposition::Reuse(above) => {
