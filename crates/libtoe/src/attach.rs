@@ -40,7 +40,7 @@ pub fn ensure(lib: &mut Guard) {
 }
 
 /// Ends the process with a sentence on standard error.
-fn refuse(sentence: &str) -> ! {
+pub fn refuse(sentence: &str) -> ! {
     let line = format!("libtoe: {sentence}\n");
     // SAFETY: writes a local buffer; then the process ends, without running the program's exit handlers.
     unsafe {
@@ -99,7 +99,7 @@ fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Conte
 }
 
 /// Moves a descriptor of the library out of the program's way.
-fn keep(fd: OwnedFd) -> OwnedFd {
+pub fn keep(fd: OwnedFd) -> OwnedFd {
     let raw = out_of_the_way(fd.into_raw_fd());
     // SAFETY: `out_of_the_way` gives back a descriptor that nobody else owns.
     unsafe { OwnedFd::from_raw_fd(raw) }

@@ -71,8 +71,8 @@ const LIFE_CHECK: u32 = 1024;
 impl Context {
     /// A fresh context.
     pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
-        let home =
-            Arc::new(Home { region: Arc::clone(&end.region), geometry: end.geometry, context: welcome.context });
+        let (region, geometry) = (Arc::clone(&end.region), end.geometry);
+        let home = Arc::new(Home { region, geometry, context: welcome.context });
         let unused = SlotUse { generation: 0, socket: None, early: None };
         Context {
             slots: vec![unused; end.geometry.slots as usize],

@@ -257,9 +257,7 @@ impl Lib {
 
     fn unwatch(&mut self, target: Target, set: usize, entry: usize) {
         match target {
-            Target::Socket(key) => {
-                self.socket(key).into_iter().for_each(|s| s.watchers.retain(|w| *w != (set, entry)))
-            }
+            Target::Socket(key) => self.socket(key).into_iter().for_each(|s| s.watchers.retain(|w| *w != (set, entry))),
             Target::Set(key) => self.set(key).into_iter().for_each(|s| s.parents.retain(|p| *p != (set, entry))),
         }
     }
@@ -339,8 +337,7 @@ fn control_ours(
         (libc::EPOLL_CTL_ADD, Some(_), _) => Err(libc::EEXIST),
         (libc::EPOLL_CTL_ADD, None, Some(event)) => {
             set.watch_ours(link)?;
-            let entry =
-                Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };
+            let entry = Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };
             let index = set.entries.insert(entry);
             set.by_fd.insert(fd, index);
             set.ready.reserve(set.by_fd.len());
@@ -474,7 +471,8 @@ fn collect_kernel(fd: RawFd, out: &mut [epoll_event], timeout: c_int, mask: *con
     let most = out.len().min(c_int::MAX as usize);
     // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set. A direct
     // system call, because the C library's is a cancellation point.
-    let got = unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most as c_int, timeout, mask, 8usize) };
+    let got =
+        unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most as c_int, timeout, mask, 8usize) };
     let got = errno::check(got)? as usize;
     let mut kept = 0;
     for i in 0..got {

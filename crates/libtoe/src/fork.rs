@@ -78,7 +78,9 @@ fn inherit_sockets(lib: &mut Lib) {
                 listener.queue.clear();
                 listener.credits = None;
                 let binding = listener.binding;
-                lib.context().into_iter().for_each(|context| drop(context.listeners.insert(binding, key)));
+                if let Some(context) = lib.context() {
+                    context.listeners.insert(binding, key);
+                }
             }
             Kind::Stream(stream) => {
                 if let Some(name) = stream.name.take() {

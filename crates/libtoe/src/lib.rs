@@ -6,7 +6,8 @@
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `connect`, `data`, `options` (what sockets do), `epoll`,
-//! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `share` (the tie to the daemon).
+//! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
+//! daemon).
 
 mod address;
 mod attach;
@@ -15,6 +16,7 @@ mod context_side;
 mod data;
 mod epoll;
 mod errno;
+mod exec;
 mod fork;
 mod interpose;
 mod lock;
@@ -32,6 +34,7 @@ mod wait;
 /// Run by the dynamic linker when the library is loaded.
 extern "C" fn start() {
     attach::look_at_environment();
+    exec::take_over();
 }
 
 #[used]

@@ -92,7 +92,7 @@ pub fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, valu
     // SAFETY: the slice is valid for its length.
     errno::check(unsafe { real::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) })?;
     if is_kernels_alone(level, name) {
-        lib.to_kernel(key, Unaccelerated::Operation);
+        lib.leave_to_kernel(key, Unaccelerated::Operation);
         return Ok(());
     }
     lib.need_socket(key)?.options.remember(level, name, value);
@@ -108,7 +108,9 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
         (SOL_SOCKET, libc::SO_REUSEPORT) => options.reuse_port = number != 0,
         (SOL_SOCKET, libc::SO_RCVBUF) => options.sized.0 = true,
         (SOL_SOCKET, libc::SO_SNDBUF) => options.sized.1 = true,
-        (SOL_SOCKET, libc::SO_LINGER) => options.linger = (number != 0).then(|| read_int(value.get(4..).unwrap_or_default())),
+        (SOL_SOCKET, libc::SO_LINGER) => {
+            options.linger = (number != 0).then(|| read_int(value.get(4..).unwrap_or_default()))
+        }
         (SOL_SOCKET, libc::SO_RCVTIMEO) => options.receive_timeout = read_time(value),
         (SOL_SOCKET, libc::SO_SNDTIMEO) => options.send_timeout = read_time(value),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.v6_only = number != 0,

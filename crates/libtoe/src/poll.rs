@@ -15,12 +15,7 @@ pub fn is_kernels(fds: &[pollfd]) -> bool {
 }
 
 /// `ppoll`. Fills in `revents` and returns how many are not zero.
-pub fn poll(
-    lib: &mut Guard,
-    fds: &mut [pollfd],
-    deadline: Option<Instant>,
-    mask: Option<sigset_t>,
-) -> Result<usize> {
+pub fn poll(lib: &mut Guard, fds: &mut [pollfd], deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<usize> {
     let targets = targets_of(lib, fds)?;
     let kernel = kernel_part(lib, fds);
     share::give_up_unclaimed(lib);
@@ -58,7 +53,8 @@ fn kernel_part(lib: &mut Lib, fds: &[pollfd]) -> Vec<pollfd> {
         Some(key) => lib.socket(key).is_some_and(|socket| socket.kernel_half),
         None => true,
     };
-    let part = |fd: &pollfd| pollfd { fd: if is_kernels(lib, fd.fd) { fd.fd } else { -1 }, events: fd.events, revents: 0 };
+    let part =
+        |fd: &pollfd| pollfd { fd: if is_kernels(lib, fd.fd) { fd.fd } else { -1 }, events: fd.events, revents: 0 };
     let kernel: Vec<pollfd> = fds.iter().map(part).collect();
     if kernel.iter().all(|fd| fd.fd < 0) { Vec::new() } else { kernel }
 }

@@ -171,8 +171,16 @@ impl Lib {
         }
     }
 
+    /// The same for an accepted connection, where it also says that the program has it: must not be lost.
+    pub fn label_accepted(&mut self, key: Key) {
+        let Some(request) = self.socket(key).map(|socket| socket.label(Unaccelerated::No)) else { return };
+        if let Some(context) = self.context() {
+            context.tell_surely(request);
+        }
+    }
+
     /// The socket becomes the kernel's: the library forgets it, and epoll sets watch the descriptor itself.
-    pub fn to_kernel(&mut self, key: Key, reason: Unaccelerated) {
+    pub fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) {
         self.label(key, reason);
         let mut left = self.sockets.get(key.index).map_or(0, |socket| socket.descriptors);
         for (fd, entry) in table::entries_from(0) {
@@ -333,13 +341,8 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     match &mut socket.kind {
         Kind::Listener(listener) => listener.backlog = backlog,
         kind => {
-            *kind = Kind::Listener(Box::new(Listener {
-                binding,
-                local,
-                backlog,
-                credits: None,
-                queue: VecDeque::new(),
-            }));
+            *kind =
+                Kind::Listener(Box::new(Listener { binding, local, backlog, credits: None, queue: VecDeque::new() }));
         }
     }
     lib.need_context()?.listeners.insert(binding, key);

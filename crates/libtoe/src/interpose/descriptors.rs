@@ -199,8 +199,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, kernel),
         libc::F_SETFL => {
-            let set = |lib: &mut Guard, key| set_flags(lib, key, fd, argument);
-            route!(fd, set, real::fcntl(fd, command, argument))
+            route!(fd, |lib, key| set_flags(lib, key, fd, argument), real::fcntl(fd, command, argument))
         }
         libc::F_GETFL => {
             let get = |lib: &mut Guard, key: Key| -> Result<c_int> {
@@ -208,7 +207,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
                 let nonblocking = lib.need_socket(key)?.nonblocking;
                 Ok(if nonblocking { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK })
             };
-            route!(fd, get, real::fcntl(fd, command, argument))
+            route!(fd, |lib, key| get(lib, key), real::fcntl(fd, command, argument))
         }
         _ => kernel(),
     }
@@ -253,13 +252,7 @@ const SIOCOUTQNSD: c_ulong = 0x894b;
 const SIOCATMARK: c_ulong = 0x8905;
 
 /// The requests that a stream answers itself; `None` for the others.
-unsafe fn control(
-    lib: &mut Guard,
-    key: Key,
-    fd: c_int,
-    request: c_ulong,
-    argument: c_ulong,
-) -> Result<Option<c_int>> {
+unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argument: c_ulong) -> Result<Option<c_int>> {
     let value = argument as *mut c_int;
     if value.is_null() {
         return Ok(None);

@@ -42,9 +42,11 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's array.
-    match unsafe { list(fds, count) } {
-        None => unsafe { real::poll(fds, count, timeout) },
-        Some(fds) => give(poll_ours(fds, after_millis(timeout), None)),
+    unsafe {
+        match list(fds, count) {
+            None => real::poll(fds, count, timeout),
+            Some(fds) => give(poll_ours(fds, after_millis(timeout), None)),
+        }
     }
 }
 
@@ -102,11 +104,13 @@ unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
     if !attach::is_enabled() {
         return true;
     }
-    // SAFETY: the caller's sets.
-    !(0..count.min(libc::FD_SETSIZE as c_int)).any(|fd| {
-        matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_))
-            && sets.iter().any(|set| !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) })
-    })
+    !(0..count.min(libc::FD_SETSIZE as c_int))
+        .any(|fd| matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_)) && sets.iter().any(|set| has(*set, fd)))
+}
+
+fn has(set: *mut fd_set, fd: c_int) -> bool {
+    // SAFETY: the caller's set, where there is one.
+    !set.is_null() && unsafe { libc::FD_ISSET(fd, set) }
 }
 
 /// What `select` calls readable, writable and exceptional, in `poll`'s terms (POLLIN_SET and so on in Linux).
@@ -114,19 +118,13 @@ const SELECT_READ: i16 = libc::POLLIN | libc::POLLHUP | libc::POLLERR | libc::PO
 const SELECT_WRITE: i16 = libc::POLLOUT | libc::POLLERR | libc::POLLWRNORM | libc::POLLWRBAND;
 const SELECT_EXCEPT: i16 = libc::POLLPRI;
 
-unsafe fn select_ours(
-    count: c_int,
-    sets: Sets,
-    deadline: Option<Instant>,
-    mask: Option<sigset_t>,
-) -> Result<c_int> {
+unsafe fn select_ours(count: c_int, sets: Sets, deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<c_int> {
     let wanted = [(libc::POLLIN, SELECT_READ), (libc::POLLOUT, SELECT_WRITE), (libc::POLLPRI, SELECT_EXCEPT)];
     let mut fds = Vec::new();
     for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
         let mut events = 0;
         for (set, (event, _)) in sets.iter().zip(wanted) {
-            // SAFETY: the caller's sets.
-            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+            if has(*set, fd) {
                 events |= event;
             }
         }

@@ -44,62 +44,42 @@ pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
 /// `read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
-    // A read of nothing gives nothing, whatever the state.
-    let read = |lib: &mut Guard, key| match count {
-        0 => Ok(0),
-        _ => unsafe { receive(lib, key, &one(buffer, count), 0) },
-    };
-    route!(fd, read, real::read(fd, buffer, count))
+    route!(
+        fd,
+        // A read of nothing gives nothing, whatever the state.
+        |lib, key| if count == 0 { Ok(0) } else { receive(lib, key, &one(buffer, count), 0) },
+        real::read(fd, buffer, count)
+    )
 }
 
 /// `write`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, count), 0) },
-        real::write(fd, buffer, count)
-    )
+    route!(fd, |lib, key| transmit(lib, key, &one(buffer, count), 0), real::write(fd, buffer, count))
 }
 
 /// `readv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { receive(lib, key, buffers(iov, count)?, 0) },
-        real::readv(fd, iov, count)
-    )
+    route!(fd, |lib, key| receive(lib, key, buffers(iov, count)?, 0), real::readv(fd, iov, count))
 }
 
 /// `writev`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { transmit(lib, key, buffers(iov, count)?, 0) },
-        real::writev(fd, iov, count)
-    )
+    route!(fd, |lib, key| transmit(lib, key, buffers(iov, count)?, 0), real::writev(fd, iov, count))
 }
 
 /// `recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { receive(lib, key, &one(buffer, len), flags) },
-        real::recv(fd, buffer, len, flags)
-    )
+    route!(fd, |lib, key| receive(lib, key, &one(buffer, len), flags), real::recv(fd, buffer, len, flags))
 }
 
 /// `send`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, len), flags) },
-        real::send(fd, buffer, len, flags)
-    )
+    route!(fd, |lib, key| transmit(lib, key, &one(buffer, len), flags), real::send(fd, buffer, len, flags))
 }
 
 /// `recvfrom`. A stream names no sender.
@@ -112,14 +92,17 @@ pub unsafe extern "C" fn recvfrom(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
-    let receive = |lib: &mut Guard, key| unsafe {
-        let got = receive(lib, key, &one(buffer, len), flags)?;
-        if !address.is_null() && !address_len.is_null() {
-            *address_len = 0;
-        }
-        Ok(got)
-    };
-    route!(fd, receive, real::recvfrom(fd, buffer, len, flags, address, address_len))
+    route!(
+        fd,
+        |lib, key| {
+            let got = receive(lib, key, &one(buffer, len), flags)?;
+            if !address.is_null() && !address_len.is_null() {
+                *address_len = 0;
+            }
+            Ok(got)
+        },
+        real::recvfrom(fd, buffer, len, flags, address, address_len)
+    )
 }
 
 /// `sendto`. The address matters only with `MSG_FASTOPEN`, which connects first.
@@ -141,7 +124,7 @@ pub unsafe extern "C" fn sendto(
     let plain = flags & !libc::MSG_FASTOPEN;
     route!(
         fd,
-        |lib: &mut Guard, key| unsafe { transmit(lib, key, &one(buffer, len), plain) },
+        |lib, key| transmit(lib, key, &one(buffer, len), plain),
         real::sendto(fd, buffer, len, flags, address, address_len)
     )
 }
@@ -161,11 +144,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, 
         errno::set(libc::EINVAL);
         return -1;
     }
-    route!(
-        out,
-        |lib: &mut Guard, key| unsafe { send_file(lib, key, input, offset, count) },
-        real::sendfile(out, input, offset, count)
-    )
+    route!(out, |lib, key| send_file(lib, key, input, offset, count), real::sendfile(out, input, offset, count))
 }
 
 /// `sendfile64`: the same on 64-bit machines.
@@ -210,8 +189,8 @@ pub unsafe extern "C" fn splice(
     unsafe { real::splice(input, input_offset, output, output_offset, len, flags) }
 }
 
-/// What the C library's checked entry points do when a buffer is too small for what was asked.
 unsafe extern "C" {
+    /// What the C library's checked entry points do when a buffer is too small for what was asked.
     fn __chk_fail() -> !;
 }
 

@@ -10,11 +10,7 @@ use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t, timespec};
 /// `recvmsg`. A stream has no sender's address and no control messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { receive_message(lib, key, message, flags) },
-        real::recvmsg(fd, message, flags)
-    )
+    route!(fd, |lib, key| receive_message(lib, key, message, flags), real::recvmsg(fd, message, flags))
 }
 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
@@ -33,11 +29,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 /// `sendmsg`. Control messages are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { send_message(lib, key, message, flags) },
-        real::sendmsg(fd, message, flags)
-    )
+    route!(fd, |lib, key| send_message(lib, key, message, flags), real::sendmsg(fd, message, flags))
 }
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {

@@ -1,8 +1,9 @@
-//! `fork` and its relatives.
+//! `fork`, `exec` and their relatives.
 use crate::attach;
+use crate::exec;
 use crate::fork as forking;
 use crate::real;
-use libc::pid_t;
+use libc::{c_char, c_int, pid_t};
 
 /// `fork`.
 #[unsafe(no_mangle)]
@@ -16,4 +17,46 @@ pub unsafe extern "C" fn fork() -> pid_t {
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: passed on.
     unsafe { fork() }
+}
+
+/// A list of C strings that ends with null.
+type Strings = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// `execve`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: passed on, with the environment that the sockets need.
+    unsafe { exec::with_sockets(environment, |environment| real::execve(path, arguments, environment)) }
+}
+
+/// `execv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: passed on; the C library keeps `environ` valid.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// `execvpe`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: passed on, with the environment that the sockets need.
+    unsafe { exec::with_sockets(environment, |environment| real::execvpe(file, arguments, environment)) }
+}
+
+/// `execvp`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: passed on; the C library keeps `environ` valid.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+/// `fexecve`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: passed on, with the environment that the sockets need.
+    unsafe { exec::with_sockets(environment, |environment| real::fexecve(fd, arguments, environment)) }
 }

@@ -55,10 +55,17 @@ pub fn ours(fd: c_int) -> Result<Option<(Guard, Key)>> {
 
 /// Calls the library's function for a socket of ours, the next definition for all others.
 macro_rules! route {
-    ($fd:expr, $ours:expr, $kernel:expr) => {
+    ($fd:expr, |$lib:ident, $key:ident| $ours:expr, $kernel:expr) => {
         match $crate::interpose::sockets::ours($fd) {
+            // SAFETY: the caller's arguments, passed on.
             Ok(None) => unsafe { $kernel },
-            Ok(Some((mut lib, key))) => $crate::errno::give($ours(&mut lib, key)),
+            Ok(Some((mut guard, $key))) => {
+                let $lib = &mut guard;
+                #[allow(unused_unsafe, clippy::redundant_closure_call, reason = "some bodies are safe, some use `?`")]
+                // SAFETY: the caller's arguments, under the contract of the call.
+                let result = (|| unsafe { $ours })();
+                $crate::errno::give(result)
+            }
             Err(errno) => {
                 $crate::errno::set(errno);
                 -1
@@ -109,16 +116,16 @@ unsafe fn decide_bind(
             return unsafe { bind_both(lib, key, fd, address, len, port) };
         }
         _ => {
-            lib.to_kernel(key, Unaccelerated::Family);
+            lib.leave_to_kernel(key, Unaccelerated::Family);
             return Ok(None);
         }
     };
     if local.ip.is_loopback() {
-        lib.to_kernel(key, Unaccelerated::Loopback);
+        lib.leave_to_kernel(key, Unaccelerated::Loopback);
         return Ok(None);
     }
     if !local.ip.is_unspecified() && !lib.need_context()?.welcome.addresses.contains(&local.ip) {
-        lib.to_kernel(key, Unaccelerated::ForeignAddress);
+        lib.leave_to_kernel(key, Unaccelerated::ForeignAddress);
         return Ok(None);
     }
     socket::bind(lib, key, local)?;
@@ -155,7 +162,7 @@ fn kernel_port(fd: c_int) -> u16 {
 /// `listen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    route!(fd, |lib: &mut Guard, key| listen_ours(lib, key, fd, backlog), real::listen(fd, backlog))
+    route!(fd, |lib, key| listen_ours(lib, key, fd, backlog), real::listen(fd, backlog))
 }
 
 fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c_int> {
@@ -215,11 +222,7 @@ pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut soc
 /// `accept4`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    route!(
-        fd,
-        |lib: &mut Guard, key| unsafe { accept_ours(lib, key, fd, (address, len), flags) },
-        real::accept4(fd, address, len, flags)
-    )
+    route!(fd, |lib, key| accept_ours(lib, key, fd, (address, len), flags), real::accept4(fd, address, len, flags))
 }
 
 unsafe fn accept_ours(
@@ -300,7 +303,7 @@ unsafe fn accept_now(
     };
     lib.open_stream(accepted, pending.slot, pending.local, pending.remote, pending.mss);
     lib.send_early_options(accepted, pending.slot);
-    lib.label(accepted, Unaccelerated::No);
+    lib.label_accepted(accepted);
     lib.show_interest(key);
     // SAFETY: the caller's pointers.
     unsafe { address::store(pending.remote, is_v6, address, len) };
@@ -361,7 +364,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
         Kind::Bound { .. } => return Err(libc::ENETUNREACH),
         _ => return Err(libc::EISCONN),
     }
-    lib.to_kernel(key, reason);
+    lib.leave_to_kernel(key, reason);
     Ok(None)
 }
 
@@ -377,7 +380,7 @@ fn dissolve(lib: &mut Guard, key: Key) -> Decided<c_int> {
 /// `shutdown`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    route!(fd, |lib: &mut Guard, key| shutdown_ours(lib, key, fd, how), real::shutdown(fd, how))
+    route!(fd, |lib, key| shutdown_ours(lib, key, fd, how), real::shutdown(fd, how))
 }
 
 fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_int> {
@@ -404,7 +407,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
         // SAFETY: the caller's pointers.
         unsafe { name(local, socket, address, len) }
     };
-    route!(fd, name, real::getsockname(fd, address, len))
+    route!(fd, |lib, key| name(lib, key), real::getsockname(fd, address, len))
 }
 
 /// Writes the name of one end. Unspecified ends of an IPv6 socket are the unspecified IPv6 address.
@@ -437,7 +440,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mu
         // SAFETY: the caller's pointers.
         unsafe { name(remote, socket, address, len) }
     };
-    route!(fd, name, real::getpeername(fd, address, len))
+    route!(fd, |lib, key| name(lib, key), real::getpeername(fd, address, len))
 }
 
 /// `setsockopt`.
@@ -457,7 +460,7 @@ pub unsafe extern "C" fn setsockopt(
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), (len as usize).min(shm::PAGE)) };
         options::set(lib, key, fd, level, option, value).map(|()| 0)
     };
-    route!(fd, set, real::setsockopt(fd, level, option, value, len))
+    route!(fd, |lib, key| set(lib, key), real::setsockopt(fd, level, option, value, len))
 }
 
 /// `getsockopt`.
@@ -479,7 +482,7 @@ pub unsafe extern "C" fn getsockopt(
             Some(found) => unsafe { copy_option(&found, value, len) },
         }
     };
-    route!(fd, get, real::getsockopt(fd, level, option, value, len))
+    route!(fd, |lib, key| get(lib, key), real::getsockopt(fd, level, option, value, len))
 }
 
 unsafe fn copy_option(found: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<c_int> {

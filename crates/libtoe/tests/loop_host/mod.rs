@@ -1,0 +1,226 @@
+//! A stand-in for the daemon: one host whose connections are joined by copying bytes between buffers. It speaks
+//! the context's protocol only, so it tests libtoe without any TCP.
+#![allow(dead_code, reason = "the example uses less of it than the tests")]
+mod connections;
+mod requests;
+
+use connections::{Connection, End};
+use context::attach::{Answer, Hello, Welcome};
+use context::{ControlEnd, EngineEnd, Geometry, Reply, Slot, daemon_ends};
+use shm::{Doorbell, Region, handover};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The host's address.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+
+const GEOMETRY: Geometry =
+    Geometry { slots: 256, data_entries: 256, control_entries: 64, rx_bytes: 65536, tx_bytes: 65536 };
+
+/// A running stand-in; dropping it is the daemon's death.
+pub struct LoopHost {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Leftovers>>,
+}
+
+/// What was still there when the host stopped.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Attached processes.
+    pub contexts: usize,
+    /// Open connections.
+    pub connections: usize,
+    /// Bindings.
+    pub bindings: usize,
+}
+
+impl LoopHost {
+    /// Starts it on a thread, with its socket at `path`.
+    pub fn start(path: &Path) -> LoopHost {
+        let listener = handover::listen(path).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut host = Host::default();
+            while !stopped.load(Ordering::Relaxed) {
+                if !host.turn(&listener) {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+            host.leftovers()
+        });
+        LoopHost { path: path.to_owned(), stop, thread: Some(thread) }
+    }
+
+    /// The path of its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stops it, as if the daemon died.
+    pub fn stop(&mut self) -> Leftovers {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = std::fs::remove_file(&self.path);
+        self.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default()
+    }
+}
+
+impl Drop for LoopHost {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Binding {
+    local: context::Endpoint,
+    listening: bool,
+    backlog: usize,
+    reuse: bool,
+    /// Contexts that hold it, with their credits.
+    holders: BTreeMap<u32, u32>,
+    /// Forks whose child has not come yet.
+    held: usize,
+}
+
+struct App {
+    socket: OwnedFd,
+    engine: EngineEnd,
+    control: ControlEnd,
+    /// Generation and use of each slot.
+    slots: Vec<(u16, bool)>,
+}
+
+impl App {
+    fn take_slot(&mut self) -> Option<Slot> {
+        let index = self.slots.iter().position(|(_, used)| !used)?;
+        let (generation, used) = &mut self.slots[index];
+        (*generation, *used) = (generation.wrapping_add(1), true);
+        Some(Slot { index: index as u32, generation: *generation })
+    }
+    fn reply(&mut self, reply: Reply) {
+        while self.control.replies.push(reply.to_words()).is_err() {
+            std::thread::yield_now();
+        }
+        self.control.app_bell.ring();
+    }
+}
+
+#[derive(Default)]
+struct Host {
+    apps: BTreeMap<u32, App>,
+    bindings: BTreeMap<u32, Binding>,
+    connections: Vec<Connection>,
+    /// What a token stands for: the bindings and connection ends that the parent had.
+    tokens: BTreeMap<u64, (u32, BTreeSet<u32>)>,
+    last: u32,
+}
+
+impl Host {
+    fn number(&mut self) -> u32 {
+        self.last += 1;
+        self.last
+    }
+
+    fn leftovers(&self) -> Leftovers {
+        Leftovers { contexts: self.apps.len(), connections: self.connections.len(), bindings: self.bindings.len() }
+    }
+
+    /// One round over everything; says whether there was something to do.
+    fn turn(&mut self, listener: &OwnedFd) -> bool {
+        let mut busy = false;
+        if is_readable(listener) {
+            let socket = handover::accept(listener.as_fd()).unwrap();
+            self.welcome(socket);
+            busy = true;
+        }
+        for id in self.apps.keys().copied().collect::<Vec<_>>() {
+            while let Some(words) = self.apps.get_mut(&id).and_then(|app| app.control.requests.pop().unwrap()) {
+                busy = true;
+                self.request(id, context::Request::from_words(words).expect("a known request"));
+            }
+            busy |= self.take_bumps(id);
+            if self.apps.get(&id).is_some_and(|app| is_readable(&app.socket)) {
+                self.gone(id);
+                busy = true;
+            }
+        }
+        busy | self.move_bytes()
+    }
+
+    fn welcome(&mut self, socket: OwnedFd) {
+        let (hello, _) = handover::recv(socket.as_fd()).unwrap();
+        let hello: Hello = serde_json::from_slice(&hello).unwrap();
+        if hello.host.as_deref() == Some("nowhere") {
+            let answer = Answer::Refused("there is no host nowhere".into());
+            handover::send(socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &[]).unwrap();
+            return;
+        }
+        let region = Arc::new(Region::create("loop", GEOMETRY.region_len()).unwrap());
+        let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+        let context = self.number();
+        let welcome = Answer::Welcome(Welcome {
+            context,
+            geometry: GEOMETRY,
+            host: "loop".into(),
+            addresses: vec![ADDRESS],
+            routes: vec![(Ipv4Addr::new(10, 99, 0, 0), 24)],
+            congestion: "cubic".into(),
+        });
+        let fds = [region.fd(), app_bell.as_fd(), daemon_bell.as_fd()];
+        handover::send(socket.as_fd(), &serde_json::to_vec(&welcome).unwrap(), &fds).unwrap();
+        let (engine, control) = daemon_ends(&region, GEOMETRY, app_bell, daemon_bell);
+        let slots = vec![(0, false); GEOMETRY.slots as usize];
+        self.apps.insert(context, App { socket, engine, control, slots });
+        if let Some((parent, bindings)) = hello.token.and_then(|token| self.tokens.remove(&token)) {
+            self.share(parent, context, &bindings);
+        }
+    }
+
+    /// The child of a fork holds what its parent held when it forked.
+    fn share(&mut self, parent: u32, child: u32, bindings: &BTreeSet<u32>) {
+        for (_, binding) in self.bindings.iter_mut().filter(|(id, _)| bindings.contains(id)) {
+            binding.holders.insert(child, 0);
+            binding.held -= 1;
+        }
+        for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
+            if end.held_for_child.remove(&parent) {
+                end.holders.insert(child);
+            }
+        }
+    }
+
+    /// A process ended: what it held, it holds no more.
+    fn gone(&mut self, id: u32) {
+        self.take_bumps(id);
+        for binding in self.bindings.keys().copied().collect::<Vec<_>>() {
+            self.unbind(id, binding);
+        }
+        for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
+            if end.holders.remove(&id) && end.is_unshared() {
+                end.closed = true;
+                end.fin = true;
+            }
+        }
+        self.apps.remove(&id);
+    }
+
+    fn end_named(&mut self, context: u32, slot: Slot) -> Option<&mut End> {
+        self.connections
+            .iter_mut()
+            .flat_map(|connection| &mut connection.ends)
+            .find(|end| end.names.contains(&(context, slot)))
+    }
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fds = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    // SAFETY: polls one descriptor without waiting.
+    unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) > 0 }
+}

@@ -1,0 +1,132 @@
+//! Requests of the applications.
+use super::connections::collide;
+use super::{ADDRESS, Binding, Host};
+use context::{Endpoint, FlowInfo, Reply, Request, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Host {
+    pub fn request(&mut self, from: u32, request: Request) {
+        match request {
+            Request::Bind { tag, local, reuse_port, .. } => {
+                let reply = self.bind(from, tag, local, reuse_port);
+                self.reply(from, reply);
+            }
+            Request::Listen { tag, binding, backlog } => {
+                let found = self.bindings.get_mut(&binding).unwrap();
+                (found.listening, found.backlog) = (true, backlog as usize);
+                self.reply(from, Reply::Done { tag });
+            }
+            Request::Arm { binding, credits } => {
+                if let Some(found) = self.bindings.get_mut(&binding) {
+                    found.holders.insert(from, credits);
+                }
+            }
+            Request::Connect { tag, binding, remote, .. } => self.connect(from, tag, binding, remote),
+            Request::Unbind { binding } => self.unbind(from, binding),
+            Request::Close { slot, tx_head, rx_head, abort } => self.close(from, slot, (tx_head, rx_head), abort),
+            Request::Info { tag, slot } => {
+                let bytes = self.end_named(from, slot).map_or(0, |end| end.tx_sent as u64);
+                let info = FlowInfo { state: 1, mss: 1448, rtt_us: 7, bytes_acked: bytes, ..FlowInfo::default() };
+                self.reply(from, Reply::Info { tag, info });
+            }
+            Request::Fork { tag } => self.fork(from, tag),
+            Request::Claim { tag, context, slot } => self.claim(from, tag, context, slot),
+            Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
+        }
+    }
+
+    fn reply(&mut self, to: u32, reply: Reply) {
+        self.apps.get_mut(&to).unwrap().reply(reply);
+    }
+
+    fn bind(&mut self, from: u32, tag: u32, mut local: Endpoint, reuse: bool) -> Reply {
+        while local.port == 0 || (local.port >= 40_000 && self.bindings.values().any(|b| collide(b.local, local))) {
+            local.port = 40_000 + self.number() as u16 % 20_000;
+        }
+        if self.bindings.values().any(|b| collide(b.local, local) && !(b.reuse && reuse)) {
+            return Reply::Failed { tag, errno: libc::EADDRINUSE as u16 };
+        }
+        let binding = self.number();
+        let holders = BTreeMap::from([(from, 0)]);
+        self.bindings.insert(binding, Binding { local, listening: false, backlog: 0, reuse, holders, held: 0 });
+        Reply::Bound { tag, binding, local }
+    }
+
+    fn connect(&mut self, from: u32, tag: u32, binding: u32, remote: Endpoint) {
+        let port = match self.bindings.remove(&binding) {
+            Some(binding) => binding.local.port,
+            None => 30_000 + self.number() as u16 % 10_000,
+        };
+        let local = Endpoint { ip: ADDRESS, port };
+        self.reply(from, Reply::Connecting { tag, local });
+        let listener = self
+            .bindings
+            .iter_mut()
+            .find(|(_, b)| b.listening && collide(b.local, remote) && b.holders.values().any(|credits| *credits > 0));
+        let Some((binding, found)) = listener else {
+            self.reply(from, Reply::Failed { tag, errno: libc::ECONNREFUSED as u16 });
+            return;
+        };
+        // The one with the most credits: spreads connections over processes that share a listener.
+        let (holder, credits) = found.holders.iter_mut().max_by_key(|(_, credits)| **credits).unwrap();
+        *credits -= 1;
+        let (binding, holder) = (*binding, *holder);
+        match self.join(from, holder) {
+            Some((ours, theirs)) => {
+                let to = Endpoint { ip: ADDRESS, port: remote.port };
+                self.reply(holder, Reply::Accept { binding, slot: theirs, local: to, remote: local, mss: 1448 });
+                self.reply(from, Reply::Connected { tag, slot: ours, local, mss: 1448 });
+            }
+            None => self.reply(from, Reply::Failed { tag, errno: libc::ENOBUFS as u16 }),
+        }
+    }
+
+    pub fn unbind(&mut self, from: u32, binding: u32) {
+        if let Some(found) = self.bindings.get_mut(&binding) {
+            found.holders.remove(&from);
+            if found.holders.is_empty() && found.held == 0 {
+                self.bindings.remove(&binding);
+            }
+        }
+    }
+
+    fn close(&mut self, from: u32, slot: Slot, (tx_head, rx_head): (u32, u32), abort: bool) {
+        self.take_bumps(from);
+        let Some(end) = self.end_named(from, slot) else { return };
+        (end.tx_head, end.rx_head) = (tx_head, rx_head);
+        end.holders.remove(&from);
+        if end.is_unshared() {
+            (end.closed, end.fin) = (true, true);
+            end.aborted |= abort;
+        }
+    }
+
+    fn fork(&mut self, parent: u32, tag: u32) {
+        let token = 0x1000 + self.number() as u64;
+        let mut held = BTreeSet::new();
+        for (id, binding) in self.bindings.iter_mut().filter(|(_, b)| b.holders.contains_key(&parent)) {
+            binding.held += 1;
+            held.insert(*id);
+        }
+        for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
+            if end.holders.contains(&parent) {
+                end.held_for_child.insert(parent);
+            }
+        }
+        self.tokens.insert(token, (parent, held));
+        self.reply(parent, Reply::Forked { tag, token });
+    }
+
+    fn claim(&mut self, from: u32, tag: u32, context: u32, slot: Slot) {
+        let fresh = self.apps.get_mut(&from).unwrap().take_slot().unwrap();
+        let Some(end) = self.end_named(context, slot).filter(|end| end.holders.contains(&from)) else {
+            self.reply(from, Reply::Failed { tag, errno: libc::EINVAL as u16 });
+            return;
+        };
+        end.owner = (from, fresh);
+        end.names.push((from, fresh));
+        let notice = end.notice();
+        self.reply(from, Reply::Claimed { tag, slot: fresh });
+        self.notify(from, notice);
+    }
+}

@@ -1,0 +1,330 @@
+//! Unmodified programs under libtoe.so, with a stand-in for the daemon.
+mod loop_host;
+
+use loop_host::{ADDRESS, Leftovers, LoopHost};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder with the stand-in's socket, removed at the end.
+struct Place {
+    folder: PathBuf,
+    host: LoopHost,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let folder = std::env::temp_dir().join(format!("libtoe-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let host = LoopHost::start(&folder.join("socket"));
+        // Programs such as memcached give up root before they make their sockets.
+        for path in [folder.as_path(), host.path()] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+        Place { folder, host }
+    }
+
+    /// A program that is to run on the stand-in.
+    fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.env("LD_PRELOAD", library()).env("TOE_SOCKET", self.host.path()).current_dir(&self.folder);
+        command
+    }
+
+    /// Stops the stand-in once everything that programs had is given back.
+    fn finish(mut self) {
+        // What a killed process held is given back when the stand-in sees its end.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(self.host.stop(), Leftovers::default());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A program in the background, ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// libtoe.so lies beside the folder of the test's own binary.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().unwrap().parent().unwrap().join("libtoe.so");
+    assert!(path.exists(), "{} is not there: build the package's library first", path.display());
+    path
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Runs a command to its end, for at most a minute.
+fn run(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            panic!("{command:?} does not end: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Runs a command that must succeed; returns what it printed.
+fn text(command: &mut Command) -> String {
+    let output = run(command);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {:?} {errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Starts a server; waits until a connection from a program on the stand-in succeeds.
+fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
+    let child = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let script = format!("import socket; socket.create_connection(('{ADDRESS}', {port})).close()");
+    for _ in 0..200 {
+        if run(place.command("python3").args(["-c", &script])).status.success() {
+            return child;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{command:?} does not listen");
+}
+
+fn compile(place: &Place, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{name}.c"));
+    let binary = place.folder.join(name);
+    text(Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&binary).arg(source));
+    binary
+}
+
+/// The same cases on the kernel's TCP and on OpenTOE.
+#[test]
+fn sockets_behave_as_on_linux() {
+    let place = Place::new("posix");
+    let posix = compile(&place, "posix");
+    let on_kernel = text(Command::new(&posix).arg("127.0.0.1"));
+    assert_eq!(text(place.command(&posix).arg(ADDRESS.to_string())), on_kernel);
+    assert!(on_kernel.lines().count() >= 17);
+    place.finish();
+}
+
+/// Loopback, and addresses that the host does not reach, stay with the kernel: also within one program.
+#[test]
+fn what_is_not_accelerated_passes_to_the_kernel() {
+    let place = Place::new("kernel");
+    let posix = compile(&place, "posix");
+    text(place.command(&posix).arg("127.0.0.1"));
+    place.finish();
+}
+
+#[test]
+fn a_wildcard_listener_takes_both_kinds() {
+    let place = Place::new("both");
+    let script = format!(
+        "import socket, sys
+for family, any in ((socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::')):
+    s = socket.socket(family)
+    s.bind((any, 0)); s.listen(5); s.settimeout(0.01)
+    try: s.accept()
+    except TimeoutError: pass
+    s.settimeout(10)
+    port = s.getsockname()[1]
+    for ip in ('127.0.0.1', '{ADDRESS}'):
+        c = socket.create_connection((ip, port)); a, peer = s.accept()
+        assert peer[0].endswith(ip), peer
+        c.sendall(b'hello'); assert a.recv(5) == b'hello'
+        a.close(); c.close()
+    s.close()
+print('both')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "both\n");
+    place.finish();
+}
+
+#[test]
+fn asyncio_carries_many_streams() {
+    let place = Place::new("asyncio");
+    let script = format!(
+        "import asyncio, os, hashlib
+async def echo(r, w):
+    while data := await r.read(70000):
+        w.write(data); await w.drain()
+    w.close()
+async def client(port):
+    data = os.urandom(300000)
+    r, w = await asyncio.open_connection('{ADDRESS}', port)
+    async def send():
+        w.write(data); await w.drain(); w.write_eof()
+    got, _ = await asyncio.gather(r.read(), send())
+    assert got == data
+    w.close()
+async def main():
+    server = await asyncio.start_server(echo, '{ADDRESS}', 0)
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(*(client(port) for _ in range(20)))
+    server.close()
+asyncio.run(asyncio.wait_for(main(), 50)); print('done')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "done\n");
+    place.finish();
+}
+
+#[test]
+fn curl_fetches_a_file_from_python() {
+    if !is_installed("curl") {
+        return;
+    }
+    let place = Place::new("curl");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(place.folder.join("file"), &bytes).unwrap();
+    let address = ADDRESS.to_string();
+    let server = serve(&place, place.command("python3").args(["-m", "http.server", "8099", "--bind", &address]), 8099);
+    let fetched = run(place.command("curl").args(["-sS", &format!("http://{address}:8099/file")]));
+    assert!(fetched.status.success() && fetched.stdout == bytes, "{fetched:?}");
+    drop(server);
+    place.finish();
+}
+
+#[test]
+fn memcached_with_four_threads_answers() {
+    if !is_installed("memcached") {
+        return;
+    }
+    let place = Place::new("memcached");
+    let address = ADDRESS.to_string();
+    let mut command = place.command("memcached");
+    let server =
+        serve(&place, command.args(["-u", "nobody", "-U", "0", "-t", "4", "-l", &address, "-p", "11299"]), 11299);
+    let script = format!(
+        "import socket
+cs = [socket.create_connection(('{ADDRESS}', 11299)) for _ in range(12)]
+for n, c in enumerate(cs): c.sendall(b'set k%d 0 0 5\\r\\nv%04d\\r\\n' % (n, n))
+for c in cs: assert c.recv(100) == b'STORED\\r\\n'
+for n, c in enumerate(cs): c.sendall(b'get k%d\\r\\n' % n)
+for n, c in enumerate(cs): assert b'v%04d' % n in c.recv(100)
+print('stored')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "stored\n");
+    drop(server);
+    place.finish();
+}
+
+#[test]
+fn nginx_workers_share_listeners_and_reload() {
+    if !is_installed("nginx") && !Path::new("/usr/sbin/nginx").exists() {
+        return;
+    }
+    let place = Place::new("nginx");
+    let folder = place.folder.display();
+    let settings = format!(
+        "worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/errors; events {{}}
+         http {{ access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
+                 fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+                 server {{ listen {ADDRESS}:8088; location / {{ return 200 'hello'; }} }} }}"
+    );
+    std::fs::write(place.folder.join("nginx.conf"), settings).unwrap();
+    let path = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
+    let server = serve(&place, place.command(path).arg("-c").arg(place.folder.join("nginx.conf")), 8088);
+    let script = format!(
+        "import urllib.request, sys
+for _ in range(20): assert urllib.request.urlopen('http://{ADDRESS}:8088/').read() == b'hello'
+print('answered')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "answered\n");
+    // SAFETY: signals a process of this test.
+    unsafe { libc::kill(server.0.id() as i32, libc::SIGHUP) };
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "answered\n");
+    // SAFETY: as above; the master ends its workers.
+    unsafe { libc::kill(server.0.id() as i32, libc::SIGTERM) };
+    let mut server = server;
+    server.0.wait().unwrap();
+    place.finish();
+}
+
+#[test]
+fn without_a_daemon_the_program_ends_with_a_sentence() {
+    let script = "import socket; print('before', flush=True); socket.socket(); print('after')";
+    let library = library();
+    let output = run(Command::new("python3")
+        .args(["-c", script])
+        .env("LD_PRELOAD", &library)
+        .env("TOE_SOCKET", "/nonexistent/toe"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b"before\n"[..]));
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("no daemon answers at /nonexistent/toe"), "{errors}");
+    let place = Place::new("refused");
+    let refused = run(place.command("python3").args(["-c", script]).env("TOE_HOST", "nowhere"));
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), "libtoe: there is no host nowhere\n");
+    assert_eq!(refused.status.code(), Some(1));
+    // Without the variable the library does nothing.
+    assert_eq!(text(Command::new("python3").args(["-c", script]).env("LD_PRELOAD", &library)), "before\nafter\n");
+    place.finish();
+}
+
+/// A daemon that dies: calls that wait end, calls that come later fail, nothing hangs.
+#[test]
+fn the_daemons_death_resets_connections() {
+    let mut place = Place::new("death");
+    let script = format!(
+        "import socket, select, threading, os, errno
+l = socket.socket(); l.bind(('{ADDRESS}', 0)); l.listen(5)
+c = []
+def connect(): c.append(socket.create_connection(l.getsockname()))
+def pair():
+    t = threading.Thread(target=connect); t.start(); a, _ = l.accept(); t.join(); return c[-1], a
+a, b = pair(); x, y = pair(); p, q = pair()
+a.sendall(b'left')
+select.select([b], [], [])
+errors = []
+def reader(s):
+    try: s.recv(1)
+    except OSError as e: errors.append(e.errno)
+def waiter():
+    e = select.epoll(); e.register(y, select.EPOLLIN)
+    errors.append(e.poll()[0][1] & select.EPOLLHUP)
+ts = [threading.Thread(target=reader, args=(x,)), threading.Thread(target=waiter)]
+[t.start() for t in ts]
+print('ready', flush=True)
+[t.join() for t in ts]
+assert sorted(errors) == [select.EPOLLHUP, errno.ECONNRESET], errors
+assert b.recv(10) == b'left'
+for n in range(2):
+    try: p.send(b'x'); assert False
+    except (ConnectionResetError, BrokenPipeError): pass
+try: socket.socket(); assert False
+except OSError as e: assert e.errno == errno.ENETDOWN, e
+try: l.accept(); assert False
+except OSError as e: print('survived', e.errno)"
+    );
+    let mut command = place.command("python3");
+    let mut child = Running(command.args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut output = std::io::BufReader::new(child.0.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    place.host.stop();
+    line.clear();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert!(line.starts_with("survived"), "{line}");
+    assert!(child.0.wait().unwrap().success());
+}
