@@ -124,8 +124,9 @@ impl ContextQueue {
     pub fn deliver(&mut self) {
         let mut at = 0;
         while at < self.listed.len() {
-            let context = self.contexts[self.listed[at] as usize].as_mut();
-            if context.is_none_or(|context| context.give(&mut self.names)) {
+            let id = self.listed[at];
+            let context = self.contexts[id as usize].as_mut();
+            if context.is_none_or(|context| context.give(id, &mut self.names)) {
                 self.listed.swap_remove(at);
             } else {
                 at += 1;
@@ -172,11 +173,11 @@ impl Context {
         (generation == bump.slot.generation).then(|| Work::new(flow, job))
     }
 
-    /// Gives pending notices; true where none is left.
-    fn give(&mut self, names: &mut Slots<Name>) -> bool {
+    /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.
+    fn give(&mut self, id: u32, names: &mut Slots<Name>) -> bool {
         let mut given = false;
         while let Some(flow) = self.pending.front().copied() {
-            if let Some(name) = names.get_mut(flow) {
+            if let Some(name) = names.get_mut(flow).filter(|name| name.context == id) {
                 if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
                     let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin };
                     if self.end.notices.push(notice.to_words()).is_err() {

@@ -39,8 +39,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
 
-/// Works that go through the modules together.
-const BATCH: usize = 128;
+/// Works that go through the modules together: as many as stay in the first-level cache on the way.
+const BATCH: usize = 64;
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
 /// Received frames that wait at most while the pipeline drains for a command.

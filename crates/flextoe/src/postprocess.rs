@@ -61,7 +61,9 @@ impl Postprocess {
 
     pub fn process(&mut self, batch: &mut [Work], now: Nanos, pool: &mut FramePool) {
         for work in batch {
-            if let Some(state) = self.flows.get(work.flow) {
+            let wants =
+                matches!(work.job, Job::Receive | Job::Move(_)) || work.send.is_some() || !work.drops.is_empty();
+            if let Some(state) = self.flows.get(work.flow).filter(|_| wants) {
                 state.prepare(work, pool);
                 Counters { stats: &state.stats, shared: self.replicated }.count(work, now);
             }

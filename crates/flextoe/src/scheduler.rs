@@ -243,7 +243,9 @@ mod tests {
         s.pick(0, 36, &mut works);
         let given: Vec<u32> = works.iter().map(|work| work.flow).collect();
         assert_eq!(given, [&[0; 8][..], &[1; 8], &[0; 8], &[1; 8], &[0; 4]].concat());
-        assert!(!s.has_work(0), "the last turns say whether there is more");
+        assert!(s.has_work(0));
+        assert_eq!(turns(&mut s, 0), [1; 4]);
+        assert!(!s.has_work(0), "reports will say whether there is more");
     }
 
     #[test]

@@ -159,6 +159,24 @@ fn a_full_ring_delays_notices_and_merges_them() {
     assert!(!solo.side.engine.has_work(solo.now));
 }
 
+/// A notice that waits for room goes to whom the flow belongs when there is room.
+#[test]
+fn a_waiting_notice_follows_its_flow() {
+    let mut solo = Solo::plain();
+    for i in 0..100 {
+        solo.receive(&[seg(1000 + i, 1000, ACK, 1)]);
+    }
+    let (mut app, engine_end, ..) = make_context(4096, 4096);
+    let new = Slot { index: 3, generation: 1 };
+    solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
+    solo.command(Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
+    assert_eq!(solo.notice(), Some((64, 0, false)), "what was given before");
+    solo.round();
+    assert_eq!(solo.notice(), None);
+    let notice = Notice::from_words(app.notices.pop().unwrap().expect("a notice"));
+    assert_eq!((notice.slot, notice.rx_tail, app.notices.pop()), (new, 100, Ok(None)));
+}
+
 #[test]
 fn a_renamed_flow_answers_to_its_new_name_only() {
     let mut solo = Solo::plain();

@@ -39,7 +39,7 @@ impl State {
         if self.dead {
             return Err(drop(work, Drop::AfterClose));
         }
-        self.check_timestamp(&seg, work, now)?;
+        self.check_timestamp(&seg, work, now, challenges)?;
         self.check_reset_and_syn(&seg, work, now, challenges)?;
         self.check_sequence(&seg, work, now, challenges)?;
         if !seg.flags.has(Flags::ACK) {
@@ -55,17 +55,27 @@ impl State {
 
     /// PAWS (RFC 7323 section 5.3), not for RST. A segment without the option, where it was negotiated, is dropped
     /// silently (section 3.2).
-    fn check_timestamp(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
+    fn check_timestamp(
+        &mut self,
+        seg: &Summary,
+        work: &mut Work,
+        now: Nanos,
+        challenges: &mut Challenges,
+    ) -> Result<(), Done> {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
         }
         let Some(timestamps) = seg.timestamps else { return Err(drop(work, Drop::Paws)) };
         let older = Seq(timestamps.value).before(Seq(self.ts_recent));
-        if older && now.saturating_sub(self.ts_recent_at) < TIMESTAMP_AGE {
-            work.send = Some(self.acknowledgement(now));
-            return Err(drop(work, Drop::Paws));
+        if !older || now.saturating_sub(self.ts_recent_at) >= TIMESTAMP_AGE {
+            return Ok(());
         }
-        Ok(())
+        if seg.payload_len == 0 {
+            // As in `check_sequence`: no endless exchange of empty segments.
+            return Err(self.challenge(work, Drop::Paws, now, challenges));
+        }
+        work.send = Some(self.acknowledgement(now));
+        Err(drop(work, Drop::Paws))
     }
 
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
