@@ -7,7 +7,7 @@ pub const MAX_QUESTION: u64 = 64 * 1024;
 
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
     /// Who is there: version, process, names and addresses of hosts.
     Hello,

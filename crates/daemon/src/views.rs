@@ -40,7 +40,7 @@ impl Observer {
         let mut answer = self.hello();
         let mut hosts = Vec::new();
         for place in &self.hosts {
-            hosts.push(self.at(place, |seat| Inventory::of(seat))?.json(place));
+            hosts.push(self.at(place, Inventory::of)?.json(place));
         }
         answer["hosts"] = Value::Array(hosts);
         let mut fabrics = Vec::new();
@@ -60,7 +60,7 @@ impl Observer {
     pub(crate) fn stats(&self, host: Option<&str>, flow: Option<u32>) -> Result<Value, String> {
         let mut hosts = Vec::new();
         for place in self.hosts.iter().filter(|place| host.is_none_or(|name| name == place.config.stack.name)) {
-            let figures = self.at(place, |seat| Figures::of(seat))?;
+            let figures = self.at(place, Figures::of)?;
             hosts.push(figures.json(place, flow));
         }
         if hosts.is_empty() {
@@ -85,7 +85,7 @@ impl Observer {
     pub(crate) fn drops(&self) -> Result<Value, String> {
         let mut hosts = Vec::new();
         for place in &self.hosts {
-            let drops = self.at(place, |seat| all_drops(seat))?;
+            let drops = self.at(place, all_drops)?;
             hosts.push(json!({ "name": place.config.stack.name, "drops": drops }));
         }
         Ok(json!({ "hosts": hosts }))

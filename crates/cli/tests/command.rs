@@ -1,0 +1,191 @@
+//! `toe` as users meet it: exit status, sentences, and that nothing is left behind.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A directory for sockets and temporary files of one test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("toe-test-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toe"));
+        command.env("XDG_RUNTIME_DIR", &self.0).env("TMPDIR", &self.0).env_remove("TOE_SOCKET").env_remove("TOE_LIB");
+        command
+    }
+
+    fn toe(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    /// Nothing is left in it, soon.
+    fn becomes_empty(&self) {
+        let begin = Instant::now();
+        while fs::read_dir(&self.0).unwrap().next().is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "something is left in {}", self.0.display());
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Some shared library, for where libtoe itself does not matter: this process's C library.
+fn any_library() -> String {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.contains("libc.so") || line.contains("libc-")).unwrap();
+    line.split_whitespace().last().unwrap().into()
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    let scratch = Scratch::new();
+    for arguments in [
+        &[][..],
+        &["frobnicate"],
+        &["run"],
+        &["run", "--frob", "--", "true"],
+        &["why", "12"],
+        &["demo", "--seconds", "0"],
+        &["stats", "--flow", "x"],
+        &["run", "--config", "a", "--socket", "b", "--", "true"],
+    ] {
+        let output = scratch.toe(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error(&output));
+        assert!(!output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn help_is_everywhere_with_examples() {
+    let scratch = Scratch::new();
+    for verb in ["run", "demo", "ls", "stats", "why"] {
+        let output = scratch.toe(&[verb, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{verb}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
+    let scratch = Scratch::new();
+    let socket = scratch.0.join("nobody.sock");
+    let socket = socket.to_str().unwrap();
+    for arguments in [&["ls"][..], &["stats"], &["why"], &["why", "1", "2"], &["run", "--lib", &any_library()]] {
+        let mut all = arguments.to_vec();
+        all.extend(["--socket", socket]);
+        if arguments[0] == "run" {
+            all.extend(["--", "touch", "started"]);
+        }
+        let output = scratch.command().current_dir(&scratch.0).args(&all).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{all:?}");
+        assert_eq!(
+            error(&output),
+            format!("toe: no daemon is running at {socket}: start one with toed --config FILE\n")
+        );
+    }
+    assert!(!scratch.0.join("started").exists(), "the program was started");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_before_anything_is_started() {
+    let scratch = Scratch::new();
+    let library = any_library();
+    let refused = |arguments: &[&str], sentence: &str| {
+        let output = scratch.toe(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(error(&output).contains(sentence), "{arguments:?}: {}", error(&output));
+        assert_eq!(error(&output).lines().count(), 1, "{}", error(&output));
+    };
+    refused(&["run", "--lib", "/nonexistent.so", "--", "true"], "no library at /nonexistent.so");
+    refused(&["run", "--lib", &library, "--", "no-such-program"], "no such program");
+    refused(
+        &["run", "--lib", &library, "--engine", "warp", "--", "true"],
+        "there is no engine `warp`; known are flextoe",
+    );
+    refused(&["run", "--lib", &library, "--network", "10.0.0.0", "--", "true"], "is no network");
+    refused(
+        &["run", "--lib", &library, "--config", "/nonexistent.toml", "--", "true"],
+        "cannot read /nonexistent.toml",
+    );
+    refused(&["demo", "--only", "emacs"], "no program `emacs`");
+    scratch.becomes_empty();
+}
+
+#[test]
+fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
+    let scratch = Scratch::new();
+    let configuration = scratch.0.join("lab.toml");
+    fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
+    let script = "echo $TOE_HOST; test -S \"$TOE_SOCKET\" || exit 9; exit 7";
+    let run = |script: &str| {
+        let configuration = configuration.to_str().unwrap();
+        scratch.toe(&["run", "--lib", &any_library(), "--config", configuration, "--", "sh", "-c", script])
+    };
+    let output = run(script);
+    assert_eq!(output.status.code(), Some(7), "{}", error(&output));
+    assert_eq!(output.stdout, b"a\n");
+    assert_eq!(error(&output), "toe: a private daemon was started: 'a' is 10.0.0.1\n");
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(run("kill -KILL $$").status.signal(), Some(9), "the signal is the program's own");
+    // A wrong configuration: one sentence, and the program is not started.
+    fs::write(&configuration, "[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n").unwrap();
+    let output = run("touch started");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("lab.toml:3: unknown key `adress`; did you mean `address`?"), "{}", error(&output));
+    fs::remove_file(&configuration).unwrap();
+    scratch.becomes_empty();
+}
+
+#[test]
+fn without_a_daemon_one_is_made_that_the_kernel_reaches() {
+    let Ok(netns) = port::Netns::create() else {
+        println!("skipped: network namespaces are not permitted here");
+        return;
+    };
+    let scratch = Scratch::new();
+    let mut command = scratch.command();
+    command.args(["run", "--lib", &any_library(), "--", "cat", "/proc/net/route"]);
+    netns.start_inside(&mut command).unwrap();
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert_eq!(error(&output), "toe: host 'toe' is 10.77.0.2, reachable from the kernel through toe0 (10.77.0.1/24)\n");
+    // 10.77.0.0 as the kernel writes it.
+    assert!(String::from_utf8_lossy(&output.stdout).contains("toe0\t00004D0A"));
+    scratch.becomes_empty();
+    let gone = netns.run(|| port::Interface::named("toe0").is_err()).unwrap();
+    assert!(gone, "the TAP device is still there");
+}
+
+#[test]
+fn the_doctor_reports_for_people_and_machines() {
+    let scratch = Scratch::new();
+    let library = any_library();
+    let output = scratch.toe(&["doctor", "--lib", &library]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains('\x1b'), "colour outside a terminal");
+    let output = scratch.toe(&["doctor", "--json", "--lib", "/nonexistent.so"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let library = report.as_array().unwrap().iter().find(|line| line["what"] == "libtoe.so").unwrap();
+    assert_eq!(library["state"], "missing");
+    assert!(Path::new("/proc/self/exe").exists());
+}

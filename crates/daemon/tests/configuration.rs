@@ -1,0 +1,90 @@
+//! Wrong configurations: each is refused with file, line and what was probably meant.
+use daemon::config::{EngineName, PortKind, parse};
+
+const HOST: &str = "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n";
+
+fn refusal(text: &str) -> String {
+    parse(text, "test.toml").expect_err("it must be refused")
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+    assert_eq!(
+        refusal("[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n"),
+        "test.toml:3: unknown key `adress`; did you mean `address`?"
+    );
+    assert_eq!(
+        refusal("[[host]]\nname = \"a\"\nenigne = \"flextoe\"\n"),
+        "test.toml:3: unknown key `enigne`; did you mean `engine`?"
+    );
+    assert_eq!(
+        refusal(&format!("sockte = \"/x\"\n{HOST}")),
+        "test.toml:1: unknown key `sockte`; did you mean `socket`?"
+    );
+    assert_eq!(refusal(&format!("[[hosts]]\n{HOST}")), "test.toml:1: unknown key `hosts`; did you mean `host`?");
+    assert_eq!(
+        refusal(&format!("{HOST}[[fabric]]\nname = \"lab\"\nlos = 0.1\n")),
+        "test.toml:7: unknown key `los`; did you mean `loss`?"
+    );
+    let timers = format!("{HOST}[host.timers]\nmin_rto = 5\n");
+    assert_eq!(refusal(&timers), "test.toml:6: unknown key `min_rto`; did you mean `min_rto_ms`?");
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_line() {
+    assert_eq!(
+        refusal(&format!("{HOST}port = {{ kind = \"fabrik\" }}\n")),
+        "test.toml:5: `port`: unknown value `fabrik`; did you mean `fabric`?"
+    );
+    assert!(refusal(&format!("{HOST}engine = \"laminated\"\n")).starts_with("test.toml:5: `engine`: unknown value"));
+    assert!(refusal("[[host]]\nname = \"a\"\naddress = \"10.0.0\"\n").starts_with("test.toml:3: "));
+    assert!(refusal("[[host]]\nname = \n").starts_with("test.toml:2: "));
+    assert!(refusal(&format!("log = \"loud\"\n{HOST}")).starts_with("test.toml:1: unknown value `loud`"));
+    assert_eq!(refusal("host = 5\n"), "test.toml:1: `host` is a list of sections: write [[host]]");
+}
+
+#[test]
+fn parts_that_do_not_fit_together_are_refused() {
+    assert!(refusal("").contains("no host is configured"));
+    assert!(refusal("[[host]]\naddress = \"10.0.0.1\"\n").contains("has no `name`"));
+    assert!(refusal(&format!("{HOST}{HOST}")).contains("two hosts are called `a`"));
+    assert!(refusal(&format!("{HOST}{}", HOST.replace("\"a\"", "\"b\""))).contains("has the address 10.0.0.1"));
+    assert!(
+        refusal(&format!("{HOST}port = {{ kind = \"fabric\", fabric = \"x\" }}\n")).contains("no fabric is called `x`")
+    );
+    assert!(
+        refusal(&format!("{HOST}port = {{ kind = \"fabric\", device = \"x\" }}\n")).contains("`device` means nothing")
+    );
+    assert!(refusal(&format!("{HOST}port = {{ kind = \"afxdp\" }}\n")).contains("needs `device`"));
+    assert!(
+        refusal(&format!("{HOST}port = {{ kind = \"tap\", kernel_address = \"10.0.0.1\" }}\n"))
+            .contains("prefix length")
+    );
+    assert!(refusal(&format!("{HOST}port = {{ kind = \"tap\", mac = \"01:00:00:00:00:00\" }}\n")).contains("unicast"));
+    assert!(refusal(&format!("{HOST}thread = 1\n")).contains("thread is 1"));
+    assert!(refusal(&format!("{HOST}mapping = {{ dma = 99 }}\n")).contains("mapping: dma = 99"));
+    assert!(refusal(&format!("socket_mode = \"0999\"\n{HOST}")).contains("socket_mode"));
+    assert!(refusal(&format!("{HOST}[host.memory]\nrx_bytes = 5000\n")).contains("powers of two"));
+    assert!(refusal(&format!("{HOST}[[fabric]]\nname = \"f\"\nloss = 2.0\n")).contains("`loss` is a probability"));
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let config = parse(HOST, "test.toml").unwrap();
+    assert_eq!(config.hosts[0].engine, EngineName::Flextoe);
+    assert_eq!(config.hosts[0].port.kind, PortKind::Fabric);
+    assert_eq!(config.hosts[0].thread, 0);
+    assert!(!config.hosts[0].mapping.threads);
+    assert_eq!(config.service.mode(), Ok(0o660));
+}
+
+#[test]
+fn the_samples_are_valid() {
+    let samples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    let mut count = 0;
+    for entry in std::fs::read_dir(samples).unwrap() {
+        daemon::config::read(&entry.unwrap().path()).unwrap();
+        count += 1;
+    }
+    assert!(count >= 4, "only {count} samples were found");
+}

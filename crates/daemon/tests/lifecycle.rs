@@ -1,0 +1,262 @@
+//! A real `toed` on a fabric, which needs no privilege: who may attach, who is told why not, what is left when an
+//! application or the daemon ends.
+use context::attach::{Answer, Hello};
+use context::{AppEnd, Endpoint, Reply, Request};
+use daemon::client::{ask, is_running};
+use daemon::management_path;
+use daemon::protocol::Question;
+use serde_json::{Value, json};
+use shm::{Region, handover};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
+                             [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nport = { kind = \"fabric\" }\n";
+
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon in a directory of its own.
+struct Toed {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Toed {
+    fn start(configuration: &str) -> Toed {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("toed-test-{}-{number}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("toed.toml"), configuration).unwrap();
+        let mut child = toed(&directory).arg("--announce").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Toed { child, directory }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("toed.sock")
+    }
+
+    fn ask(&self, question: &Question) -> Value {
+        ask(&self.socket(), question).unwrap()
+    }
+
+    fn contexts(&self) -> Vec<Value> {
+        self.ask(&Question::Ls)["hosts"][0]["contexts"].as_array().unwrap().clone()
+    }
+
+    /// Asks it to end and waits until it has.
+    fn end(&mut self) -> ExitStatus {
+        ask(&self.socket(), &Question::Stop).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Toed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn toed(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toed"));
+    command.arg("--config").arg(directory.join("toed.toml")).arg("--socket").arg(directory.join("toed.sock"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// An application without libtoe: the socket, and its end of the context.
+fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
+    let connection = handover::connect(socket).unwrap();
+    let hello = Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None };
+    handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
+    let (message, fds) = handover::recv(connection.as_fd()).unwrap();
+    let Answer::Welcome(welcome) = serde_json::from_slice(&message).unwrap() else { panic!("refused") };
+    let [region, app, bell] = <[OwnedFd; 3]>::try_from(fds).unwrap();
+    let region = Arc::new(Region::from_fd(region).unwrap());
+    (connection, AppEnd::new(region, welcome.geometry, app, bell).unwrap())
+}
+
+/// Listens on a port.
+fn listen(app: &mut AppEnd, port: u16) {
+    let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
+    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
+    let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
+    assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
+}
+
+fn request(app: &mut AppEnd, request: Request) -> Reply {
+    app.requests.push(request.to_words()).unwrap();
+    app.daemon_bell.ring();
+    let mut reply = None;
+    until("the reply", || {
+        reply = app.replies.pop().unwrap().and_then(Reply::from_words);
+        reply.is_some()
+    });
+    reply.unwrap()
+}
+
+fn say_hello(socket: &Path, hello: &Value) -> Answer {
+    let connection = handover::connect(socket).unwrap();
+    handover::send(connection.as_fd(), hello.to_string().as_bytes(), &[]).unwrap();
+    serde_json::from_slice(&handover::recv(connection.as_fd()).unwrap().0).unwrap()
+}
+
+#[test]
+fn a_library_of_another_version_is_refused_with_a_sentence() {
+    let toed = Toed::start(CONFIGURATION);
+    // Of another version only the version is understood: the rest may look different.
+    let answer = say_hello(&toed.socket(), &json!({ "version": context::VERSION + 1, "colour": "blue" }));
+    let Answer::Refused(sentence) = answer else { panic!("{answer:?}") };
+    assert!(sentence.contains(&format!("version {}", context::VERSION + 1)), "{sentence}");
+    assert!(sentence.contains(&format!("version {}", context::VERSION)), "{sentence}");
+    let unknown = json!({ "version": context::VERSION, "host": "c", "command": "test", "token": null });
+    let Answer::Refused(sentence) = say_hello(&toed.socket(), &unknown) else { panic!("attached to no host") };
+    assert_eq!(sentence, "this daemon has no host `c`; it has a, b");
+    let Answer::Refused(_) = say_hello(&toed.socket(), &json!("?")) else { panic!("a strange hello was taken") };
+    assert!(toed.contexts().is_empty());
+}
+
+#[test]
+fn a_second_daemon_on_the_same_socket_is_refused() {
+    let mut first = Toed::start(CONFIGURATION);
+    let second = toed(&first.directory).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let sentence = String::from_utf8(second.stderr).unwrap();
+    assert!(sentence.contains("another toed is running at"), "{sentence}");
+    assert!(is_running(&first.socket()), "the first one was disturbed");
+    // One that was killed is in nobody's way: its sockets are stale.
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    assert!(first.socket().exists());
+    let mut third = toed(&first.directory).spawn().unwrap();
+    until("the third daemon", || is_running(&first.socket()));
+    ask(&first.socket(), &Question::Stop).unwrap();
+    assert_eq!(third.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_daemon_that_ends_leaves_nothing() {
+    let mut toed = Toed::start(CONFIGURATION);
+    let (_connection, mut app) = attach(&toed.socket(), "a");
+    listen(&mut app, 8080);
+    let ls = toed.ask(&Question::Ls);
+    assert_eq!(ls["hosts"][0]["listeners"][0]["port"], 8080);
+    assert_eq!(ls["hosts"][0]["listeners"][0]["pids"][0], std::process::id());
+    assert!(toed.socket().exists() && management_path(&toed.socket()).exists());
+    assert_eq!(toed.end().code(), Some(0));
+    let left: Vec<_> = fs::read_dir(&toed.directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["toed.toml"]);
+}
+
+#[test]
+fn sigterm_ends_it_too() {
+    let mut toed = Toed::start(CONFIGURATION);
+    let pid = rustix::process::Pid::from_child(&toed.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(toed.child.wait().unwrap().code(), Some(0));
+    assert!(!toed.socket().exists() && !management_path(&toed.socket()).exists());
+}
+
+/// Not a test: what [`a_killed_process_is_forgotten`] starts and kills.
+#[test]
+#[ignore = "a part of another test"]
+fn attach_and_wait() {
+    let socket = PathBuf::from(std::env::var_os("TOE_TEST_SOCKET").unwrap());
+    let (_connection, mut app) = attach(&socket, "a");
+    listen(&mut app, 7000);
+    // Until killed; or until the test that started it has gone without doing so.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn a_killed_process_is_forgotten() {
+    let toed = Toed::start(CONFIGURATION);
+    let (_connection, mut other) = attach(&toed.socket(), "a");
+    listen(&mut other, 8000);
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["attach_and_wait", "--exact", "--ignored"])
+        .env("TOE_TEST_SOCKET", toed.socket())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let listeners = || toed.ask(&Question::Ls)["hosts"][0]["listeners"].as_array().unwrap().clone();
+    until("the victim's listener", || listeners().iter().any(|listener| listener["port"] == 7000));
+    assert_eq!(toed.contexts().len(), 2);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    until("the victim's context is freed", || toed.contexts().len() == 1);
+    let left = listeners();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left[0]["port"], 8000, "the other application noticed");
+    // Its port is free again.
+    listen(&mut other, 7000);
+}
+
+#[test]
+fn an_idle_daemon_uses_no_cpu() {
+    for threads in [false, true] {
+        let mapping = format!("mapping = {{ threads = {threads}, preprocess = 2, dma = 2 }}\n");
+        let toed = Toed::start(&format!("{CONFIGURATION}{mapping}"));
+        let (_connection, mut app) = attach(&toed.socket(), "b");
+        listen(&mut app, 8080);
+        // What starting and attaching cost is over when it has slept once: then nothing may be added.
+        sleep(Duration::from_millis(500));
+        let before = ticks(toed.child.id());
+        sleep(Duration::from_secs(1));
+        let used = ticks(toed.child.id()) - before;
+        assert!(used <= 1, "{used} ticks in an idle second, threads = {threads}");
+    }
+}
+
+/// User and system time of a process, in clock ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name, which may have spaces: state is field 3, utime 14, stime 15.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn strange_questions_are_answered_and_harm_nobody() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    let toed = Toed::start(CONFIGURATION);
+    let mut stream = UnixStream::connect(management_path(&toed.socket())).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    for question in ["", "{}", "{\"ask\":\"nonsense\"}", "[1,2", "\u{0}\u{1}"] {
+        stream.write_all(format!("{question}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        reader.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"error\":"), "{question}: {answer}");
+    }
+    // A line without end is cut off, not kept.
+    let _ = stream.write_all(&vec![b'x'; 100_000]);
+    assert_eq!(toed.ask(&Question::Hello)["hosts"][1]["name"], "b");
+    assert!(ask(&toed.socket(), &Question::Descriptor { pid: 1, fd: 0 }).unwrap_err().contains("is not attached"));
+    assert!(
+        ask(&toed.socket(), &Question::Stats { host: Some("x".into()), flow: None }).unwrap_err().contains("no host")
+    );
+}
