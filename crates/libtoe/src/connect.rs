@@ -118,15 +118,18 @@ impl Lib {
         };
         let Some(context) = self.context() else { return };
         context.connects.remove(&tag);
-        let Some(remote) = remote else {
-            // Closed meanwhile: CancelConnect is on its way, or was overtaken.
-            context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
-            return;
-        };
+        let Some(remote) = remote else { return self.refuse_connection(slot) };
         self.open_stream(key, slot, local, remote, mss);
         self.send_early_options(key, slot);
         self.label(key, Unaccelerated::No);
         self.wake_socket(key, readiness::OUT);
+    }
+
+    /// A connection was opened for a socket that is gone.
+    pub fn refuse_connection(&mut self, slot: Slot) {
+        if let Some(context) = self.context() {
+            context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+        }
     }
 
     fn connect_failed(&mut self, key: Key, tag: u32, errno: i32) {

@@ -241,9 +241,11 @@ impl Lib {
         match reply {
             Reply::Failed { tag, .. } | Reply::Connecting { tag, .. } | Reply::Connected { tag, .. } => {
                 let connecting = self.context().and_then(|context| context.connects.get(&tag).copied());
-                match connecting {
-                    Some(key) => self.connect_reply(key, reply),
-                    None => self.answer(tag, reply),
+                match (connecting, reply) {
+                    (Some(key), _) => self.connect_reply(key, reply),
+                    // Opened in spite of its cancellation: ours to close.
+                    (None, Reply::Connected { slot, .. }) => self.refuse_connection(slot),
+                    (None, _) => self.answer(tag, reply),
                 }
             }
             Reply::Done { tag }
