@@ -4,7 +4,7 @@
 
 pub mod solo;
 
-use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
+use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,
     FramePool, Limits, Slot, TimestampState, Worker,
@@ -227,14 +227,20 @@ pub fn mac(first: bool) -> Mac {
 }
 
 /// A context of its own region: the application's end, the engine's, and the engine's mappings of slot 0.
-pub fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, context::EngineEnd, Arc<Mirror>, Arc<Mirror>) {
-    let geometry = Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes };
+pub fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<Mirror>, Arc<Mirror>) {
+    let (app, engine_end, control_end) = make_large_context(4, rx_bytes, tx_bytes);
+    let (rx, tx) = control_end.map_buffers(0).unwrap();
+    (app, engine_end, Arc::new(rx), Arc::new(tx))
+}
+
+/// A context with `slots` slots: all three ends.
+pub fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
+    let geometry = Geometry { slots, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes };
     let region = Arc::new(Region::create("flextoe-test", geometry.region_len()).unwrap());
     let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
     let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
     let (engine_end, control_end) = daemon_ends(&region, geometry, app_fd, daemon_fd);
-    let (rx, tx) = control_end.map_buffers(0).unwrap();
-    (AppEnd::new(region, geometry, fds.0, fds.1).unwrap(), engine_end, Arc::new(rx), Arc::new(tx))
+    (AppEnd::new(region, geometry, fds.0, fds.1).unwrap(), engine_end, control_end)
 }
 
 impl Side {
