@@ -92,6 +92,7 @@ impl Plane {
             self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: true });
         }
         self.commands.push(Command::Orphan(id));
+        self.flow_active(now, id);
     }
 
     /// The engine has no more use for the flow: what follows depends on who closed first.

@@ -192,7 +192,7 @@ impl Plane {
         let local_port = match self.bindings.get(binding) {
             Some(bound) if bound.listener.is_some() => return Err(libc::EINVAL),
             Some(bound) => bound.local.port,
-            None => self.port_towards(remote).ok_or(libc::EADDRNOTAVAIL)?,
+            None => self.port_towards(now, remote).ok_or(libc::EADDRNOTAVAIL)?,
         };
         let tuple = self.tuple(local_port, remote);
         let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
@@ -210,14 +210,22 @@ impl Plane {
         Ok(())
     }
 
-    /// A port for a connection to `remote`: only the whole tuple must be free.
-    fn port_towards(&mut self, remote: Endpoint) -> Option<u16> {
+    /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
+    fn port_towards(&mut self, now: Nanos, remote: Endpoint) -> Option<u16> {
         let start = self.random.next();
         let own = remote.ip == self.net.address;
         self.ephemeral(start).find(|port| {
             let to_itself = own && *port == remote.port;
-            !to_itself && !self.bindings.has_port(*port) && self.connections.get(&self.tuple(*port, remote)).is_none()
+            !to_itself && !self.bindings.has_port(*port) && self.is_vacant(now, &self.tuple(*port, remote))
         })
+    }
+
+    fn is_vacant(&self, now: Nanos, tuple: &FourTuple) -> bool {
+        match self.connections.get(tuple) {
+            None => true,
+            Some(Stage::Wait(key)) => self.waits.get(key).is_some_and(|wait| wait.may_be_reused_locally(now)),
+            Some(_) => false,
+        }
     }
 
     /// Makes sure that a tuple is free; `None` where it is not. A connection in TIME-WAIT gives way where that is

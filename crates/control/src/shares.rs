@@ -163,13 +163,16 @@ impl Plane {
                 draining = true;
                 *rounds -= 1;
                 if *rounds == 0 {
-                    context.life = Life::Gone;
                     empty.push(ContextId(key));
                 }
             }
         }
         for id in empty {
             self.give_up_all(now, id);
+            // Only now: one that is gone is forgotten with its last slot, which may be given up before its bindings.
+            if let Some(context) = self.contexts.get_mut(id.0) {
+                context.life = Life::Gone;
+            }
             self.retire(id);
         }
         draining

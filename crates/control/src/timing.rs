@@ -112,7 +112,8 @@ impl Pace {
     ) -> Tick {
         let mut tick = Tick::default();
         let measured = self.measure(now, figures, orphan);
-        let busy = figures.outstanding > 0 || figures.unsent > 0;
+        // A closed connection has at least its FIN to deliver, even where its application lied about where it belongs.
+        let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, mss);
         let timeout = busy && self.retry(now, figures, patience, limit, &mut tick);
@@ -123,7 +124,7 @@ impl Pace {
         tick.failed = busy && now.saturating_sub(self.progress_at) >= limit;
         if busy {
             let give_up_at = self.progress_at.saturating_add(limit);
-            let next = now + self.interval(interval);
+            let next = now + self.interval(interval).max(self.leisure());
             tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
         } else {
@@ -132,6 +133,12 @@ impl Pace {
         }
         self.last = *figures;
         tick
+    }
+
+    /// While timeouts follow each other, nobody answers and there is little to look for: a small part of the timeout
+    /// is soon enough to notice that somebody does again.
+    fn leisure(&self) -> Nanos {
+        if self.rtt.backoffs() > 0 { (self.rtt.rto() / 16).min(100 * MILLISECOND) } else { 0 }
     }
 
     /// Smoothed round-trip time, but at least `least`.

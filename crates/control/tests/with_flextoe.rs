@@ -12,11 +12,15 @@ fn flextoe_net() -> Net {
 }
 
 fn mapped_net(mapping: Mapping) -> Net {
+    configured_net(mapping, config(0))
+}
+
+fn configured_net(mapping: Mapping, first: control::HostConfig) -> Net {
     let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)))
     };
-    Net::new(vec![config(0), config(1)], engine)
+    Net::new(vec![first, config(1)], engine)
 }
 
 /// An application with its sockets.
@@ -225,6 +229,18 @@ fn data_for_a_closed_socket_is_answered_with_a_reset() {
 }
 
 #[test]
+fn a_close_that_lies_about_its_position_does_not_stay() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    a.app.close(first, 1_000_000, 0, false);
+    net.run_for(59 * SECOND);
+    assert_eq!((net.states(0), a.app.freed()), (vec!["FIN-WAIT-1"], None));
+    net.run_for(2 * SECOND);
+    assert_eq!((net.states(0), a.app.freed()), (vec![], Some(first)));
+    assert_eq!(b.app.error(), Some((second, libc::ECONNRESET as u16)));
+    end(net, a, b);
+}
+
+#[test]
 fn an_aborted_connection_is_reset_on_the_other_side() {
     let (mut net, mut a, first, mut b, second) = pair();
     a.app.close(first, 0, 0, true);
@@ -315,6 +331,25 @@ fn the_same_tuple_may_be_used_again_soon() {
     let slot = a.app.connected(tag).unwrap().unwrap();
     let (first, second) = (a.sockets.open(&a.app, slot), b.app.accepted().unwrap());
     let second = b.sockets.open(&b.app, second);
+    transfer(&mut net, (&mut a, first), (&mut b, second), 100_000);
+    end(net, a, b);
+}
+
+#[test]
+fn ephemeral_ports_come_back_after_a_second() {
+    let two = control::HostConfig { ephemeral_first: 50_000, ephemeral_last: 50_001, ..config(0) };
+    let (mut net, mut a, first, mut b, second) = pair_in(configured_net(Mapping::default(), two));
+    a.close(&mut net, first);
+    b.close(&mut net, second);
+    let (first, second) = join(&mut net, &mut a, &mut b);
+    a.close(&mut net, first);
+    b.close(&mut net, second);
+    assert_eq!(net.states(0), ["TIME-WAIT", "TIME-WAIT"]);
+    let tag = a.app.connect(ip_of(1), 80, 0);
+    net.settle();
+    assert_eq!(a.app.connected(tag), Some(Err(libc::EADDRNOTAVAIL as u16)));
+    net.run_for(SECOND);
+    let (first, second) = join(&mut net, &mut a, &mut b);
     transfer(&mut net, (&mut a, first), (&mut b, second), 100_000);
     end(net, a, b);
 }

@@ -124,7 +124,9 @@ impl Wait {
             seq: self.snd_nxt,
             ack: self.rcv_nxt,
             flags: Flags::ACK,
-            window: 0,
+            // What is advertised is never taken back (RFC 9293 section 3.8.6), and a peer that still sends in
+            // FIN-WAIT-2 is to be reset, not to be kept probing a closed window.
+            window: u16::MAX,
             options: Options { timestamps: stamp, ..Options::default() },
         }
     }
