@@ -8,12 +8,17 @@ use engine::ContextId;
 use port::Nanos;
 use shm::Mirror;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// How soon an application looks again at a ring that was full.
 const RING_FULL: Nanos = 20_000;
 
+/// How soon it looks again whose connection came in.
+const LOOK_AGAIN: Nanos = 1_000_000;
+
 /// What a tagged request was for.
+#[derive(Debug)]
 pub enum Purpose {
     /// A listener of the plan.
     Bind(usize),
@@ -21,8 +26,8 @@ pub enum Purpose {
     Listen(usize, u32),
     /// The local address of a connection: its pair.
     BindCall(usize),
-    /// A connection: its pair.
-    Connect(usize),
+    /// A connection: its pair, and its binding as long as the connection has not taken that over.
+    Connect(usize, u32),
     /// Forking.
     Fork,
     /// Taking a connection over from the parent.
@@ -42,6 +47,19 @@ pub struct Held {
     pub credits: u32,
 }
 
+/// A connection that came in, while it is not known whose it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Unknown {
+    /// Its name in the context.
+    pub slot: Slot,
+    /// Its local address.
+    pub local: (Ipv4Addr, u16),
+    /// Its remote address.
+    pub remote: (Ipv4Addr, u16),
+    /// When it came.
+    pub since: Nanos,
+}
+
 /// An application.
 pub struct App {
     /// Its place in the plan; a child has its parent's.
@@ -56,6 +74,7 @@ pub struct App {
     pub connections: BTreeMap<u32, Connection>,
     /// When each wants to act.
     due: BTreeMap<u32, Nanos>,
+    pub(crate) unknown: BTreeMap<u32, Unknown>,
     /// Slots given up and not free yet, since when.
     pub closing: BTreeMap<u32, (Slot, Nanos)>,
     /// Listeners.
@@ -86,6 +105,7 @@ impl App {
             mirrors: BTreeMap::new(),
             connections: BTreeMap::new(),
             due: BTreeMap::new(),
+            unknown: BTreeMap::new(),
             closing: BTreeMap::new(),
             held: Vec::new(),
             caller,
@@ -109,6 +129,7 @@ impl App {
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty()
             && self.closing.is_empty()
+            && self.unknown.is_empty()
             && self.purposes.is_empty()
             && self.outbox.is_empty()
             && self.caller.is_over()
@@ -117,6 +138,7 @@ impl App {
     /// One round: takes what was left for it, acts, tells the host.
     pub fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         self.take_replies(now, scene)?;
+        self.recognise(now, scene)?;
         self.take_notices(now, scene)?;
         self.fork_if_due(now, scene);
         self.close_listeners(now, scene);
@@ -124,7 +146,11 @@ impl App {
         self.act_on_connections(now, scene)?;
         let all_told = self.tell();
         let own = self.due.values().copied().min().unwrap_or(Nanos::MAX);
-        let retry = if all_told { Nanos::MAX } else { now + RING_FULL };
+        let retry = match (all_told, self.unknown.is_empty()) {
+            (false, _) => now + RING_FULL,
+            (true, false) => now + LOOK_AGAIN,
+            (true, true) => Nanos::MAX,
+        };
         self.wake_at = own.min(retry).min(self.next_call(now, scene)).min(self.next_planned(now, scene)).max(now + 1);
         Ok(())
     }
@@ -136,7 +162,7 @@ impl App {
                 continue;
             }
             let tag = self.tag(Purpose::Bind(listen));
-            let local = context::Endpoint { ip: std::net::Ipv4Addr::UNSPECIFIED, port: plan.port };
+            let local = context::Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: plan.port };
             self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
         }
     }
@@ -181,7 +207,9 @@ impl App {
         if slot.index >= self.end.geometry.slots {
             return Err(format!("slot {} is handed out, there are {}", slot.index, self.end.geometry.slots));
         }
-        if self.connections.contains_key(&slot.index) || self.closing.contains_key(&slot.index) {
+        let index = slot.index;
+        let used = self.connections.contains_key(&index) || self.unknown.contains_key(&index);
+        if used || self.closing.contains_key(&index) {
             return Err(format!("slot {} is handed out while it is in use", slot.index));
         }
         Ok(())

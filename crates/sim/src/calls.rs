@@ -108,7 +108,7 @@ impl App {
     pub(crate) fn connect(&mut self, scene: &Scene, pair: usize, binding: u32) {
         let listen = &scene.plan.listens[scene.plan.calls[scene.pairs[pair].call].to];
         let remote = Endpoint { ip: Plan::address(scene.plan.apps[listen.app].host), port: listen.port };
-        let tag = self.tag(Purpose::Connect(pair));
+        let tag = self.tag(Purpose::Connect(pair, binding));
         self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
     }
 

@@ -115,7 +115,9 @@ fn call(
     let to = random.up_to(listens.len() as u64 - 1) as usize;
     let app = random.up_to(apps.len() as u64 - 1) as usize;
     let count = random.pick(&[1, 1, 2, 8, 30, 60]);
-    let slots = hosts[apps[app].host].slots;
+    // One that also accepts must not fill its own slots with connections to itself.
+    let accepts = listens.iter().any(|listen| listen.app == app);
+    let slots = hosts[apps[app].host].slots / if accepts { 2 } else { 1 };
     let share = (*left / u64::from(count)).max(1);
     let (mut client, mut server) = (script(random, share), script(random, share));
     let turns = random.one_in(3).then(|| turns(random, &mut client, &mut server));
@@ -125,7 +127,7 @@ fn call(
         app,
         to,
         count,
-        parallel: random.pick(&[1, 2, count]).min(slots + 1).max(1),
+        parallel: random.pick(&[1, 2, count]).min(if accepts { slots } else { slots + 1 }),
         start_us: random.spread(1, 50_000),
         gap_us: random.pick(&[0, 10, 1000]),
         bind: if random.one_in(6) { 7000 } else { 0 },

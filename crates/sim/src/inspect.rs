@@ -30,6 +30,8 @@ struct Direction {
     isn: Option<Seq>,
     /// End of what was sent so far.
     sent_end: Seq,
+    /// FIN was sent; it stands just before `sent_end`.
+    fin: bool,
     /// The sender's options on SYN.
     window_scale: Option<u8>,
     mss: u16,
@@ -160,6 +162,7 @@ impl Inspector {
         check_window(segment, isn, &reverse)?;
         let end = header.seq + payload.len() as u32 + u32::from(fin);
         direction.sent_end = direction.sent_end.max(end);
+        direction.fin |= fin;
         match self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side))) {
             Some((pair, side)) => check_payload(segment, isn, pair, side),
             None => Ok(()),
@@ -232,6 +235,10 @@ fn check_ack(header: &tcp::Header, peer_isn: Seq, reverse: &Direction) -> Result
 
 /// The right edge of the window never moves left (RFC 9293 section 3.8.6), up to what scaling rounds away.
 fn check_edge(header: &tcp::Header, direction: &mut Direction, reverse: &Direction) -> Result<(), String> {
+    // Nothing comes after FIN: the window has no meaning any more.
+    if reverse.fin && header.ack == reverse.sent_end {
+        return Ok(());
+    }
     let edge = header.ack + window(header, direction, reverse);
     let slack = 1u32 << direction.window_scale.filter(|_| reverse.window_scale.is_some()).unwrap_or(0);
     if let Some(old) = direction.edge {

@@ -1,10 +1,13 @@
 //! What the control plane tells an application.
-use crate::app::{App, Held, Purpose};
+use crate::app::{App, Held, Purpose, Unknown};
 use crate::pair::{CLIENT, SERVER, Stage};
 use crate::plan::Plan;
 use crate::scene::Scene;
 use context::{Endpoint, Reply, Request, Slot};
 use port::Nanos;
+
+/// How long a connection that came in may have a client that does not know of it.
+const FORGET_UNKNOWN: Nanos = 10_000_000_000;
 
 impl App {
     pub(crate) fn take_replies(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
@@ -81,9 +84,10 @@ impl App {
     }
 
     fn connecting(&mut self, scene: &mut Scene, tag: u32, local: Endpoint) -> Result<(), String> {
-        let Some(Purpose::Connect(pair)) = self.purposes.get(&tag) else {
+        let Some(Purpose::Connect(pair, binding)) = self.purposes.get_mut(&tag) else {
             return Err("nothing is being connected".into());
         };
+        *binding = 0;
         let call = &scene.plan.calls[scene.pairs[*pair].call];
         let listen = &scene.plan.listens[call.to];
         if call.bind != 0 && local.port != call.bind {
@@ -95,7 +99,7 @@ impl App {
     }
 
     fn connected(&mut self, now: Nanos, scene: &mut Scene, tag: u32, slot: Slot, mss: u16) -> Result<(), String> {
-        let Purpose::Connect(pair) = self.purpose(tag)? else {
+        let Purpose::Connect(pair, _) = self.purpose(tag)? else {
             return Err("an answer to another question".into());
         };
         if mss == 0 {
@@ -121,24 +125,41 @@ impl App {
             let credits = held.credits;
             self.outbox.push_back(Request::Arm { binding, credits });
         }
-        match scene.inspector.pair_of((local.ip, local.port), (remote.ip, remote.port)) {
-            Some(pair) if scene.pairs[pair].halves[SERVER].stage == Stage::Waiting => {
-                self.open(now, scene, pair, SERVER, slot)
-            }
-            // Its client crashed before it knew of the connection, or the connection was handed over.
-            _ => {
-                self.check_slot(slot)?;
-                self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
-                self.closing.insert(slot.index, (slot, now));
-                Ok(())
+        self.check_slot(slot)?;
+        let (local, remote) = ((local.ip, local.port), (remote.ip, remote.port));
+        self.unknown.insert(slot.index, Unknown { slot, local, remote, since: now });
+        self.recognise(now, scene)
+    }
+
+    /// Finds out which connections those are that came in: their clients say so, perhaps later.
+    pub(crate) fn recognise(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        let unknown: Vec<Unknown> = self.unknown.values().copied().collect();
+        for Unknown { slot, local, remote, since } in unknown {
+            match scene.inspector.pair_of(local, remote) {
+                Some(pair) if scene.pairs[pair].halves[SERVER].stage == Stage::Waiting => {
+                    self.unknown.remove(&slot.index);
+                    self.open(now, scene, pair, SERVER, slot)?;
+                }
+                // Its client crashed before it knew of the connection.
+                _ if now - since > FORGET_UNKNOWN => {
+                    self.unknown.remove(&slot.index);
+                    self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+                    self.closing.insert(slot.index, (slot, now));
+                }
+                _ => {}
             }
         }
+        Ok(())
     }
 
     /// The host takes a connection back that it takes for not accepted.
     fn unaccept(&mut self, now: Nanos, scene: &mut Scene, slot: Slot) -> Result<(), String> {
         if self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot) {
             self.closing.remove(&slot.index);
+            return Ok(());
+        }
+        if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
+            self.unknown.remove(&slot.index);
             return Ok(());
         }
         let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
@@ -155,7 +176,8 @@ impl App {
 
     fn error(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, errno: u16) -> Result<(), String> {
         let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
-            let known = self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot);
+            let known = self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot)
+                || self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot);
             return if known { Ok(()) } else { Err("an error of a connection that there is not".into()) };
         };
         let pair = &mut scene.pairs[connection.pair];
@@ -168,6 +190,11 @@ impl App {
     }
 
     fn freed(&mut self, slot: Slot) -> Result<(), String> {
+        // It was reset with its listener before anything showed that it was accepted.
+        if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
+            self.unknown.remove(&slot.index);
+            return Ok(());
+        }
         match self.closing.get(&slot.index) {
             Some((closing, _)) if *closing == slot => {
                 self.closing.remove(&slot.index);
@@ -179,7 +206,13 @@ impl App {
 
     fn failed(&mut self, now: Nanos, scene: &mut Scene, tag: u32, errno: u16) -> Result<(), String> {
         match self.purpose(tag)? {
-            Purpose::BindCall(pair) | Purpose::Connect(pair) => self.refused(now, scene, pair, errno),
+            Purpose::BindCall(pair) => self.refused(now, scene, pair, errno),
+            Purpose::Connect(pair, binding) => {
+                if binding != 0 {
+                    self.outbox.push_back(Request::Unbind { binding });
+                }
+                self.refused(now, scene, pair, errno)
+            }
             Purpose::Bind(listen) | Purpose::Listen(listen, _) => {
                 Err(format!("listener {listen} failed with error {errno}"))
             }

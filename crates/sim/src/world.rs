@@ -275,7 +275,7 @@ impl World {
         }
         for (_, purpose) in std::mem::take(&mut app.purposes) {
             match purpose {
-                Purpose::BindCall(pair) | Purpose::Connect(pair) => {
+                Purpose::BindCall(pair) | Purpose::Connect(pair, _) => {
                     scene.pairs[pair].spoil("one side's process went");
                     scene.pairs[pair].halves[0].stage = Stage::Closed;
                 }
@@ -339,6 +339,7 @@ impl World {
                 app.purposes.len(),
                 !app.caller.is_over()
             ));
+            lines.extend(app.purposes.iter().take(3).map(|(tag, purpose)| format!("  tag {tag}: {purpose:?}")));
             lines.extend(app.connections.values().take(3).map(|connection| {
                 let pair = &self.scene.pairs[connection.pair];
                 format!("  {}: {:?}, now {:?}", pair.name(), connection, self.now)

@@ -1,0 +1,50 @@
+//! Replays every saved scenario, and a number of random ones.
+use sim::runner::run_seeds;
+use sim::{Plan, run, run_caught};
+use std::path::PathBuf;
+
+/// Random seeds of the ordinary test run: about half a minute on two cores in a debug build.
+const SEEDS: u64 = 300;
+
+fn plans() -> Vec<(PathBuf, Plan)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plans");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: &PathBuf| Plan::from_toml(&std::fs::read_to_string(path).unwrap());
+    paths
+        .into_iter()
+        .map(|path| (path.clone(), read(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))))
+        .collect()
+}
+
+#[test]
+fn saved_scenarios_pass() {
+    for (path, plan) in plans() {
+        if let Err(failure) = run_caught(&plan) {
+            panic!("{path:?}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn random_scenarios_pass() {
+    let tally = run_seeds(0, SEEDS, 2, 3, |_| ());
+    for (seed, failure) in &tally.failures {
+        println!("seed {seed} {failure}\n  again: cargo run --release -p sim -- --seed {seed} --shrink");
+    }
+    assert!(tally.failures.is_empty(), "{} scenarios failed", tally.failures.len());
+    assert!(tally.figures.completed > SEEDS, "too little happened to mean anything: {:?}", tally.figures);
+}
+
+#[test]
+fn a_scenario_is_the_same_each_time_and_survives_saving() {
+    for (path, plan) in plans() {
+        let saved = Plan::from_toml(&plan.to_toml()).unwrap();
+        assert_eq!(saved, plan, "{path:?}");
+        assert_eq!(run(&plan), run(&saved), "{path:?}");
+    }
+    for seed in 1000..1020 {
+        let plan = sim::generate::generate(seed);
+        assert_eq!(run(&plan), run(&plan), "seed {seed}");
+    }
+}
