@@ -45,7 +45,7 @@ pub fn embedded(host: Option<&str>, engine: Option<&str>, network: Option<&str>)
     let (network, bits) = network.map_or_else(free_network, parse_network)?;
     let (kernel, address) = (nth(network, 1), nth(network, 2));
     let obstacle = tap_obstacle();
-    let mut text = format!("log = \"warn\"\n\n[[fabric]]\nname = \"fabric\"\n");
+    let mut text = String::from("log = \"warn\"\n\n[[fabric]]\nname = \"fabric\"\n");
     if obstacle.is_none() {
         text += &format!("[[fabric.uplink]]\nkind = \"tap\"\nkernel_address = \"{kernel}/{bits}\"\n");
     }

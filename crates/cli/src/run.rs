@@ -27,7 +27,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), String> {
     command.env("LD_PRELOAD", preload(&library)?).env(SOCKET_VARIABLE, socket).env(HOST_VARIABLE, host);
     // The program takes this process's place: signals, exit status and process number are its own.
     let error = command.exec();
-    Err(format!("cannot run {}: {error}", arguments.command[0].display()))
+    Err(format!("cannot run {}: {error}", arguments.command[0].to_string_lossy()))
 }
 
 /// The daemon to attach to, where one is named or running.
@@ -86,7 +86,7 @@ fn start_private(arguments: &RunArguments) -> Result<(PathBuf, String), String> 
 
 /// Looks for the program as the shell does, before anything is started for it.
 fn find_program(name: &OsString) -> Result<PathBuf, String> {
-    let missing = || format!("cannot run {}: no such program", name.display());
+    let missing = || format!("cannot run {}: no such program", name.to_string_lossy());
     if Path::new(name).components().count() > 1 {
         return Path::new(name).exists().then(|| name.into()).ok_or_else(missing);
     }
