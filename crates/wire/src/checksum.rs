@@ -27,8 +27,8 @@ impl Sum {
 
     /// Adds `bytes`, which follow all that was added before.
     pub fn add(&mut self, bytes: &[u8]) {
-        let part = fold(sum_be(bytes)) as u64;
-        self.acc += if self.odd { (part as u16).swap_bytes() as u64 } else { part };
+        let part = sum_be(bytes);
+        self.acc += if self.odd { part.swap_bytes() } else { part } as u64;
         self.odd ^= bytes.len() % 2 == 1;
     }
 
@@ -45,7 +45,7 @@ impl Sum {
 }
 
 /// Sums big-endian 16-bit words; a last odd byte is padded with zero.
-fn sum_be(bytes: &[u8]) -> u64 {
+fn sum_be(bytes: &[u8]) -> u16 {
     // One's-complement addition is the same in either byte order and in words of any even size (RFC 1071 section
     // 2 (B) and (C)), so whole native words are added with end-around carry and only the result is swapped.
     let (mut acc, mut carries) = (0u64, 0u64);
@@ -71,16 +71,13 @@ fn sum_be(bytes: &[u8]) -> u64 {
         add(u16::from_ne_bytes([*last, 0]) as u64);
     }
     let native = fold(fold(acc) as u64 + carries);
-    u16::from_be(native) as u64
+    u16::from_be(native)
 }
 
-fn fold(mut acc: u64) -> u16 {
-    acc = (acc & 0xffff_ffff) + (acc >> 32);
-    acc = (acc & 0xffff_ffff) + (acc >> 32);
-    acc = (acc & 0xffff) + (acc >> 16);
-    acc = (acc & 0xffff) + (acc >> 16);
-    acc = (acc & 0xffff) + (acc >> 16);
-    acc as u16
+/// Folds to 16 bits: adding a word to its halves exchanged leaves the end-around sum of both in the upper half.
+fn fold(acc: u64) -> u16 {
+    let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
+    (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
