@@ -6,13 +6,13 @@ mod transmit;
 use crate::message::{Control, Events, Job, Relocation, Work};
 use crate::slots::Slots;
 use engine::{Drop, Exception, Nanos};
-use state::State;
+use state::ProtocolState;
 use std::collections::VecDeque;
 
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
     group: u8,
-    flows: Slots<State>,
+    flows: Slots<ProtocolState>,
     /// Flows that acknowledge at the end of the batch.
     urgent: Vec<u32>,
     /// Flows whose acknowledgement may wait, and until when.
@@ -60,7 +60,7 @@ impl Protocol {
 
     pub fn control(&mut self, control: &Control, now: Nanos) {
         if let Control::Install(params) = control {
-            let state = State::new(params, now);
+            let state = ProtocolState::new(params, now);
             state.publish();
             self.flows.insert(params.flow.0, state);
         }
@@ -175,7 +175,7 @@ impl Protocol {
 }
 
 /// After each work: what others should know of the flow's state.
-fn settle(state: &mut State, work: &mut Work) {
+fn settle(state: &mut ProtocolState, work: &mut Work) {
     if !state.tracked && !state.dead && state.una != state.end() {
         state.tracked = true;
         work.events.add(Events::ACTIVE);
@@ -185,7 +185,7 @@ fn settle(state: &mut State, work: &mut Work) {
     state.check();
 }
 
-impl State {
+impl ProtocolState {
     /// The application's positions (thesis section 4.3.1.1: Win, Fin). False where they are impossible; older ones
     /// say nothing new.
     fn bump(&mut self, tx_head: u32, rx_head: u32, fin: bool) -> bool {

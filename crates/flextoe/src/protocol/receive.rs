@@ -1,6 +1,6 @@
 //! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
 use super::Challenges;
-use super::state::State;
+use super::state::ProtocolState;
 use crate::message::{Events, Place, Summary, Work};
 use engine::{Drop, Nanos};
 use wire::Seq;
@@ -24,7 +24,7 @@ struct Part {
     fin: bool,
 }
 
-impl State {
+impl ProtocolState {
     /// Takes a received segment.
     pub fn receive(&mut self, work: &mut Work, now: Nanos, challenges: &mut Challenges) {
         let before = (self.rcv_nxt, self.una);

@@ -17,7 +17,7 @@ const MOST_PAYLOAD: u32 = 65_535 - (ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTA
 /// 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge ACKs, PAWS, congestion
 /// echo, silly window avoidance, delayed acknowledgement) is added, and one SACK block, which keeps go-back-N from
 /// sending again what the peer has. The congestion window is here, not with the scheduler: it bounds sequence numbers.
-pub(crate) struct State {
+pub(crate) struct ProtocolState {
     /// Oldest sequence number that is not acknowledged.
     pub una: Seq,
     /// Next to send; goes back to `una` when sending again.
@@ -113,8 +113,8 @@ pub(crate) struct Fixed {
     pub stats: Arc<FlowStats>,
 }
 
-impl State {
-    pub fn new(p: &FlowParams, now: Nanos) -> State {
+impl ProtocolState {
+    pub fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
         let fixed = Fixed {
             mss: p.mss.max(1),
             tx_most: 0,
@@ -131,7 +131,7 @@ impl State {
             dctcp_echo: p.dctcp_echo,
             stats: Arc::clone(&p.stats),
         };
-        let mut state = State {
+        let mut state = ProtocolState {
             una: p.snd_nxt,
             nxt: p.snd_nxt,
             max: p.snd_nxt,

@@ -1,5 +1,5 @@
 //! TX in the protocol module (thesis section 4.3.1.2: Seq): how much of a flow may be sent, and the next segment.
-use super::state::State;
+use super::state::ProtocolState;
 use crate::message::{Order, Report, Work};
 use engine::Nanos;
 use wire::ipv4::Ecn;
@@ -12,7 +12,7 @@ struct Cut {
     fin: bool,
 }
 
-impl State {
+impl ProtocolState {
     /// The next segment's payload of at most `most` bytes, and whether it carries FIN; nothing where nothing may be
     /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half
     /// of the largest window; and the persist timer's override.
