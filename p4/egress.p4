@@ -538,17 +538,27 @@ control LaminarEgress(
         meta.behind_tail = meta.ooo_tail - meta.end_from_next;
     }
 
+    // Out of order, while a merge is still on its way.
+    action acknowledge_again_and_merge() {
+        meta.pseudo_kind = KIND_MERGE;
+        meta.pseudo_seq = meta.rx_next;
+        meta.pseudo_end = meta.rx_next + meta.ooo_tail;
+        meta.before_head = meta.from_next - meta.ooo_head;
+        meta.behind_tail = meta.ooo_tail - meta.end_from_next;
+    }
+
     table gap {
         key = {
             meta.rx: ternary;
             meta.ooo_head: ternary;
             meta.ooo_tail: ternary;
         }
-        actions = { acknowledge; acknowledge_and_merge; acknowledge_again; }
+        actions = { acknowledge; acknowledge_and_merge; acknowledge_again; acknowledge_again_and_merge; }
         const entries = {
             (RX_IN_ORDER, _, 0): acknowledge();
             (RX_IN_ORDER, 0, _): acknowledge_and_merge();
             (RX_IN_ORDER, _, _): acknowledge();
+            (RX_OUT_OF_ORDER, 0, _): acknowledge_again_and_merge();
         }
         const default_action = acknowledge_again();
     }
@@ -630,12 +640,12 @@ control LaminarEgress(
         eg_dprsr_md.mirror_egress_port = hdr.seg.port;
     }
 
-    // Payload out of order: placed, nothing to read yet.
+    // Payload out of order: placed. There is something to read only if it extends an interval without a gap before it.
     action place() {
         transfer(DMA_RX);
         hdr.dma.length = hdr.seg.length;
         hdr.dma.skip = 0;
-        hdr.dma.position = meta.rx_next;
+        hdr.dma.position = meta.pseudo_end;
         hdr.dma.edge = hdr.seg.ack_edge;
         eg_dprsr_md.mirror_type = MIRROR_ACK;
         eg_dprsr_md.mirror_egress_port = hdr.seg.port;

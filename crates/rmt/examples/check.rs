@@ -15,8 +15,8 @@ fn main() -> ExitCode {
         .collect();
     match rmt::load(file.as_ref(), &defines) {
         Ok(l) => {
-            l.warnings.iter().for_each(|w| eprintln!("{w}"));
-            println!("ok {} fields", l.program.fields.len());
+            l.report.warnings.iter().for_each(|w| eprintln!("{w}"));
+            print!("{}", l.report);
             ExitCode::SUCCESS
         }
         Err(list) => {

@@ -6,29 +6,44 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+mod deps;
 mod diag;
 mod elab;
+pub mod interp;
 pub mod ir;
 mod lexer;
+mod limits;
 mod ops;
 mod parse;
+mod place;
 mod preprocess;
+mod report;
 
 pub use diag::{Diagnostic, Pos, Severity};
+pub use place::{Resources, STAGE, STAGES};
+pub use report::{PHV_BITS, Placed, Report};
 
 use diag::{Problem, Sources};
 use std::path::Path;
 
-/// A program read from a file, with what there is to say about it.
+/// A program that can be a pipeline.
 #[derive(Debug)]
 pub struct Loaded {
     /// In intermediate form.
     pub program: ir::Program,
-    /// Warnings.
-    pub warnings: Vec<Diagnostic>,
+    /// What it uses, and warnings.
+    pub report: Report,
 }
 
-/// Reads and checks the types of a program. `defines` are names given from outside, as with `-D`.
+/// Checks a program against everything that the architecture can't do, and says what it uses.
+///
+/// # Errors
+/// Everything that is wrong, each with its place; never empty.
+pub fn check(path: &Path) -> Result<Report, Vec<Diagnostic>> {
+    load(path, &[]).map(|l| l.report)
+}
+
+/// Reads and checks a program. `defines` are names given from outside, as with `-D`.
 ///
 /// # Errors
 /// Everything that is wrong, each with its place; never empty.
@@ -74,12 +89,27 @@ pub fn load_text(
     let sources = std::mem::take(&mut pre.sources);
     let decls = decls.map_err(|p| render(&sources, &[*p]))?;
     let (program, problems) = elab::elaborate(&decls);
+    accept(&sources, problems)?;
+    let mut problems = limits::check(&program);
+    let graph = deps::Graph::new(&program);
+    graph.check_registers(&program, &mut problems);
+    let warnings = accept(&sources, problems)?;
+    let placement = place::place(&program, &graph).map_err(|p| render(&sources, &[*p]))?;
+    let mut report = Report::new(&program, &graph, &placement);
+    if report.phv_bits > PHV_BITS {
+        let message =
+            format!("the fields need {} bits of the packet header vector, which has {PHV_BITS}", report.phv_bits);
+        return Err(render(&sources, &[*Problem::error(Pos::default(), message)]));
+    }
+    report.warnings = warnings;
+    Ok(Loaded { program, report })
+}
+
+/// The warnings, if there is nothing worse.
+fn accept(sources: &Sources, problems: Vec<Problem>) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
     let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
         problems.into_iter().partition(|p| p.severity == Severity::Error);
-    if !errors.is_empty() {
-        return Err(render(&sources, &errors));
-    }
-    Ok(Loaded { program, warnings: render(&sources, &warnings) })
+    if errors.is_empty() { Ok(render(sources, &warnings)) } else { Err(render(sources, &errors)) }
 }
 
 fn render(sources: &Sources, problems: &[Problem]) -> Vec<Diagnostic> {
