@@ -93,7 +93,8 @@ pub(super) fn reload(bench: &Bench) -> Outcome {
     let (complete, failed) =
         (number_after(&printed, "Complete requests:")?, number_after(&printed, "Failed requests:")?);
     if failed != 0.0 || complete == 0.0 {
-        return Err(format!("{failed} of {complete} requests failed"));
+        let kinds = printed.lines().find(|line| line.contains("Receive:")).unwrap_or_default().trim();
+        return Err(format!("{failed} of {complete} requests failed {kinds}"));
     }
     bench.files.expect(LARGE, &download.succeed()?)?;
     let printed =
