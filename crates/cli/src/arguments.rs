@@ -120,6 +120,9 @@ pub struct DemoArguments {
 pub struct LsArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
+    /// Also connections in TIME-WAIT
+    #[arg(long, short)]
+    pub all: bool,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -16,21 +16,30 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
         say_json(&answer);
         return Ok(());
     }
-    let mut hosts = Table::new(&["host", "address", "engine", "port", "programs", "listeners", "connections"]);
+    let mut hosts =
+        Table::new(&["host", "address", "engine", "port", "programs", "listeners", "connections", "time-wait"]);
     for host in list(&answer, "hosts") {
         let count = |key| list(host, key).len().to_string();
         let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
         let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
-        hosts.row([name, address, engine, port, count("contexts"), count("listeners"), count("flows")]);
+        let waiting = list(host, "flows").iter().filter(is_waiting).count();
+        let open = list(host, "flows").len() - waiting;
+        let counts = [count("contexts"), count("listeners"), open.to_string(), waiting.to_string()];
+        hosts.row([name, address, engine, port].into_iter().chain(counts));
     }
     hosts.print();
     for host in list(&answer, "hosts") {
-        inventory(host);
+        inventory(host, arguments.all);
     }
     Ok(())
 }
 
-fn inventory(host: &Value) {
+/// A connection that is over and only waits for old duplicates to die out.
+fn is_waiting(flow: &&Value) -> bool {
+    flow["state"] == "TIME-WAIT"
+}
+
+fn inventory(host: &Value, all: bool) {
     if let Some(failure) = host["failure"].as_str() {
         say(&red(&format!("\nhost {}: {failure}", cell(&host["name"]))));
     }
@@ -53,7 +62,7 @@ fn inventory(host: &Value) {
     section(host, "listeners", &listeners);
     let mut flows =
         Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt us", "cwnd", "policy"]);
-    for flow in list(host, "flows") {
+    for flow in list(host, "flows").iter().filter(|flow| all || !is_waiting(flow)) {
         let figures = &flow["figures"];
         let own = ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
         let counts = [&figures["rx_bytes"], &figures["tx_bytes"], &flow["rtt_us"], &flow["cwnd"], &flow["congestion"]];

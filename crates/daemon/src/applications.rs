@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// Connections to the attach socket that have not said hello yet.
 const MAX_GREETING: usize = 256;
+/// Most characters kept of an application's command line.
+const MAX_COMMAND: usize = 512;
 
 /// A connection to the attach socket.
 struct Peer {
@@ -116,12 +118,18 @@ impl Applications {
         let (app_bell, daemon_bell) = (Doorbell::eventfd().map_err(broken)?, Doorbell::eventfd().map_err(broken)?);
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
         let ends = daemon_ends(&region, geometry, copy(&app_bell)?, copy(&daemon_bell)?);
-        let command = hello.command.clone();
+        let command = printable(&hello.command);
         let application = Application { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, command };
         let (host, token, watched) = (place.index, hello.token, copy(&daemon_bell)?);
         let context =
             self.handles[place.thread].ask(move |path| path.attach(host, application, ends, token, watched))??;
-        tracing::debug!(context = context.0, host = stack.name, pid = peer.pid, "attached: {}", hello.command);
+        tracing::debug!(
+            context = context.0,
+            host = stack.name,
+            pid = peer.pid,
+            "attached: {}",
+            printable(&hello.command)
+        );
         let attached = Attached { thread: place.thread, host, context };
         let answer = Answer::Welcome(welcome(context, place));
         let answer = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
@@ -139,6 +147,11 @@ impl Applications {
             format!("this daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
         })
     }
+}
+
+/// What an application says of itself is shown on terminals: no control characters, and not too much.
+fn printable(command: &str) -> String {
+    command.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
 }
 
 /// The hello of a library of this version. Of one of another version only the version is understood.

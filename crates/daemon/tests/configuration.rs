@@ -79,10 +79,27 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
+fn the_full_sample_names_every_key_with_its_default() {
+    let text = std::fs::read_to_string(samples().join("toed.toml")).unwrap();
+    let stack = control::HostConfig { name: "toe".into(), ..Default::default() };
+    assert_eq!(parse(&text, "toed.toml").unwrap().hosts[0].stack, stack);
+    let keys = serde_json::to_value(&stack).unwrap();
+    for (key, value) in keys.as_object().unwrap() {
+        let inner = value.as_object().into_iter().flat_map(|inner| inner.keys());
+        for key in inner.chain([key]) {
+            assert!(text.contains(&format!("{key} = ")) || text.contains(&format!("[host.{key}]")), "{key} is missing");
+        }
+    }
+}
+
+fn samples() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
+}
+
+#[test]
 fn the_samples_are_valid() {
-    let samples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
     let mut count = 0;
-    for entry in std::fs::read_dir(samples).unwrap() {
+    for entry in std::fs::read_dir(samples()).unwrap() {
         daemon::config::read(&entry.unwrap().path()).unwrap();
         count += 1;
     }
