@@ -2,22 +2,19 @@
 //!
 //! A program's set is a real epoll set of the kernel: its kernel descriptors are really in it. OpenTOE sockets
 //! are kept beside it, with a list of those that are ready, so a wait costs nothing for those that are not. To
-//! sleep on both, the set also holds the library's own descriptors (the context's bell, the daemon's socket, and
-//! an eventfd of the set), recognised by their data and never shown to the program.
+//! sleep on both, a second set of the kernel holds the program's set and what the library wakes up for.
 use crate::errno::{self, Result};
 use crate::lock::Guard;
 use crate::socket::Kind;
 use crate::state::{Key, Lib, Link, Slab};
 use crate::table;
-use crate::wait::{self, BlockedSignals, WakeFd};
+use crate::wait::{self, BlockedSignals, OwnFd};
 use crate::{readiness, real, share};
 use libc::{c_int, epoll_event, sigset_t};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-/// `data` of the library's own descriptors in a program's set.
-const OURS: u64 = 0x6f70_656e_746f_652d;
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Longest chain of sets within sets, as in Linux.
@@ -37,16 +34,16 @@ pub struct EpollSet {
     by_fd: BTreeMap<RawFd, usize>,
     /// Entries that may be ready.
     ready: VecDeque<usize>,
-    /// Ends the sleep of a thread in the kernel's epoll_wait.
-    kick: Option<WakeFd>,
+    /// What its threads sleep on.
+    bed: Option<Bed>,
     /// Threads that sleep there.
     sleepers: u32,
     /// Wake descriptors of threads that poll the set itself.
     pub waiters: Vec<RawFd>,
     /// Sets that hold this one, with their entry for it.
     parents: Vec<(usize, usize)>,
-    /// Whether the kernel's set may have something to say: it has members, or somebody polls it.
-    pub has_kernel: bool,
+    /// Whether the kernel's set may have something to say.
+    has_kernel: bool,
     turn: u32,
     /// After fork: whether another process may take news of a connection in it.
     pub may_share: bool,
@@ -79,7 +76,7 @@ impl EpollSet {
             entries: Slab::new(),
             by_fd: BTreeMap::new(),
             ready: VecDeque::new(),
-            kick: None,
+            bed: None,
             sleepers: 0,
             waiters: Vec::new(),
             parents: Vec::new(),
@@ -89,34 +86,65 @@ impl EpollSet {
         }
     }
 
-    /// Makes the kernel's set end its sleep for the library's own reasons.
-    fn watch_ours(&mut self, link: &Link) -> Result<()> {
-        if self.kick.is_some() {
-            return Ok(());
+    /// Ends the sleep of a thread.
+    fn kick(&self) {
+        if self.sleepers > 0 {
+            self.bed.iter().for_each(|bed| wait::wake(bed.kick.fd()));
         }
-        let kick = WakeFd::new()?;
-        self.watch_one(kick.fd())?;
-        if let Link::Attached(context) = link {
-            self.watch_one(context.end.app_bell.fd().as_raw_fd())?;
-            self.watch_one(context.control_fd())?;
-        }
-        self.kick = Some(kick);
-        Ok(())
     }
 
-    fn watch_one(&self, fd: RawFd) -> Result<()> {
-        // Edges: each ring of the bell ends one sleep, whoever clears it.
-        let mut event = epoll_event { events: libc::EPOLLIN as u32 | EDGE, u64: OURS };
-        // SAFETY: valid descriptors and a local event.
-        match errno::check(unsafe { real::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, fd, &mut event) }) {
-            Err(libc::EEXIST) => Ok(()),
-            result => result.map(|_| ()),
+    /// What its threads sleep on, complete as of now.
+    fn make_bed(&mut self, link: &Link) -> Result<&mut Bed> {
+        let fd = self.fd;
+        let bed = match &mut self.bed {
+            Some(bed) => bed,
+            none => none.insert(Bed::new(fd)?),
+        };
+        if let (Link::Attached(context), false) = (link, bed.has_bell) {
+            bed.add(context.end.app_bell.fd().as_raw_fd(), BELL, EDGE)?;
+            bed.add(context.control_fd(), DAEMON, EDGE)?;
+            bed.has_bell = true;
         }
+        Ok(bed)
     }
 
     /// Whether members of it live in user space.
     pub fn has_ours(&self) -> bool {
         !self.by_fd.is_empty()
+    }
+}
+
+/// A set of the kernel with everything that ends a sleep.
+struct Bed {
+    set: OwnFd,
+    kick: OwnFd,
+    has_bell: bool,
+}
+
+/// `data` in a bed: the program's set has something.
+const PROGRAM: u64 = 0;
+/// The context's bell rang.
+const BELL: u64 = 1;
+/// The daemon's socket has come to its end.
+const DAEMON: u64 = 2;
+/// Another thread has something for this set.
+const KICK: u64 = 3;
+
+impl Bed {
+    fn new(program: RawFd) -> Result<Bed> {
+        // SAFETY: a plain call.
+        let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let bed = Bed { set: OwnFd::adopt(set), kick: OwnFd::new()?, has_bell: false };
+        bed.add(program, PROGRAM, 0)?;
+        bed.add(bed.kick.fd(), KICK, EDGE)?;
+        Ok(bed)
+    }
+
+    /// Edges: each ring of the bell ends one sleep, whoever clears it.
+    fn add(&self, fd: RawFd, data: u64, edge: u32) -> Result<()> {
+        let mut event = epoll_event { events: libc::EPOLLIN as u32 | edge, u64: data };
+        // SAFETY: valid descriptors and a local event.
+        errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }).map(|_| ())
     }
 }
 
@@ -134,9 +162,7 @@ fn mark(sets: &mut Slab<EpollSet>, set: usize, index: usize, bits: u32, depth: u
     }
     entry.queued = true;
     found.ready.push_back(index);
-    if found.sleepers > 0 {
-        found.kick.iter().for_each(|kick| wait::wake(kick.fd()));
-    }
+    found.kick();
     found.waiters.iter().for_each(|fd| wait::wake(*fd));
     if depth < MOST_NESTED && !found.parents.is_empty() {
         for (parent, entry) in found.parents.clone() {
@@ -164,9 +190,7 @@ pub fn hand_to_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize) {
     let mut event = epoll_event { events: if entry.disabled { 0 } else { entry.events }, u64: entry.data };
     // SAFETY: valid descriptors and a local event. A kernel half is in the set already.
     unsafe { real::epoll_ctl(found.fd, libc::EPOLL_CTL_ADD, entry.fd, &mut event) };
-    if found.sleepers > 0 {
-        found.kick.iter().for_each(|kick| wait::wake(kick.fd()));
-    }
+    found.kick();
 }
 
 /// The kernel's half of a listener that is in the set.
@@ -301,10 +325,6 @@ pub fn control(lib: &mut Guard, set: Key, operation: c_int, fd: RawFd, event: Op
         control_kernel(lib, set, operation, fd, event)?;
     }
     let Some(target) = target else { return Ok(()) };
-    if let Target::Set(inner) = target {
-        // What the library's own descriptors left in the inner set is taken out by its next wait.
-        lib.set(inner).into_iter().for_each(|inner| inner.has_kernel = true);
-    }
     if is_set && target == Target::Set(set) {
         return Err(libc::EINVAL);
     }
@@ -330,13 +350,14 @@ fn control_ours(
     target: Target,
     event: Option<epoll_event>,
 ) -> Result<()> {
-    let Lib { sets, link, .. } = &mut **lib;
+    let Lib { sets, .. } = &mut **lib;
     let set = sets.get_mut(key.index).ok_or(libc::EBADF)?;
     let present = set.by_fd.get(&fd).copied();
     match (operation, present, event) {
         (libc::EPOLL_CTL_ADD, Some(_), _) => Err(libc::EEXIST),
         (libc::EPOLL_CTL_ADD, None, Some(event)) => {
-            set.watch_ours(link)?;
+            // A thread that sleeps on the kernel's members alone is to hear of ours from now on.
+            set.kick();
             let entry = Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };
             let index = set.entries.insert(entry);
             set.by_fd.insert(fd, index);
@@ -463,28 +484,19 @@ fn collect_ours(lib: &mut Lib, key: Key, out: &mut [epoll_event]) -> usize {
     found
 }
 
-/// Asks the kernel's set; the library's own events are left out.
+/// Asks a set of the kernel.
 fn collect_kernel(fd: RawFd, out: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> Result<usize> {
     if out.is_empty() {
         return Ok(0);
     }
-    let most = out.len().min(c_int::MAX as usize);
+    let most = out.len().min(c_int::MAX as usize) as c_int;
     // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set. A direct
     // system call, because the C library's is a cancellation point.
-    let got =
-        unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most as c_int, timeout, mask, 8usize) };
-    let got = errno::check(got)? as usize;
-    let mut kept = 0;
-    for i in 0..got {
-        if { out[i].u64 } != OURS {
-            out[kept] = out[i];
-            kept += 1;
-        }
-    }
-    Ok(kept)
+    let got = unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most, timeout, mask, 8usize) };
+    errno::check(got).map(|got| got as usize)
 }
 
-/// Sleeps in the kernel's set until one of its members, the bell, a kick, a signal or the deadline ends it.
+/// Sleeps until a member of either kind, the bell, a kick, a signal or the deadline ends it.
 fn sleep(
     lib: &mut Guard,
     key: Key,
@@ -495,6 +507,8 @@ fn sleep(
     refresh_inherited(lib, key)?;
     lib.send_held();
     let nap = wait::nap_of_set(lib, key);
+    let Lib { sets, link, .. } = &mut **lib;
+    let bed = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?.make_bed(link)?.set.fd();
     lib.context().into_iter().for_each(|context| context.end.app_bell.prepare_to_sleep());
     lib.drain();
     let found = collect_ours(lib, key, out);
@@ -503,41 +517,34 @@ fn sleep(
         return Ok(found);
     };
     set.sleepers += 1;
-    let fd = set.fd;
     let timeout = wait::until_deadline(deadline, nap);
     let timeout = timeout.map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000).min(i32::MAX as i64));
-    let woken = lib.unlocked(|| collect_kernel(fd, out, timeout as c_int, blocked.outside()));
+    let mut reasons = [epoll_event { events: 0, u64: 0 }; 4];
+    let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout as c_int, blocked.outside()));
     if let Some(set) = lib.set(key) {
         set.sleepers = set.sleepers.saturating_sub(1);
     }
     lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
-    lib.check_daemon();
-    lib.drain();
-    let kernel = match woken {
-        Err(libc::EINTR) => match collect_ours(lib, key, out) {
-            0 => return Err(libc::EINTR),
-            found => return Ok(found),
-        },
-        woken => woken?,
-    };
-    Ok(kernel + collect_ours(lib, key, &mut out[kernel..]))
+    let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
+    if reasons.iter().any(|reason| { reason.u64 } == DAEMON) {
+        lib.drain();
+        lib.daemon_died();
+    }
+    match (collect(lib, key, out)?, woken) {
+        (0, Err(errno)) => Err(errno),
+        (found, _) => Ok(found),
+    }
 }
 
-/// After fork, in the child: the bell and the kick in the shared kernel set are the parent's; ours are added when
-/// the child waits. In both, connections in the set are shared from now on.
+/// After fork, connections in the sets are shared, and the child sleeps on descriptors of its own.
 pub fn after_fork(lib: &mut Lib, in_child: bool) {
-    let Lib { sets, link, .. } = lib;
-    for index in sets.indices() {
-        let Some(set) = sets.get_mut(index) else { continue };
+    for index in lib.sets.indices() {
+        let Some(set) = lib.sets.get_mut(index) else { continue };
         set.may_share = true;
         if in_child {
             set.sleepers = 0;
             set.waiters.clear();
-            let had = set.kick.take().is_some();
-            if had {
-                // Without room for another descriptor the child sees its sockets late, but sees them.
-                let _ = set.watch_ours(link);
-            }
+            set.bed = None;
         }
     }
 }

@@ -40,8 +40,6 @@ fn targets_of(lib: &mut Guard, fds: &[pollfd]) -> Result<Vec<Target>> {
             targets.push(Target::Socket(key));
         } else if let Some(key) = lib.set_of(fd.fd) {
             targets.push(Target::Set(key));
-            // What the library's own descriptors leave behind there is taken out by the next wait on it.
-            lib.set(key).into_iter().for_each(|set| set.has_kernel = true);
         }
     }
     Ok(targets)

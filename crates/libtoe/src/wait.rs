@@ -311,16 +311,18 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// An eventfd of the library's own, out of the way of the program's descriptors.
-pub struct WakeFd(RawFd);
+/// A descriptor of the library's own, out of the way of the program's.
+pub struct OwnFd(RawFd);
 
-impl WakeFd {
-    /// A fresh one.
-    pub fn new() -> Result<WakeFd> {
+impl OwnFd {
+    /// A fresh eventfd.
+    pub fn new() -> Result<OwnFd> {
         // SAFETY: a plain system call.
-        let fd = errno::check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
-        let fd = out_of_the_way(fd);
-        Ok(WakeFd(fd))
+        errno::check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) }).map(OwnFd::adopt)
+    }
+    /// Takes over a descriptor that was just made.
+    pub fn adopt(fd: RawFd) -> OwnFd {
+        OwnFd(out_of_the_way(fd))
     }
     /// Its number.
     pub fn fd(&self) -> RawFd {
@@ -328,7 +330,7 @@ impl WakeFd {
     }
 }
 
-impl Drop for WakeFd {
+impl Drop for OwnFd {
     fn drop(&mut self) {
         table::clear(self.0);
         // SAFETY: ours, closed once.
@@ -363,15 +365,15 @@ pub fn wake(fd: RawFd) {
 }
 
 thread_local! {
-    static WAKE: RefCell<Option<WakeFd>> = const { RefCell::new(None) };
+    static WAKE: RefCell<Option<OwnFd>> = const { RefCell::new(None) };
 }
 
 fn thread_wake_fd() -> Result<RawFd> {
-    let found = WAKE.try_with(|cell| cell.borrow().as_ref().map(WakeFd::fd)).unwrap_or(None);
+    let found = WAKE.try_with(|cell| cell.borrow().as_ref().map(OwnFd::fd)).unwrap_or(None);
     if let Some(fd) = found {
         return Ok(fd);
     }
-    let wake = WakeFd::new()?;
+    let wake = OwnFd::new()?;
     let fd = wake.fd();
     // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
     WAKE.try_with(|cell| cell.replace(Some(wake))).map_err(|_| libc::ENOMEM)?;
@@ -380,7 +382,7 @@ fn thread_wake_fd() -> Result<RawFd> {
 
 fn clear_thread_wake() {
     let mut count = 0u64;
-    let fd = WAKE.try_with(|cell| cell.borrow().as_ref().map(WakeFd::fd)).unwrap_or(None);
+    let fd = WAKE.try_with(|cell| cell.borrow().as_ref().map(OwnFd::fd)).unwrap_or(None);
     if let Some(fd) = fd {
         // SAFETY: reads eight bytes into a local.
         unsafe { real::read(fd, (&raw mut count).cast(), 8) };

@@ -6,6 +6,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A folder with the stand-in's socket, removed at the end.
@@ -57,12 +58,23 @@ impl Drop for Running {
     }
 }
 
-/// libtoe.so lies beside the folder of the test's own binary.
+/// libtoe.so, of the same build as this test. Cargo builds no `cdylib` for integration tests, so they ask for it.
 fn library() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.parent().unwrap().parent().unwrap().join("libtoe.so");
-    assert!(path.exists(), "{} is not there: build the package's library first", path.display());
-    path
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let own = std::env::current_exe().unwrap();
+        let folder = own.parent().unwrap().parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .args(["build", "--quiet", "--package", "libtoe", "--lib"])
+            .env("CARGO_TARGET_DIR", folder.parent().unwrap());
+        if folder.file_name().is_some_and(|name| name == "release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        folder.join("libtoe.so")
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 fn is_installed(program: &str) -> bool {
