@@ -187,7 +187,7 @@ impl Default for ServiceConfig {
 
 impl Default for PollingConfig {
     fn default() -> PollingConfig {
-        PollingConfig { spin_us: 2, yield_us: 100 }
+        PollingConfig { spin_us: 2, yield_us: 50 }
     }
 }
 
