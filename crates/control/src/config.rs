@@ -239,7 +239,7 @@ impl Default for LimitConfig {
             connections_per_application: 0,
             bindings_per_application: 1024,
             challenge_acks_per_s: 1000,
-            resets_per_s: 1000,
+            resets_per_s: 10_000,
             icmp_per_s: 1000,
             forks_per_application: 256,
             arp_entries: 1024,

@@ -153,6 +153,10 @@ impl Plane {
         if let Some(packet) = learned.queued {
             self.net.send_to(mac, packet);
         }
+        let behind = |tuple: &FourTuple| self.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let unsent = self.openings.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
+        let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
+        unsent.into_iter().for_each(|key| self.send_syn(now, key));
         for (id, flow) in self.flows.iter_mut() {
             if flow.next_hop == ip && flow.remote_mac != mac {
                 flow.remote_mac = mac;

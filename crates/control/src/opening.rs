@@ -28,6 +28,8 @@ pub(crate) struct Opening {
     /// Time until the SYN is sent again, and how often it was.
     rto: Nanos,
     tries: u32,
+    /// Its SYN waits for the next hop's hardware address.
+    pub unsent: bool,
     /// What an ICMP message said: the reason if nobody answers (RFC 9293 section 3.9.2.2).
     pub soft_error: Option<i32>,
     /// The peer's hardware address as last seen, should ARP not know it.
@@ -111,6 +113,7 @@ impl Plane {
             congestion,
             rto,
             tries: 0,
+            unsent: false,
             soft_error: None,
             peer_mac,
             open: None,
@@ -121,13 +124,17 @@ impl Plane {
         Some(key)
     }
 
-    /// Sends the SYN of the present state, and again later.
-    fn send_syn(&mut self, now: Nanos, key: u32) {
+    /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is
+    /// sent as soon as it does: of many at once, ARP would keep one.
+    pub fn send_syn(&mut self, now: Nanos, key: u32) {
         let Some(opening) = self.openings.get_mut(key) else { return };
         let tuple = opening.tuple;
-        let header = opening.handshake.syn(now, &tuple);
         self.timers.set(Timer::Opening(key), now + opening.rto);
-        self.send_tcp(now, &tuple, header);
+        opening.unsent = !self.net.reaches(now, tuple.remote_ip, &mut self.timers);
+        if !opening.unsent {
+            let header = opening.handshake.syn(now, &tuple);
+            self.send_tcp(now, &tuple, header);
+        }
     }
 
     /// No answer to a SYN or SYN-ACK.

@@ -178,14 +178,14 @@ fn syn_floods_have_limits() {
 #[test]
 fn answers_to_strangers_have_a_budget() {
     let mut pair = pair();
-    for port in 0..5000u16 {
+    for port in 0..12_000u16 {
         let segment = header(1000 + port, 4444, Seq(1), Seq(1), Flags::ACK);
         pair.net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &segment, &[]));
     }
     pair.net.seen.clear();
     pair.net.settle();
-    assert_eq!(pair.net.seen.len(), 1000, "resets a second");
-    assert_eq!(pair.net.drops(1, engine::Drop::NoFlow), 5000);
+    assert_eq!(pair.net.seen.len(), 10_000, "resets a second");
+    assert_eq!(pair.net.drops(1, engine::Drop::NoFlow), 12_000);
     pair.check();
     pair.end();
 }

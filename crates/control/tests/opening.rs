@@ -91,6 +91,17 @@ fn whichever_segment_is_lost_the_connection_opens() {
 }
 
 #[test]
+fn many_connections_to_a_new_neighbour_all_leave_when_it_answers() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let tags: Vec<u32> = (0..10).map(|_| client.connect(ip_of(1), 80, 0)).collect();
+    net.settle();
+    assert!(tags.iter().all(|tag| client.connected(*tag).unwrap().is_ok()));
+    net.end_all(vec![client, server]);
+}
+
+#[test]
 fn nobody_there_refused_unreachable_or_silent() {
     let (mut net, _) = two();
     let mut client = net.attach(0);

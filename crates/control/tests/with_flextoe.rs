@@ -110,6 +110,22 @@ fn a_megabyte_survives_a_lossy_wire_with_modules_on_threads() {
     lossy_megabytes(pair_in(spread_net()));
 }
 
+#[test]
+fn whichever_segment_of_the_opening_is_lost_bytes_arrive() {
+    for lost in 0..7 {
+        let mut net = flextoe_net();
+        let mut count = 0;
+        net.filter = Box::new(move |_, _| {
+            count += 1;
+            count - 1 != lost
+        });
+        let (mut net, mut a, first, mut b, second) = pair_in(net);
+        transfer(&mut net, (&mut b, second), (&mut a, first), 10_000);
+        transfer(&mut net, (&mut a, first), (&mut b, second), 10_000);
+        end(net, a, b);
+    }
+}
+
 /// Every module replicated, on a thread of its own (here: polled in turn).
 fn spread_net() -> Net {
     mapped_net(Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 })

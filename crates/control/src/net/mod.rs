@@ -59,6 +59,12 @@ impl Net {
         found.mac
     }
 
+    /// A packet to `dst` would leave now; otherwise its next hop is asked for.
+    pub fn reaches(&mut self, now: Nanos, dst: Ipv4Addr, timers: &mut Timers) -> bool {
+        let next_hop = if dst == self.address { Some(dst) } else { self.routes.next_hop(dst) };
+        next_hop.is_some_and(|next_hop| self.resolve(now, next_hop, timers).is_some())
+    }
+
     /// Broadcasts an ARP request.
     pub fn ask(&mut self, target_ip: Ipv4Addr) {
         let packet = arp_wire::Packet {

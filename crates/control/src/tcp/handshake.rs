@@ -73,6 +73,9 @@ impl Handshake {
     /// The SYN or SYN-ACK of the present state, counted as sent.
     pub fn syn(&mut self, now: Nanos, tuple: &FourTuple) -> Header {
         self.sent += 1;
+        if self.sent == 1 {
+            self.first_sent = now;
+        }
         let (flags, ack, options) = match &self.state {
             State::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
