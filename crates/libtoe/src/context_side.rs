@@ -177,6 +177,14 @@ impl Lib {
         self.drain_notices();
     }
 
+    /// Takes replies in, where there are any: for calls that have no reason to look at notices.
+    #[inline]
+    pub fn hear_errors(&mut self) {
+        if self.context().is_some_and(|context| !context.end.replies.is_empty()) {
+            self.drain();
+        }
+    }
+
     fn drain_replies(&mut self) {
         while let Some(context) = self.context() {
             match context.end.replies.pop() {

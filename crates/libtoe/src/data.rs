@@ -176,6 +176,7 @@ pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
         return Err(libc::EOPNOTSUPP);
     }
     share::claim(lib, key)?;
+    lib.hear_errors();
     let wanted = total(from);
     let more = flags & libc::MSG_MORE != 0;
     // SAFETY: the caller vouches for the buffers.

@@ -30,10 +30,11 @@ pub struct Guard(Option<MutexGuard<'static, Lib>>);
 /// Locks the library. `EAGAIN` in a signal handler that interrupted the library on this very thread.
 #[inline]
 pub fn lock() -> Result<Guard> {
-    if is_mine() {
+    let me = me();
+    if OWNER.load(Relaxed) == me {
         return Err(libc::EAGAIN);
     }
-    Ok(Guard(Some(take())))
+    Ok(Guard(Some(take(me))))
 }
 
 /// Whether this thread holds the lock already, which only a signal handler can see.
@@ -41,9 +42,9 @@ pub fn is_mine() -> bool {
     OWNER.load(Relaxed) == me()
 }
 
-fn take() -> MutexGuard<'static, Lib> {
+fn take(me: usize) -> MutexGuard<'static, Lib> {
     let guard = LIB.lock().unwrap_or_else(PoisonError::into_inner);
-    OWNER.store(me(), Relaxed);
+    OWNER.store(me, Relaxed);
     guard
 }
 
@@ -53,7 +54,7 @@ impl Guard {
         OWNER.store(0, Relaxed);
         self.0 = None;
         let result = run();
-        self.0 = Some(take());
+        self.0 = Some(take(me()));
         result
     }
 }
