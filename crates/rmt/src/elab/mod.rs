@@ -149,7 +149,13 @@ impl<'a> Elab<'a> {
             }
             ast::Decl::Instance(i) => {
                 self.instances.push(i);
-                Ok(())
+                match &i.ty.kind {
+                    ast::TypeKind::Named(ty, _) if ty == "Pipeline" || ty == "Switch" => Ok(()),
+                    _ => {
+                        let object = self.instance(i)?;
+                        self.bind(&i.name, Binding::Object(object))
+                    }
+                }
             }
             ast::Decl::Action(a) => self.bind(&a.name, Binding::Macro(Rc::new(a.clone()))),
         }

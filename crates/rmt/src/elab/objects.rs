@@ -47,7 +47,7 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn instance(&mut self, i: &'_ ast::Instance) -> Res<Object> {
+    pub(super) fn instance(&mut self, i: &ast::Instance) -> Res<Object> {
         let TypeKind::Named(ty, types) = &i.ty.kind else {
             return Err(Problem::error(i.ty.pos, "this type has no instances"));
         };

@@ -158,7 +158,6 @@ const RESERVED: &[&str] = &[
     "parser",
     "return",
     "select",
-    "state",
     "struct",
     "switch",
     "table",

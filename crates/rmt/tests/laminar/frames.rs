@@ -2,7 +2,7 @@
 
 /// A TCP segment between 10.0.0.2:4000 and 10.0.0.1:80, towards the latter unless parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seg {
+pub(crate) struct Seg {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
@@ -19,7 +19,7 @@ impl Default for Seg {
     }
 }
 
-pub fn sum(bytes: &[u8]) -> u16 {
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let word = |c: &[u8]| (c[0] as u32) << 8 | *c.get(1).unwrap_or(&0) as u32;
     let mut s: u32 = bytes.chunks(2).map(word).sum();
     while s > 0xffff {
@@ -83,7 +83,7 @@ impl Seg {
 
 /// `dma_h`, and the payload behind it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dma {
+pub(crate) struct Dma {
     pub op: u8,
     pub flags: u8,
     pub context: u16,
@@ -116,7 +116,7 @@ impl Dma {
     }
 }
 
-pub fn parse_dma(d: &[u8]) -> Dma {
+pub(crate) fn parse_dma(d: &[u8]) -> Dma {
     let half = |i: usize| u16::from_be_bytes([d[i], d[i + 1]]);
     let word = |i: usize| u32::from_be_bytes([d[i], d[i + 1], d[i + 2], d[i + 3]]);
     Dma {

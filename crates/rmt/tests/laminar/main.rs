@@ -10,19 +10,19 @@ use rmt::interp::{EgressOut, EntryKey, Machine, Queued, Session};
 use std::path::Path;
 
 /// Ports and numbers of `p4/headers.p4`.
-pub const PORT_HOST: u16 = 64;
-pub const PORT_CONTROL: u16 = 65;
-pub const PORT_CPU: u16 = 66;
-pub const PORT_TIMER: u16 = 6;
+pub(crate) const PORT_HOST: u16 = 64;
+pub(crate) const PORT_CONTROL: u16 = 65;
+pub(crate) const PORT_CPU: u16 = 66;
+pub(crate) const PORT_TIMER: u16 = 6;
 /// The flow's network port.
-pub const PORT_NET: u16 = 8;
-pub const FLOW: u16 = 5;
-pub const CONTEXT: u16 = 3;
+pub(crate) const PORT_NET: u16 = 8;
+pub(crate) const FLOW: u16 = 5;
+pub(crate) const CONTEXT: u16 = 3;
 /// Where this end's transmit stream begins.
-pub const ISS: u32 = 5000;
-pub const BASE: u32 = 0x10_0000;
+pub(crate) const ISS: u32 = 5000;
+pub(crate) const BASE: u32 = 0x10_0000;
 
-pub fn program(defines: &[&str]) -> rmt::Loaded {
+pub(crate) fn program(defines: &[&str]) -> rmt::Loaded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4/laminar.p4");
     let defines: Vec<(String, String)> = defines.iter().map(|d| (d.to_string(), String::new())).collect();
     rmt::load(&path, &defines).unwrap_or_else(|list| {
@@ -32,11 +32,11 @@ pub fn program(defines: &[&str]) -> rmt::Loaded {
 }
 
 /// One flow that expects byte 1000 of the peer in a window of `avail` bytes.
-pub fn machine(avail: u32) -> Machine {
+pub(crate) fn machine(avail: u32) -> Machine {
     with_state(1000, avail, &[])
 }
 
-pub fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine {
+pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine {
     let mut m = Machine::new(program(defines).program);
     m.set_session(1, Session { port: 0, truncate: 0 });
     let key = |v: u32| EntryKey::Exact(v as u128);
@@ -57,7 +57,7 @@ pub fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine {
 }
 
 /// A frame of the network through both halves; the pseudo segment is left to the caller.
-pub fn receive(m: &mut Machine, seg: &Seg) -> EgressOut {
+pub(crate) fn receive(m: &mut Machine, seg: &Seg) -> EgressOut {
     let ingress = m.ingress(PORT_NET, &seg.frame());
     let queued = ingress.queued.expect("ingress drops no segment of a flow");
     assert_eq!(queued.port, PORT_HOST);
@@ -65,7 +65,7 @@ pub fn receive(m: &mut Machine, seg: &Seg) -> EgressOut {
 }
 
 /// What the host sees of a segment, and the pseudo segment.
-pub fn delivered(out: EgressOut) -> (Option<Dma>, Option<Queued>) {
+pub(crate) fn delivered(out: EgressOut) -> (Option<Dma>, Option<Queued>) {
     assert!(out.mirrored.len() <= 1);
     let dma = out.sent.map(|s| {
         assert_eq!(s.port, PORT_HOST);
@@ -75,7 +75,7 @@ pub fn delivered(out: EgressOut) -> (Option<Dma>, Option<Queued>) {
 }
 
 /// A pseudo segment through egress: the acknowledgement that it becomes.
-pub fn acknowledge(m: &mut Machine, pseudo: &Queued) -> Option<Seg> {
+pub(crate) fn acknowledge(m: &mut Machine, pseudo: &Queued) -> Option<Seg> {
     assert_eq!(pseudo.port, PORT_NET);
     let out = m.egress(pseudo);
     assert!(out.mirrored.is_empty(), "pseudo segments make no pseudo segments");
@@ -83,7 +83,7 @@ pub fn acknowledge(m: &mut Machine, pseudo: &Queued) -> Option<Seg> {
 }
 
 /// One of the host's descriptors through both halves.
-pub fn from_host(m: &mut Machine, port: u16, dma: &Dma, payload: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn from_host(m: &mut Machine, port: u16, dma: &Dma, payload: &[u8]) -> Option<Vec<u8>> {
     let frame = [dma.bytes(), payload.to_vec()].concat();
     let queued = m.ingress(port, &frame).queued?;
     let out = m.egress(&queued);
@@ -91,6 +91,6 @@ pub fn from_host(m: &mut Machine, port: u16, dma: &Dma, payload: &[u8]) -> Optio
     out.sent.map(|s| s.data)
 }
 
-pub fn register(m: &Machine, name: &str) -> Vec<u32> {
+pub(crate) fn register(m: &Machine, name: &str) -> Vec<u32> {
     m.register_read(name, FLOW as u32).unwrap().iter().map(|w| *w as u32).collect()
 }

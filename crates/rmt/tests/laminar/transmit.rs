@@ -1,1 +1,188 @@
+//! Transmission, acknowledgements, credits (thesis 5.3.2).
 use super::*;
+
+const TX: u8 = 1;
+const GRANT: u8 = 3;
+const FAST_RETRANSMIT: u8 = 1;
+const BAD_ACK: u8 = 2;
+const TIMEOUT: u8 = 4;
+
+fn credit(m: &mut Machine, bytes: u128) {
+    m.register_write("tx_credits", FLOW as u32, &[bytes]).unwrap();
+}
+
+fn send(m: &mut Machine, position: u32, payload: &[u8]) -> Option<Seg> {
+    send_flags(m, position, payload, 0x08)
+}
+
+fn send_flags(m: &mut Machine, position: u32, payload: &[u8], flags: u8) -> Option<Seg> {
+    let sum = frames::sum(payload);
+    let dma = Dma { flags, position, length: payload.len() as u16, sum, ..Dma::to(TX) };
+    from_host(m, PORT_HOST, &dma, payload).map(|f| Seg::parse(&f))
+}
+
+/// An acknowledgement without payload: what the host hears of it.
+fn ack(m: &mut Machine, ack: u32) -> Option<Dma> {
+    delivered(receive(m, &Seg { seq: 1000, ack, ..Seg::default() })).0
+}
+
+#[test]
+fn payload_leaves_with_its_sequence_number() {
+    let mut m = machine(10_000);
+    credit(&mut m, 5000);
+    let seg = send(&mut m, 0, b"hello world").unwrap();
+    assert_eq!((seg.seq, seg.ack, seg.flags, seg.payload.as_slice()), (ISS, 1000, 0x18, &b"hello world"[..]));
+    assert_eq!((seg.window as u32, seg.ecn), (10_000 >> 7, 2));
+    assert_eq!(send(&mut m, 11, b"!").unwrap().seq, ISS + 11);
+    assert_eq!(register(&m, "tx_window"), [ISS, ISS + 12]);
+    assert_eq!(register(&m, "tx_credits"), [5000 - 12]);
+}
+
+#[test]
+fn fin_takes_a_sequence_number() {
+    let mut m = machine(10_000);
+    credit(&mut m, 5000);
+    let seg = send_flags(&mut m, 0, b"end", 0x01).unwrap();
+    assert_eq!(seg.flags, 0x11);
+    assert_eq!(register(&m, "tx_window"), [ISS, ISS + 4]);
+}
+
+#[test]
+fn nothing_leaves_without_credits() {
+    let mut m = machine(10_000);
+    assert_eq!(send(&mut m, 0, b"x"), None);
+    credit(&mut m, 1);
+    assert!(send(&mut m, 0, b"xyz").is_some(), "the last credit lets one segment through");
+    assert_eq!(register(&m, "tx_credits"), [0]);
+    assert_eq!(send(&mut m, 3, b"x"), None);
+}
+
+#[test]
+fn the_peers_window_is_respected() {
+    let mut m = machine(10_000);
+    credit(&mut m, 100_000);
+    m.register_write("tx_edge", FLOW as u32, &[ISS as u128 + 10]).unwrap();
+    assert!(send(&mut m, 0, &[1; 10]).is_some());
+    assert_eq!(send(&mut m, 10, &[1; 1]), None);
+    // An acknowledgement opens it: 5 of scale 2 are 20 bytes.
+    delivered(receive(&mut m, &Seg { seq: 1000, ack: ISS + 10, window: 5, ..Seg::default() }));
+    assert_eq!(register(&m, "tx_edge"), [ISS + 30]);
+    assert!(send(&mut m, 10, &[1; 20]).is_some());
+    // A delayed one from before does not shrink it.
+    delivered(receive(&mut m, &Seg { seq: 1000, ack: ISS, window: 5, ..Seg::default() }));
+    assert_eq!(register(&m, "tx_edge"), [ISS + 30]);
+}
+
+#[test]
+fn only_the_owner_of_a_flow_can_use_it() {
+    let mut m = machine(10_000);
+    credit(&mut m, 100);
+    let dma = Dma { context: CONTEXT + 1, length: 1, ..Dma::to(TX) };
+    assert_eq!(from_host(&mut m, PORT_HOST, &dma, &[0]), None);
+    let dma = Dma { position: 1000, ..Dma::to(GRANT) };
+    assert_eq!(from_host(&mut m, PORT_HOST, &dma, &[]), None, "applications do not grant");
+    assert_eq!(register(&m, "tx_credits"), [100]);
+}
+
+#[test]
+fn acknowledged_bytes_move_una_and_stale_retransmissions_die() {
+    let mut m = machine(10_000);
+    credit(&mut m, 10_000);
+    send(&mut m, 0, &[1; 100]);
+    assert_eq!(ack(&mut m, ISS + 60), None, "acknowledgements are silent until the next grant");
+    assert_eq!(register(&m, "tx_window"), [ISS + 60, ISS + 100]);
+    assert_eq!(send(&mut m, 0, &[1; 100]), None, "begins before una");
+    assert!(send(&mut m, 60, &[1; 40]).is_some(), "a retransmission");
+    assert_eq!(register(&m, "tx_window"), [ISS + 60, ISS + 100]);
+}
+
+#[test]
+fn acknowledging_what_was_never_sent_is_reported() {
+    let mut m = machine(10_000);
+    credit(&mut m, 10_000);
+    send(&mut m, 0, &[1; 100]);
+    let dma = ack(&mut m, ISS + 101).unwrap();
+    assert_eq!((dma.flags, dma.length), (BAD_ACK, 0));
+    assert_eq!(register(&m, "tx_window"), [ISS, ISS + 100]);
+    // Its payload counts all the same.
+    let seg = Seg { ack: ISS + 101, ..Seg::data(1000, 7) };
+    let dma = delivered(receive(&mut m, &seg)).0.unwrap();
+    assert_eq!((dma.flags, dma.length, dma.position), (BAD_ACK, 7, 1007));
+}
+
+#[test]
+fn three_duplicates_retransmit_and_halve_the_credits() {
+    let mut m = machine(10_000);
+    credit(&mut m, 9000);
+    send(&mut m, 0, &[1; 1000]);
+    ack(&mut m, ISS + 100);
+    credit(&mut m, 8000);
+    let window = Seg { seq: 1000, ack: ISS + 100, ..Seg::default() };
+    // The first of them moved the window's edge; these repeat it.
+    assert_eq!(delivered(receive(&mut m, &window)).0, None);
+    assert_eq!(delivered(receive(&mut m, &window)).0, None);
+    let dma = delivered(receive(&mut m, &window)).0.unwrap();
+    assert_eq!((dma.flags, dma.una, dma.credits), (FAST_RETRANSMIT, ISS + 100, 3840));
+    assert_eq!(register(&m, "tx_credits"), [3840], "half, to the four bits of the math unit");
+    assert_eq!(delivered(receive(&mut m, &window)).0, None, "the fourth does not repeat it");
+    ack(&mut m, ISS + 200);
+    assert_eq!(register(&m, "dup_ack_count"), [0]);
+}
+
+#[test]
+fn what_is_not_a_duplicate() {
+    let mut m = machine(10_000);
+    credit(&mut m, 9000);
+    send(&mut m, 0, &[1; 1000]);
+    ack(&mut m, ISS + 100);
+    let base = Seg { seq: 1000, ack: ISS + 100, ..Seg::default() };
+    delivered(receive(&mut m, &Seg { window: 15_100, ..base.clone() }));
+    delivered(receive(&mut m, &Seg { payload: vec![1], ..base.clone() }));
+    delivered(receive(&mut m, &Seg { ack: ISS + 50, ..base.clone() }));
+    assert_eq!(register(&m, "dup_ack_count"), [0], "another window, payload, an old acknowledgement");
+    ack(&mut m, ISS + 1000);
+    delivered(receive(&mut m, &Seg { ack: ISS + 1000, ..base }));
+    assert_eq!(register(&m, "dup_ack_count"), [0], "nothing outstanding");
+}
+
+#[test]
+fn bytes_under_congestion_marks_are_counted() {
+    let mut m = machine(10_000);
+    credit(&mut m, 9000);
+    send(&mut m, 0, &[1; 1000]);
+    ack(&mut m, ISS + 100);
+    delivered(receive(&mut m, &Seg { seq: 1000, ack: ISS + 350, flags: 0x50, ..Seg::default() }));
+    assert_eq!(register(&m, "ecn_bytes"), [250]);
+}
+
+#[test]
+fn the_timer_grants_credits_up_to_a_limit() {
+    let mut m = machine(10_000);
+    let tick = [0, 0, 0, 0, 0, FLOW as u8];
+    for credits in [3000, 6000, 9000, 9000] {
+        let queued = m.ingress(PORT_TIMER, &tick).queued.unwrap();
+        assert_eq!(queued.port, PORT_HOST);
+        let dma = delivered(m.egress(&queued)).0.unwrap();
+        assert_eq!((dma.op, dma.context, dma.flow), (GRANT, CONTEXT, FLOW));
+        assert_eq!((dma.una, dma.edge, dma.credits), (ISS, ISS + 60_000, credits));
+    }
+    assert!(m.ingress(PORT_TIMER, &[0, 0, 0, 0, 0, 9]).queued.is_none(), "a flow without a rate is paused");
+}
+
+#[test]
+fn a_timeout_reaches_the_host() {
+    let mut m = machine(10_000);
+    let dma = Dma { flags: TIMEOUT, position: 1460, edge: 1, ..Dma::to(GRANT) };
+    let data = from_host(&mut m, PORT_CONTROL, &dma, &[]).unwrap();
+    let dma = parse_dma(&data);
+    assert_eq!((dma.op, dma.flags, dma.una, dma.credits), (GRANT, TIMEOUT, ISS, 1460));
+}
+
+#[test]
+fn acknowledgements_can_be_made_audible() {
+    let mut m = with_state(1000, 10_000, &["NOTIFY_ACKS"]);
+    credit(&mut m, 10_000);
+    send(&mut m, 0, &[1; 100]);
+    let dma = ack(&mut m, ISS + 60).unwrap();
+    assert_eq!((dma.una, dma.edge, dma.length), (ISS + 60, ISS + 60 + 60_000, 0));
+}

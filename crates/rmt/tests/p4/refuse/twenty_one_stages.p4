@@ -1,0 +1,31 @@
+// A chain that is longer than the pipeline.
+#include "../frame.p4"
+
+control Body(inout headers_t hdr, inout metadata_t meta) {
+
+    apply {
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+        meta.a = meta.a + 1;
+    }
+}
+
+#include "../pipe.p4"

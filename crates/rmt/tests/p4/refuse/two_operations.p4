@@ -1,0 +1,16 @@
+// Two operations in one assignment.
+#include "../frame.p4"
+
+control Body(inout headers_t hdr, inout metadata_t meta) {
+    Register<bit<32>, bit<16>>(16384, 0) state;
+    RegisterAction<bit<32>, bit<16>, bit<32>>(state) update = {
+        void apply(inout bit<32> v) {
+            v = v + hdr.seg.seq - 1;
+        }
+    };
+    apply {
+        update.execute(hdr.seg.flow);
+    }
+}
+
+#include "../pipe.p4"

@@ -1,0 +1,2 @@
+// A comment without an end.
+/* never

@@ -1,0 +1,4 @@
+// Fields of variable length are not part of the subset.
+header h {
+    varbit<320> options;
+}

@@ -1,0 +1,2 @@
+// The first Tofino.
+#include <tna.p4>
