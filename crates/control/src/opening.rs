@@ -1,6 +1,6 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
 use crate::congestion::{Decision, Policy, initial_window};
-use crate::contexts::{Holder, ends};
+use crate::contexts::{Buffers, Holder, ends};
 use crate::flow::{Flow, Name, Place};
 use crate::net::Segment;
 use crate::plane::{MILLISECOND, Plane, Stage};
@@ -384,7 +384,6 @@ impl Plane {
             if own { self.net.mac } else { self.net.resolve(now, next_hop, &mut self.timers).unwrap_or(peer_mac) };
         let mss = open.agreed.mss;
         let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
-        let stats = stats_of(now, &open);
         let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
         self.flows.insert(Flow {
             tuple,
@@ -393,7 +392,7 @@ impl Plane {
             agreed: open.agreed,
             mss,
             iss: open.iss,
-            stats: Arc::clone(&stats),
+            stats: stats_of(now, &open),
             names: vec![Name { context, slot, open: true, taken: true }],
             current: 0,
             holders: [Holder::Context(context)].into(),
@@ -404,11 +403,21 @@ impl Plane {
             pace: self.pace(now, congestion, &open, enforced),
         });
         self.connections.set(tuple, Stage::Flow(id));
-        self.commands.push(Command::Install(Box::new(FlowParams {
+        let params = self.flow_params(id, &open, (rx, tx))?;
+        self.commands.push(Command::Install(Box::new(params)));
+        self.refeed.extend(held);
+        Some(mss)
+    }
+
+    /// What the engine is told of a new flow.
+    fn flow_params(&self, id: FlowId, open: &Established, (rx, tx): Buffers) -> Option<FlowParams> {
+        let flow = self.flows.get(id.0)?;
+        let Name { context, slot, .. } = flow.name();
+        Some(FlowParams {
             flow: id,
-            tuple,
+            tuple: flow.tuple,
             local_mac: self.net.mac,
-            remote_mac,
+            remote_mac: flow.remote_mac,
             context,
             slot,
             rx,
@@ -420,19 +429,17 @@ impl Plane {
             snd_wnd: open.snd_wnd,
             snd_wscale: open.agreed.snd_shift,
             rcv_wscale: open.agreed.rcv_shift,
-            mss,
+            mss: flow.mss,
             super_segment: self.caps.super_segment,
             checksum_offload: self.caps.checksum,
             timestamps: open.timestamps,
             sack: open.agreed.sack,
             ecn: open.agreed.ecn,
-            dctcp_echo: congestion == Congestion::Dctcp,
-            cwnd: enforced.cwnd,
-            rate: enforced.rate,
-            stats,
-        })));
-        self.refeed.extend(held);
-        Some(mss)
+            dctcp_echo: flow.pace.policy.kind() == Congestion::Dctcp,
+            cwnd: flow.pace.enforced.cwnd,
+            rate: flow.pace.enforced.rate,
+            stats: Arc::clone(&flow.stats),
+        })
     }
 
     fn pace(&self, now: Nanos, congestion: Congestion, open: &Established, enforced: Decision) -> Pace {
