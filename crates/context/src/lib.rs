@@ -12,12 +12,14 @@ pub mod attach;
 mod data;
 mod ends;
 mod layout;
+mod names;
 mod request;
 
 pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
 pub use layout::{Geometry, SLOT_STATE_BYTES};
-pub use request::{Congestion, Endpoint, FlowInfo, OptionName, Reply, Request, Unaccelerated};
+pub use names::{Congestion, OptionName, Unaccelerated};
+pub use request::{Endpoint, FlowInfo, Reply, Request};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.

@@ -1,0 +1,126 @@
+//! What both sides name by a code: congestion-control policies, socket options, reasons.
+
+/// Congestion-control policies of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Congestion {
+    /// The host's default.
+    #[default]
+    Default = 0,
+    /// DCTCP (RFC 8257).
+    Dctcp = 1,
+    /// TIMELY (Mittal et al., SIGCOMM 2015).
+    Timely = 2,
+    /// CUBIC (RFC 9438).
+    Cubic = 3,
+    /// None: the peer's window alone limits.
+    None = 4,
+}
+
+impl Congestion {
+    /// The policy of a code; unknown codes mean the default.
+    pub fn from_code(code: u8) -> Congestion {
+        match code {
+            1 => Congestion::Dctcp,
+            2 => Congestion::Timely,
+            3 => Congestion::Cubic,
+            4 => Congestion::None,
+            _ => Congestion::Default,
+        }
+    }
+    /// The name that `TCP_CONGESTION` takes and gives; `None` for the default.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Congestion::Default => None,
+            Congestion::Dctcp => Some("dctcp"),
+            Congestion::Timely => Some("timely"),
+            Congestion::Cubic => Some("cubic"),
+            Congestion::None => Some("none"),
+        }
+    }
+    /// The policy of a `TCP_CONGESTION` name.
+    pub fn from_name(name: &str) -> Option<Congestion> {
+        [Congestion::Dctcp, Congestion::Timely, Congestion::Cubic, Congestion::None]
+            .into_iter()
+            .find(|policy| policy.name() == Some(name))
+    }
+}
+
+/// A socket option that reaches the control plane; the others are libtoe's own business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OptionName {
+    /// `SO_KEEPALIVE`: 0 or 1.
+    Keepalive = 1,
+    /// `TCP_KEEPIDLE`, seconds.
+    KeepaliveIdle = 2,
+    /// `TCP_KEEPINTVL`, seconds.
+    KeepaliveInterval = 3,
+    /// `TCP_KEEPCNT`.
+    KeepaliveCount = 4,
+    /// `TCP_USER_TIMEOUT`, milliseconds.
+    UserTimeout = 5,
+    /// `TCP_CONGESTION`: a [`Congestion`] code.
+    Congestion = 6,
+    /// `SO_MAX_PACING_RATE`, bytes a second; 0 for no limit.
+    PacingRate = 7,
+    /// `TCP_LINGER2`, seconds.
+    FinTimeout = 8,
+}
+
+impl OptionName {
+    pub(crate) fn from_code(code: u8) -> Option<OptionName> {
+        use OptionName::*;
+        [Keepalive, KeepaliveIdle, KeepaliveInterval, KeepaliveCount, UserTimeout, Congestion, PacingRate, FinTimeout]
+            .into_iter()
+            .find(|name| *name as u8 == code)
+    }
+}
+
+/// Why a socket is the kernel's and not OpenTOE's: what `toe why` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Unaccelerated {
+    /// It is accelerated.
+    No = 0,
+    /// Neither bound nor connected yet.
+    Undecided = 1,
+    /// Not an IPv4 stream socket.
+    Family = 2,
+    /// Bound or connected to a loopback address.
+    Loopback = 3,
+    /// The host has no route to the peer.
+    NoRoute = 4,
+    /// The local address is not the host's.
+    ForeignAddress = 5,
+    /// A call was made on it before that only the kernel can do.
+    Operation = 6,
+    /// The context has no room for another connection.
+    NoRoom = 7,
+    /// The daemon is gone.
+    Detached = 8,
+}
+
+impl Unaccelerated {
+    /// The reason of a code.
+    pub fn from_code(code: u8) -> Option<Unaccelerated> {
+        use Unaccelerated::*;
+        [No, Undecided, Family, Loopback, NoRoute, ForeignAddress, Operation, NoRoom, Detached]
+            .into_iter()
+            .find(|reason| *reason as u8 == code)
+    }
+    /// A sentence for a person.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Unaccelerated::No => "accelerated: its connection runs on OpenTOE",
+            Unaccelerated::Undecided => "undecided: it is neither bound nor connected yet",
+            Unaccelerated::Family => "kernel: only IPv4 stream sockets are accelerated",
+            Unaccelerated::Loopback => "kernel: loopback traffic stays in the kernel",
+            Unaccelerated::NoRoute => "kernel: the host has no route to this peer",
+            Unaccelerated::ForeignAddress => "kernel: the local address does not belong to the host",
+            Unaccelerated::Operation => "kernel: an earlier call on this socket is one that only the kernel can do",
+            Unaccelerated::NoRoom => "kernel: the context has no room for another connection",
+            Unaccelerated::Detached => "kernel: the daemon is gone",
+        }
+    }
+}
