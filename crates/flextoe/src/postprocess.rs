@@ -158,6 +158,9 @@ impl PostState {
     }
 }
 
+// All headers fit the pool's small frames (at least 256 bytes), so that writing them allocates nothing.
+const _: () = assert!(ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::MAX_HEADER_LEN <= 256);
+
 /// A flow's counters, added to by one replica or by several. Updates commute (thesis section 4.3).
 struct Counters<'a> {
     stats: &'a FlowStats,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, TIMESTAMPS_LEN, Timestamps};
-use wire::{Seq, ethernet, ipv4, tcp};
+use wire::{Seq, ipv4, tcp};
 
 /// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the engine writes.
 const MOST_PAYLOAD: u32 = 65_535 - (ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTAMPS_LEN) as u32;
@@ -302,5 +302,3 @@ impl ProtocolState {
         debug_assert!(self.ooo_len == 0 || self.ooo_start - self.rcv_head + self.ooo_len <= self.fixed.rx_size);
     }
 }
-
-const _: () = assert!(ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::MAX_HEADER_LEN <= 256);
