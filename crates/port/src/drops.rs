@@ -67,14 +67,10 @@ drops! {
     AfterClose = "after_close",
     /// The listener's backlog is full.
     Backlog = "backlog",
-    /// No context that listens has room for another connection.
-    NoContextRoom = "no_context_room",
     /// The flow table is full.
     FlowTable = "flow_table",
     /// The connection is set up but no application has asked for it yet.
     NotAccepted = "not_accepted",
-    /// The exception path's queue to the control plane is full.
-    ExceptionQueue = "exception_queue",
     /// A frame waited for address resolution and another one took its place, or nobody answered.
     ArpUnresolved = "arp_unresolved",
     /// No route to the destination.
@@ -97,8 +93,6 @@ drops! {
     RingCorrupt = "ring_corrupt",
     /// An application's request was malformed or named what is not its own.
     RequestInvalid = "request_invalid",
-    /// No frame buffer was free.
-    NoFrame = "no_frame",
 }
 
 /// A counter for each reason.
