@@ -175,10 +175,16 @@ impl Plane {
     }
 
     /// A flow that left the engine and that nobody has any more is forgotten, and its slots are free.
-    fn settle(&mut self, now: Nanos, id: FlowId) {
+    pub fn settle(&mut self, now: Nanos, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.place != Place::Gone || !flow.holders.is_empty() {
             return;
+        }
+        // A frame on its way refers to the payload of a connection that was reset, not acknowledged: the bytes stay
+        // until it has arrived, or the peer would read those of the slot's next connection.
+        let home = flow.names[0];
+        if self.contexts.get(home.context.0).is_some_and(|context| context.slots.is_referred_to(home.slot)) {
+            return self.timers.set(Timer::Flow(id.0), now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
         for name in flow.names.iter().filter(|name| name.taken) {

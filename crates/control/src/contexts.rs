@@ -198,6 +198,12 @@ impl Slots {
         Ok(buffers)
     }
 
+    /// Somebody besides this table still refers to the slot's buffers: the engine, or frames on their way.
+    pub fn is_referred_to(&self, slot: Slot) -> bool {
+        let shared = |(rx, tx): &Buffers| Arc::strong_count(rx) > 1 || Arc::strong_count(tx) > 1;
+        self.buffers.get(&slot.index).is_some_and(shared)
+    }
+
     /// Gives a slot back. Beyond the number that is kept, its buffers are unmapped and their memory returned.
     pub fn free(&mut self, slot: Slot, end: &ControlEnd) {
         let index = slot.index as usize;

@@ -35,7 +35,7 @@ impl Plane {
         let interval = self.look_interval();
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
-            return;
+            return self.settle(now, id);
         }
         let figures = flow.stats.read();
         let (orphan, mss) = (flow.closing.orphan, flow.mss as u32);
