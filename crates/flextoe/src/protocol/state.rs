@@ -113,9 +113,10 @@ pub(crate) struct Fixed {
     pub stats: Arc<FlowStats>,
 }
 
-impl ProtocolState {
-    pub fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
-        let fixed = Fixed {
+impl Fixed {
+    /// `tx_most` is set with the MSS: [`ProtocolState::set_mss`].
+    fn new(p: &FlowParams) -> Fixed {
+        Fixed {
             mss: p.mss.max(1),
             tx_most: 0,
             super_segment: p.super_segment,
@@ -130,7 +131,12 @@ impl ProtocolState {
             ecn: p.ecn,
             dctcp_echo: p.dctcp_echo,
             stats: Arc::clone(&p.stats),
-        };
+        }
+    }
+}
+
+impl ProtocolState {
+    pub fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
         let mut state = ProtocolState {
             una: p.snd_nxt,
             nxt: p.snd_nxt,
@@ -173,7 +179,7 @@ impl ProtocolState {
             overriding: false,
             ece: false,
             cwr: false,
-            fixed,
+            fixed: Fixed::new(p),
         };
         state.rcv_adv = state.rcv_edge();
         state.set_mss(p.mss);
