@@ -78,10 +78,17 @@ pub(crate) enum StmtKind {
     Assign(Expr, Expr),
     Call(Call),
     If(Expr, Box<Stmt>, Option<Box<Stmt>>),
-    /// The label `None` is `default`; a case without a body falls through to the next.
-    Switch(Expr, Vec<(Option<Name>, Option<Vec<Stmt>>, Pos)>),
+    Switch(Expr, Vec<Case>),
     Return,
     Exit,
+}
+
+/// A case of a switch: without a label it is `default`; without a body it falls through to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub label: Option<Name>,
+    pub body: Option<Vec<Stmt>>,
+    pub pos: Pos,
 }
 
 #[derive(Debug, Clone)]

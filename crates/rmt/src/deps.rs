@@ -1,9 +1,12 @@
 //! What must come after what: the logical tables of both halves, and the dependencies between them (match, action and
 //! successor dependencies, as in the RMT literature).
-use crate::diag::{Pos, Problem};
+use crate::diag::{Pos, Problem, Res};
 use crate::ir::{Apply, FieldId, Gress, Program, Stmt, StmtKind};
 use crate::limits::{Group, Uses, groups};
 use std::collections::BTreeSet;
+
+/// More can't fit, whatever they are.
+const MAX_NODES: usize = 1000;
 
 /// What a logical table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,10 +66,14 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub fn new(program: &Program) -> Graph {
+    pub fn new(program: &Program) -> Res<Graph> {
         let mut builder = Builder { program, nodes: Vec::new(), branches: 0 };
         for gress in [Gress::Ingress, Gress::Egress] {
             builder.block(gress, &program.half(gress).control, &[], &[]);
+        }
+        if let Some(node) = builder.nodes.get(MAX_NODES) {
+            let message = format!("the program has more than {MAX_NODES} tables and conditions");
+            return Err(Problem::error(node.pos, message).help("20 stages have 16 tables and 16 gateways each"));
         }
         let mut graph = Graph { before: vec![Vec::new(); builder.nodes.len()], nodes: builder.nodes };
         for later in 0..graph.nodes.len() {
@@ -76,7 +83,7 @@ impl Graph {
                 }
             }
         }
-        graph
+        Ok(graph)
     }
 
     fn dependency(&self, earlier: usize, later: usize) -> Option<Why> {
@@ -105,34 +112,42 @@ impl Graph {
 
     /// A register is accessed once in a pass, in one place.
     pub fn check_registers(&self, program: &Program, out: &mut Vec<Problem>) {
-        for later in 0..self.nodes.len() {
-            for earlier in 0..later {
-                let (a, b) = (&self.nodes[earlier], &self.nodes[later]);
-                let Some(r) = a.uses.registers.intersection(&b.uses.registers).next() else { continue };
-                if a.gress != b.gress || self.exclusive(earlier, later) && !self.depends(earlier, later) {
-                    continue;
-                }
-                let (name, x, y) = (&program.registers[*r].name, &a.name, &b.name);
-                let message = if self.depends(earlier, later) {
-                    format!("`{name}` is used by `{x}`, and by `{y}` that depends on it: they can't share its stage")
-                } else {
-                    format!("`{name}` is used by `{x}` and by `{y}`, and both can run for one packet")
-                };
-                let help = "a register is accessed once in a pass: use one table whose actions exclude each other";
-                out.push(*Problem::error(b.pos, message).help(help));
+        for earlier in 0..self.nodes.len() {
+            if self.nodes[earlier].uses.registers.is_empty() {
+                continue;
+            }
+            let distance = self.distances(earlier);
+            for (later, stages) in distance.iter().enumerate().skip(earlier + 1) {
+                self.check_pair(program, earlier, later, stages.unwrap_or(0) > 0, out);
             }
         }
     }
 
-    /// `later` must be in a later stage than `earlier`.
-    fn depends(&self, earlier: usize, later: usize) -> bool {
-        let mut reach = vec![None; later + 1];
-        reach[earlier] = Some(0);
-        for node in earlier + 1..=later {
-            let from = |(b, why): &(usize, Why)| reach[*b].map(|d: usize| d + why.distance());
-            reach[node] = self.before[node].iter().filter(|(b, _)| *b >= earlier).filter_map(from).max();
+    fn check_pair(&self, program: &Program, earlier: usize, later: usize, apart: bool, out: &mut Vec<Problem>) {
+        let (a, b) = (&self.nodes[earlier], &self.nodes[later]);
+        let Some(r) = a.uses.registers.intersection(&b.uses.registers).next() else { return };
+        if a.gress != b.gress || self.exclusive(earlier, later) || out.len() > 40 {
+            return;
         }
-        reach[later].is_some_and(|d| d > 0)
+        let (name, x, y) = (&program.registers[*r].name, &a.name, &b.name);
+        let message = if apart {
+            format!("`{name}` is used by `{x}`, and by `{y}` that depends on it: they can't share its stage")
+        } else {
+            format!("`{name}` is used by `{x}` and by `{y}`, and both can run for one packet")
+        };
+        let help = "a register is accessed once in a pass: use one table whose actions exclude each other";
+        out.push(*Problem::error(b.pos, message).help(help));
+    }
+
+    /// Stages from a node to each later one that waits for it.
+    fn distances(&self, from: usize) -> Vec<Option<usize>> {
+        let mut reach = vec![None; self.nodes.len()];
+        reach[from] = Some(0);
+        for node in from + 1..self.nodes.len() {
+            let step = |(b, why): &(usize, Why)| reach[*b].map(|d: usize| d + why.distance());
+            reach[node] = self.before[node].iter().filter(|(b, _)| *b >= from).filter_map(step).max();
+        }
+        reach
     }
 }
 

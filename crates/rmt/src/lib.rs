@@ -91,7 +91,7 @@ pub fn load_text(
     let (program, problems) = elab::elaborate(&decls);
     accept(&sources, problems)?;
     let mut problems = limits::check(&program);
-    let graph = deps::Graph::new(&program);
+    let graph = deps::Graph::new(&program).map_err(|p| render(&sources, &[*p]))?;
     graph.check_registers(&program, &mut problems);
     let warnings = accept(&sources, problems)?;
     let placement = place::place(&program, &graph).map_err(|p| render(&sources, &[*p]))?;

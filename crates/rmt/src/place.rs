@@ -259,6 +259,10 @@ impl Run<'_> {
         let missing = (0..self.stage.len()).filter(|i| self.stage[*i].is_none());
         if let Some(first) = missing.min_by_key(|i| std::cmp::Reverse(self.chain[*i])) {
             let node = &self.graph.nodes[first];
+            if self.used.last().is_some_and(|last| *last == Resources::default()) {
+                let message = format!("`{}` and other users of its registers wait for each other", node.name);
+                return Err(Problem::error(node.pos, message).help("all users of a register share its one stage"));
+            }
             let message = format!("`{}` would need a stage after the last: the pipeline has {STAGES}", node.name);
             return Err(Problem::error(node.pos, message).help(self.reason(first)));
         }
@@ -358,8 +362,8 @@ fn exact_blocks(entries: u32, key: u32, beside: u32) -> u32 {
 }
 
 /// Bits of the packet header vector: fields that the program uses, rounded to containers.
-pub(crate) fn phv_bits(program: &Program) -> u32 {
-    let used = used_fields(program);
+pub(crate) fn phv_bits(program: &Program, graph: &Graph) -> u32 {
+    let used = used_fields(program, graph);
     let round = |w: u32| match w {
         0..=8 => 8,
         9..=16 => 16,
@@ -381,10 +385,9 @@ pub(crate) fn phv_bits(program: &Program) -> u32 {
     bits
 }
 
-fn used_fields(program: &Program) -> BTreeSet<crate::ir::FieldId> {
+fn used_fields(program: &Program, graph: &Graph) -> BTreeSet<crate::ir::FieldId> {
     use crate::ir::{Deparse, Gress, ParseOp};
     let mut used = BTreeSet::new();
-    let graph = Graph::new(program);
     for node in &graph.nodes {
         used.extend(node.matched.iter().chain(&node.uses.reads).chain(&node.uses.writes));
     }

@@ -57,7 +57,7 @@ impl Report {
         let total = FIXED_CYCLES + (depth(Gress::Ingress) + depth(Gress::Egress)) * STAGE_CYCLES;
         Report {
             stages: placement.used.clone(),
-            phv_bits: phv_bits(program),
+            phv_bits: phv_bits(program, graph),
             latency_ns: total * 10 / CLOCK_GHZ_X10,
             tables,
             warnings: Vec::new(),

@@ -18,6 +18,8 @@ use types::Type;
 
 /// Errors reported at most.
 const MAX_PROBLEMS: usize = 40;
+/// Controls and actions expanded at most.
+const MAX_EXPANSIONS: usize = 4096;
 
 /// A program in intermediate form, and what was wrong.
 pub(crate) fn elaborate(decls: &[ast::Decl]) -> (Program, Vec<Problem>) {
@@ -93,8 +95,9 @@ struct Elab<'a> {
     gress: Gress,
     /// Names of the control instances around, each with a dot.
     prefix: String,
-    /// Controls and actions being expanded.
+    /// Controls and actions being expanded, and all that were.
     nesting: usize,
+    expansions: usize,
 }
 
 impl<'a> Elab<'a> {
@@ -117,6 +120,7 @@ impl<'a> Elab<'a> {
             gress: Gress::Ingress,
             prefix: String::new(),
             nesting: 0,
+            expansions: 0,
         }
     }
 
@@ -209,6 +213,10 @@ impl<'a> Elab<'a> {
 
     /// Runs `f` one expansion deeper.
     fn expanding<T>(&mut self, pos: Pos, f: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        self.expansions += 1;
+        if self.expansions > MAX_EXPANSIONS {
+            return Err(Problem::error(pos, "the program applies too many controls and actions"));
+        }
         if self.nesting >= 16 {
             return Err(Problem::error(pos, "controls or actions call each other too deeply")
                 .help("recursion can't be a pipeline"));

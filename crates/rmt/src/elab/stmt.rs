@@ -89,10 +89,7 @@ impl<'a> Elab<'a> {
     ) -> Res<()> {
         let (mut yes, mut no) = (Vec::new(), Vec::new());
         let hit = self.applied(cond);
-        let cond = match &hit {
-            Some(_) => None,
-            None => Some(self.expr(cond, Some(Ty::Bool))?),
-        };
+        let value = if hit.is_none() { Some(self.expr(cond, Some(Ty::Bool))?) } else { None };
         self.block(std::slice::from_ref(then), &mut yes)?;
         if let Some(els) = els {
             self.block(std::slice::from_ref(els), &mut no)?;
@@ -101,15 +98,12 @@ impl<'a> Elab<'a> {
             let (hit, miss) = if on_hit { (yes, no) } else { (no, yes) };
             let apply = ir::Apply { table, hit, miss, arms: Vec::new(), default: Vec::new() };
             out.push(ir::Stmt { kind: ir::StmtKind::Apply(apply), pos });
-            return Ok(());
-        }
-        match cond {
-            Some(e) => match e.constant() {
+        } else if let Some(e) = value {
+            match e.constant() {
                 Some(0) => out.append(&mut no),
                 Some(_) => out.append(&mut yes),
                 None => out.push(ir::Stmt { kind: ir::StmtKind::If(e, yes, no), pos }),
-            },
-            None => unreachable!("a condition is an expression or a table's outcome"),
+            }
         }
         Ok(())
     }
@@ -141,13 +135,7 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn switch(
-        &mut self,
-        on: &ast::Expr,
-        cases: &[(Option<ast::Name>, Option<Vec<ast::Stmt>>, Pos)],
-        out: &mut Vec<ir::Stmt>,
-        pos: Pos,
-    ) -> Res<()> {
+    fn switch(&mut self, on: &ast::Expr, cases: &[ast::Case], out: &mut Vec<ir::Stmt>, pos: Pos) -> Res<()> {
         let table = match &on.kind {
             ast::ExprKind::Member(of, member) if member.text == "action_run" => self.apply_of(of),
             _ => None,
@@ -158,7 +146,7 @@ impl<'a> Elab<'a> {
         let mut apply = ir::Apply { table, hit: Vec::new(), miss: Vec::new(), arms: Vec::new(), default: Vec::new() };
         let mut labels = Vec::new();
         let mut default = false;
-        for (label, body, pos) in cases {
+        for ast::Case { label, body, pos } in cases {
             match label {
                 Some(name) => labels.push(self.arm_label(table, name)?),
                 None => default = true,

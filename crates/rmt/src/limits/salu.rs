@@ -164,14 +164,14 @@ impl<'p> Alu<'p> {
         Ok(())
     }
 
-    fn block(&mut self, body: &[Stmt], guard: &str, written: &mut Vec<bool>) -> Res<()> {
+    fn block(&mut self, body: &[Stmt], guard: &str, written: &mut [bool]) -> Res<()> {
         for stmt in body {
             match &stmt.kind {
                 StmtKind::Assign(dst, e) => self.assign(dst, e, guard, written, stmt.pos)?,
                 StmtKind::If(cond, then, els) => {
                     self.condition(cond, written)?;
                     let name = text(self.program, cond);
-                    let (mut a, mut b) = (written.clone(), written.clone());
+                    let (mut a, mut b) = (written.to_vec(), written.to_vec());
                     self.block(then, &format!("{guard} {name}"), &mut a)?;
                     self.block(els, &format!("{guard} !{name}"), &mut b)?;
                     for (w, (x, y)) in written.iter_mut().zip(a.into_iter().zip(b)) {

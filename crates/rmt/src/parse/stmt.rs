@@ -1,6 +1,6 @@
 //! Statements (P4-16 section 12).
 use super::Parser;
-use crate::ast::{Const, Expr, ExprKind, Function, Instance, Stmt, StmtKind, TypeRef};
+use crate::ast::{Case, Const, Expr, ExprKind, Function, Instance, Stmt, StmtKind, TypeRef};
 use crate::diag::{Pos, Problem, Res};
 use crate::lexer::Tok;
 
@@ -74,11 +74,11 @@ impl Parser<'_> {
         self.expect("{", "before the cases")?;
         let mut cases = Vec::new();
         while !self.eat("}") {
-            let at = self.pos();
+            let pos = self.pos();
             let label = if self.eat_word("default") { None } else { Some(self.name("an action's name")?) };
             self.expect(":", "after a case")?;
             let body = if self.is("{") { Some(self.block()?) } else { None };
-            cases.push((label, body, at));
+            cases.push(Case { label, body, pos });
         }
         Ok(Stmt { kind: StmtKind::Switch(on, cases), pos })
     }

@@ -1,0 +1,183 @@
+//! No input makes the front end panic, hang or accept nonsense silently: every refusal has a sentence and a place.
+use proptest::prelude::*;
+use std::path::Path;
+
+fn load(text: &str) -> Result<rmt::Loaded, Vec<rmt::Diagnostic>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/accept");
+    let read = |path: &Path| {
+        std::fs::read_to_string(folder.join(path.file_name()?))
+            .ok()
+            .or_else(|| std::fs::read_to_string(folder.parent()?.join(path.file_name()?)).ok())
+    };
+    let result = rmt::load_text("case.p4", text.to_string(), &[], &read);
+    if let Err(list) = &result {
+        assert!(!list.is_empty() && list.iter().all(|d| !d.message.is_empty() && !d.file.is_empty()), "{list:?}");
+    }
+    result
+}
+
+/// The whole Laminar program as one text.
+fn laminar() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let parts = ["headers.p4", "ingress.p4", "egress.p4"].map(read).concat();
+    let pipe = "Pipeline(LaminarIngressParser(), LaminarIngress(), LaminarIngressDeparser(), LaminarEgressParser(), \
+                LaminarEgress(), LaminarEgressDeparser()) pipe; Switch(pipe) main;";
+    format!("#include <t2na.p4>\n{parts}\n{pipe}\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_text(text in "\\PC{0,400}") {
+        let _ = load(&text);
+    }
+
+    #[test]
+    fn any_words(words in prop::collection::vec(prop::sample::select(WORDS), 0..120)) {
+        let _ = load(&words.join(" "));
+    }
+}
+
+const WORDS: &[&str] = &[
+    "control",
+    "parser",
+    "state",
+    "start",
+    "table",
+    "action",
+    "apply",
+    "key",
+    "actions",
+    "=",
+    "{",
+    "}",
+    "(",
+    ")",
+    "<",
+    ">",
+    ";",
+    ",",
+    ":",
+    "bit",
+    "int",
+    "bool",
+    "8",
+    "32",
+    "8w3",
+    "-1",
+    "x",
+    "y",
+    "hdr",
+    ".",
+    "if",
+    "else",
+    "transition",
+    "select",
+    "accept",
+    "header",
+    "struct",
+    "enum",
+    "typedef",
+    "const",
+    "#include <t2na.p4>\n",
+    "#define x\n",
+    "#ifdef x\n",
+    "#endif\n",
+    "#if x ==\n",
+    "++",
+    "&&&",
+    "..",
+    "|+|",
+    "<<",
+    "[",
+    "]",
+    "?",
+    "!",
+    "~",
+    "Register",
+    "RegisterAction",
+    "Pipeline",
+    "Switch",
+    "main",
+    "packet_in",
+    "default",
+    "_",
+    "@",
+    "\"s\"",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Laminar with one word taken out, doubled, or replaced.
+    #[test]
+    fn laminar_with_a_mistake(at in any::<prop::sample::Index>(), what in 0..3u8, word in prop::sample::select(WORDS)) {
+        let text = laminar();
+        let mut words: Vec<&str> = text.split_inclusive([' ', '\n', ';', '(', ')', ',']).collect();
+        let i = at.index(words.len());
+        match what {
+            0 => { words.remove(i); }
+            1 => words.insert(i, words[i]),
+            _ => words[i] = word,
+        }
+        let _ = load(&words.concat());
+    }
+}
+
+#[test]
+fn laminar_as_one_text_is_accepted() {
+    assert!(load(&laminar()).is_ok());
+}
+
+fn refused(text: &str, words: &str) {
+    let list = load(text).unwrap_err();
+    assert!(list.iter().any(|d| d.message.contains(words)), "{words}: {list:?}");
+}
+
+#[test]
+fn depth_is_limited() {
+    refused(&format!("const bit<8> X = {}1{};", "(".repeat(5000), ")".repeat(5000)), "nested more than");
+    refused(&format!("const bit<8> X = {}1;", "-".repeat(5000)), "nested more than");
+    refused(&format!("const {}", "A<".repeat(5000)), "nested more than");
+    refused(&format!("control C() {{ apply {}", "{".repeat(5000)), "nested more than");
+    refused("#define A B B\n#define B A A\nA", "refers to itself");
+    refused(&format!("#if {}1\n#endif", "!".repeat(5000)), "nested too deeply");
+}
+
+#[test]
+fn size_is_limited() {
+    let doubling: String = (0..40).map(|i| format!("#define X{} X{i} X{i}\n", i + 1)).collect();
+    refused(
+        &format!(
+            "#define X0 1\n{doubling}X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 \
+        X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15 X15"
+        ),
+        "more than 1048576 tokens",
+    );
+    let applies = |n: usize| format!("c{n}.apply(hdr, meta); ").repeat(4);
+    let mut text =
+        String::from("#include \"frame.p4\"\ncontrol C0(inout headers_t hdr, inout metadata_t meta) { apply { } }\n");
+    for i in 1..12 {
+        let below = i - 1;
+        text += &format!(
+            "control C{i}(inout headers_t hdr, inout metadata_t meta) {{ C{below}() c{below}; apply {{ {} }} }}\n",
+            applies(below)
+        );
+    }
+    text += "control Body(inout headers_t hdr, inout metadata_t meta) { C11() c11; apply { c11.apply(hdr, meta); } }\n";
+    refused(&(text + "#include \"pipe.p4\"\n"), "too many controls");
+    let many = "if (hdr.seg.kind == 1) { meta.a = 1; }\n".repeat(1001);
+    let text = format!(
+        "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {many} }} }}\n\
+         #include \"pipe.p4\"\n"
+    );
+    refused(&text, "more than 1000 tables");
+}
+
+#[test]
+fn files_that_include_themselves() {
+    let list = rmt::load_text("a.p4", "#include \"a.p4\"\n".into(), &[], &|_| Some("#include \"a.p4\"\n".into()));
+    assert!(list.unwrap_err()[0].message.contains("include each other too deeply"));
+}
