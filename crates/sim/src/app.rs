@@ -3,7 +3,7 @@ use crate::calls::Caller;
 use crate::connection::{Connection, Wish};
 use crate::pair::{CLIENT, Stage, script};
 use crate::scene::Scene;
-use context::{AppEnd, Notice, OptionName, Request, Slot};
+use context::{AppEnd, Notice, OptionName, Reply, Request, Slot};
 use engine::ContextId;
 use port::Nanos;
 use shm::Mirror;
@@ -86,6 +86,9 @@ pub struct App {
     /// The token for a child, once the host gave it.
     pub token: Option<u64>,
     forked: bool,
+    /// It waits for the answer to its request to fork; other answers wait with it.
+    pub(crate) forking: bool,
+    pub(crate) deferred: VecDeque<Reply>,
     /// The process has ended.
     pub gone: bool,
     /// Nothing new is begun.
@@ -114,6 +117,8 @@ impl App {
             next_tag: 1,
             token: None,
             forked: false,
+            forking: false,
+            deferred: VecDeque::new(),
             gone: false,
             ending: false,
             wake_at: 0,
@@ -132,19 +137,29 @@ impl App {
             && self.unknown.is_empty()
             && self.purposes.is_empty()
             && self.outbox.is_empty()
+            && self.deferred.is_empty()
             && self.caller.is_over()
     }
 
     /// One round: takes what was left for it, acts, tells the host.
     pub fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         self.take_replies(now, scene)?;
+        if self.forking {
+            // As in a program, nothing happens between the request and the answer.
+            self.wake_at = if self.tell(now, scene) { Nanos::MAX } else { now + RING_FULL };
+            return Ok(());
+        }
+        if self.token.is_some() {
+            self.wake_at = now + 1;
+            return Ok(());
+        }
         self.recognise(now, scene)?;
         self.take_notices(now, scene)?;
-        self.fork_if_due(now, scene);
         self.close_listeners(now, scene);
         self.start_calls(now, scene);
         self.act_on_connections(now, scene)?;
-        let all_told = self.tell();
+        self.fork_if_due(now, scene);
+        let all_told = self.tell(now, scene);
         let own = self.due.values().copied().min().unwrap_or(Nanos::MAX);
         let retry = match (all_told, self.unknown.is_empty()) {
             (false, _) => now + RING_FULL,
@@ -305,7 +320,7 @@ impl App {
     }
 
     /// Leaves bumps and requests; false where a ring was full.
-    fn tell(&mut self) -> bool {
+    fn tell(&mut self, now: Nanos, scene: &mut Scene) -> bool {
         let mut all = true;
         for connection in self.connections.values_mut().filter(|connection| connection.dirty) {
             connection.dirty = self.end.bumps.push(connection.bump().to_words()).is_err();
@@ -316,6 +331,10 @@ impl App {
                 all = false;
                 break;
             }
+            if scene.inspector.tracing {
+                let line = format!("  app {} context {} -> {request:?}", self.index, self.context.0);
+                scene.inspector.note_line(now - scene.start, line);
+            }
             self.outbox.pop_front();
         }
         self.end.daemon_bell.ring();
@@ -325,7 +344,7 @@ impl App {
     fn fork_if_due(&mut self, now: Nanos, scene: &Scene) {
         let due = scene.plan.apps[self.index].fork_us.is_some_and(|at| now >= scene.start + at * 1000);
         if due && !self.forked {
-            self.forked = true;
+            (self.forked, self.forking) = (true, true);
             let tag = self.tag(Purpose::Fork);
             self.outbox.push_back(Request::Fork { tag });
         }

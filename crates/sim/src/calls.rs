@@ -74,8 +74,18 @@ impl App {
         self.caller.groups.retain(|group| group.started < plan.calls[group.call].count);
     }
 
+    /// One that also accepts leaves a slot for that: otherwise two applications can wait for each other for ever.
+    fn has_slot_to_spare(&self) -> bool {
+        let opening = self.purposes.values().filter(|purpose| matches!(purpose, Purpose::Connect(..))).count();
+        let used = self.connections.len() + self.unknown.len() + self.closing.len() + opening + self.caller.again.len();
+        self.held.is_empty() || used + 1 < self.end.geometry.slots as usize
+    }
+
     /// Makes the next pair of a group, if it may start now.
     fn next_of_group(&mut self, now: Nanos, scene: &mut Scene, index: usize) -> Option<usize> {
+        if !self.has_slot_to_spare() {
+            return None;
+        }
         let group = &mut self.caller.groups[index];
         let call = &scene.plan.calls[group.call];
         let may = group.started < call.count && self.caller.live < call.parallel && now >= group.next_start;
@@ -139,6 +149,9 @@ impl App {
             return Nanos::MAX;
         }
         let again = self.caller.again.iter().map(|(at, _)| *at);
+        if !self.has_slot_to_spare() {
+            return again.min().unwrap_or(Nanos::MAX).min(now + LOOK_AGAIN);
+        }
         let starts = self.caller.groups.iter().filter_map(|group| {
             let call = &scene.plan.calls[group.call];
             let waits = scene.listening[call.to] == Listening::Before;

@@ -86,10 +86,14 @@ impl Inspector {
     }
 
     fn note(&mut self, now: u64, what: &str, segment: &Segment) {
-        if !self.tracing {
-            return;
+        if self.tracing {
+            self.note_line(now, format!("{what} {}", describe(segment)));
         }
-        self.trace.push_back(format!("{:>14} {what} {}", now, describe(segment)));
+    }
+
+    /// Adds a line to the trace.
+    pub fn note_line(&mut self, now: u64, line: String) {
+        self.trace.push_back(format!("{now:>14} {line}"));
         if self.trace.len() > MOST_TRACE {
             self.trace.pop_front();
         }

@@ -155,6 +155,35 @@ pub struct CallPlan {
     pub server: Script,
 }
 
+impl CallPlan {
+    /// Refuses a conversation that comes to no end.
+    fn check(&self) -> Result<(), String> {
+        let sides = [self.client, self.server];
+        if sides.iter().any(|script| script.write == 0 || script.read == 0) {
+            return Err("a side of a call must write and read at least one byte at a time".into());
+        }
+        let begins = |script: &Script| matches!(script.ending, Ending::Shutdown | Ending::Close);
+        let waits = sides.iter().any(|script| script.ending == Ending::AfterPeer);
+        if waits && !sides.iter().any(begins) {
+            return Err("both sides of a call wait for the other's end".into());
+        }
+        let all = self.client.send + self.server.send;
+        let never = |script: &Script| match script.ending {
+            Ending::Abort { after } | Ending::Leave { after } => after > all,
+            _ => false,
+        };
+        if sides.iter().any(never) {
+            return Err("a side of a call ends after more bytes than there are".into());
+        }
+        let Some(Turns { request, response }) = self.turns else { return Ok(()) };
+        let even = request > 0 && response > 0 && self.client.send % request == 0 && self.server.send % response == 0;
+        if !even || self.client.send / request != self.server.send / response {
+            return Err("a call in turns must have as many requests as responses".into());
+        }
+        Ok(())
+    }
+}
+
 /// A conversation in turns: the client sends first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -254,9 +283,7 @@ impl Plan {
         for call in &self.calls {
             known("application", call.app, self.apps.len())?;
             known("listener", call.to, self.listens.len())?;
-            if [call.client, call.server].iter().any(|script| script.write == 0 || script.read == 0) {
-                return Err("a side of a call must write and read at least one byte at a time".into());
-            }
+            call.check()?;
         }
         for cut in &self.cuts {
             known("host", cut.host, self.hosts.len())?;

@@ -13,7 +13,39 @@ impl App {
     pub(crate) fn take_replies(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         while let Some(words) = self.end.replies.pop().map_err(|_| "the ring of replies is corrupt")? {
             let reply = Reply::from_words(words).ok_or("a reply of an unknown kind")?;
+            if scene.inspector.tracing {
+                let line = format!("  app {} context {} <- {reply:?}", self.index, self.context.0);
+                scene.inspector.note_line(now - scene.start, line);
+            }
+            self.deferred.push_back(reply);
+        }
+        if self.forking {
+            return self.look_for_fork();
+        }
+        while let Some(reply) = self.deferred.pop_front() {
             self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
+        }
+        Ok(())
+    }
+
+    fn look_for_fork(&mut self) -> Result<(), String> {
+        let failed = |reply: &Reply| match reply {
+            Reply::Failed { tag, .. } => matches!(self.purposes.get(tag), Some(Purpose::Fork)),
+            _ => false,
+        };
+        if let Some(reply) = self.deferred.iter().find(|reply| failed(reply)) {
+            return Err(format!("forking failed ({reply:?})"));
+        }
+        let answer = |reply: &Reply| match reply {
+            Reply::Forked { tag, token } => Some((*tag, *token)),
+            _ => None,
+        };
+        let found = self.deferred.iter().enumerate().find_map(|(index, reply)| Some((index, answer(reply)?)));
+        if let Some((index, (tag, token))) = found {
+            self.deferred.remove(index);
+            self.purpose(tag)?;
+            self.token = Some(token);
+            self.forking = false;
         }
         Ok(())
     }
@@ -28,12 +60,8 @@ impl App {
             Reply::Accept { binding, slot, local, remote, .. } => self.accept(now, scene, binding, slot, local, remote),
             Reply::Unaccept { slot, .. } => self.unaccept(now, scene, slot),
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
-            Reply::Freed { slot } => self.freed(slot),
-            Reply::Forked { tag, token } => {
-                self.purpose(tag)?;
-                self.token = Some(token);
-                Ok(())
-            }
+            Reply::Freed { slot } => self.freed(now, scene, slot),
+            Reply::Forked { .. } => Err("it did not fork".into()),
             Reply::Claimed { tag, slot } => match self.purpose(tag)? {
                 Purpose::Claim(connection) => self.adopt(*connection, slot),
                 _ => Err("an answer to another question".into()),
@@ -158,20 +186,23 @@ impl App {
             self.closing.remove(&slot.index);
             return Ok(());
         }
+        self.lose(now, scene, slot).unwrap_or_else(|| Err("a connection is taken back that was not handed out".into()))
+    }
+
+    /// A connection that came in is gone again. `None` where there is none of this name.
+    fn lose(&mut self, now: Nanos, scene: &mut Scene, slot: Slot) -> Option<Result<(), String>> {
         if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
             self.unknown.remove(&slot.index);
-            return Ok(());
+            return Some(Ok(()));
         }
-        let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
-            return Err("a connection is taken back that was not handed out".into());
-        };
+        let connection = self.connections.get(&slot.index).filter(|connection| connection.slot == slot)?;
         let pair = &mut scene.pairs[connection.pair];
-        if pair.spoiled.is_none() {
-            return Err(format!("{}: taken back after it was accepted", pair.name()));
+        if pair.spoiled.is_none() || connection.side != SERVER {
+            return Some(Err(format!("{}: taken back after it was accepted", pair.name())));
         }
         connection.give_up(now, pair);
         self.connections.remove(&slot.index);
-        Ok(())
+        Some(Ok(()))
     }
 
     fn error(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, errno: u16) -> Result<(), String> {
@@ -189,18 +220,14 @@ impl App {
         Ok(())
     }
 
-    fn freed(&mut self, slot: Slot) -> Result<(), String> {
-        // It was reset with its listener before anything showed that it was accepted.
-        if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
-            self.unknown.remove(&slot.index);
-            return Ok(());
-        }
+    fn freed(&mut self, now: Nanos, scene: &mut Scene, slot: Slot) -> Result<(), String> {
         match self.closing.get(&slot.index) {
             Some((closing, _)) if *closing == slot => {
                 self.closing.remove(&slot.index);
                 Ok(())
             }
-            _ => Err("a slot is freed that was not given up".into()),
+            // It was reset with its listener before anything showed that it was accepted.
+            _ => self.lose(now, scene, slot).unwrap_or_else(|| Err("a slot is freed that was not given up".into())),
         }
     }
 

@@ -118,6 +118,21 @@ fn smaller_call(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.calls[index].parallel = plan.calls[index].parallel.div_ceil(2));
     add(&|plan| plan.calls[index].bind = 0);
     add(&|plan| plan.calls[index].turns = None);
+    add(&|plan| {
+        let call = &mut plan.calls[index];
+        if let Some(turns) = call.turns {
+            let rounds = (call.client.send / turns.request.max(1)).div_ceil(2);
+            (call.client.send, call.server.send) = (rounds * turns.request, rounds * turns.response);
+        }
+    });
+    add(&|plan| {
+        let call = &mut plan.calls[index];
+        if let Some(turns) = &mut call.turns {
+            let rounds = call.client.send / turns.request.max(1);
+            (turns.request, turns.response) = (turns.request.div_ceil(2), turns.response.div_ceil(2));
+            (call.client.send, call.server.send) = (rounds * turns.request, rounds * turns.response);
+        }
+    });
     add(&|plan| plan.calls[index].gap_us = 0);
     add(&|plan| plan.calls[index].start_us = 1);
     smaller_script(index, true, add);
@@ -134,6 +149,9 @@ fn smaller_script(index: usize, client: bool, add: &mut Add<'_>) {
     change(add, &|script| script.send = 0);
     change(add, &|script| script.send /= 2);
     change(add, &|script| script.send = script.send * 3 / 4);
+    for step in [100, 10, 1] {
+        change(add, &|script| script.send = script.send.saturating_sub(step));
+    }
     change(add, &|script| script.ending = Ending::Close);
     change(add, &|script| script.keepalive = false);
     change(add, &|script| (script.write, script.write_gap_us) = (1 << 20, 0));

@@ -26,6 +26,14 @@ pub struct Failure {
     pub what: String,
 }
 
+impl Failure {
+    /// The words of its first part without numbers: equal for failures that are alike.
+    pub fn kind(&self) -> String {
+        let first = self.what.split('(').next().unwrap_or_default();
+        first.chars().filter(|c| !c.is_ascii_digit()).take(60).collect()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "after {}.{:06} virtual s: {}", self.at / SECOND, self.at % SECOND / 1000, self.what)
@@ -134,7 +142,7 @@ impl World {
     fn run(&mut self) -> Result<Figures, String> {
         while !self.apps.iter().all(App::is_idle) {
             if !self.step()? {
-                return Err(format!("everybody sleeps, but {}", self.unfinished()));
+                self.wait_in_vain()?;
             }
         }
         self.wind_up()?;
@@ -143,6 +151,17 @@ impl World {
         figures.digest = self.scene.inspector.digest;
         figures.virtual_ns = self.now - self.start;
         Ok(*figures)
+    }
+
+    /// Nothing will happen by itself any more: impatience is all that is left.
+    fn wait_in_vain(&mut self) -> Result<(), String> {
+        self.now += self.patience + 1;
+        self.next_check = self.now;
+        self.check_progress()?;
+        match self.next_event() {
+            Nanos::MAX => Err(format!("everybody sleeps, but {}", self.unfinished())),
+            _ => Ok(()),
+        }
     }
 
     /// Listeners are closed, processes end, and after a while nothing must be left.
