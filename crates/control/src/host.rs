@@ -6,6 +6,7 @@ use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelVi
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::{Burst, ContextId, Engine, Event, Exception, Nanos, Worker};
 use port::{Capabilities, DropCounts, Frame, FramePool};
+use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use wire::Mac;
@@ -53,8 +54,9 @@ impl Host {
     }
 
     /// The process of a context is gone: its sockets are closed as the kernel closes those of a process that ends.
-    pub fn detach(&mut self, _now: Nanos, context: ContextId) {
+    pub fn detach(&mut self, now: Nanos, context: ContextId) {
         self.draining = true;
+        self.plane.take_last_requests(now, context);
         self.plane.detach(context);
     }
 
@@ -159,7 +161,8 @@ impl Host {
     /// Announces to all applications that the daemon is about to sleep. Afterwards, ask [`Host::has_work`] once more.
     pub fn prepare_to_sleep(&self) {
         let alive = self.plane.contexts.iter().filter(|(_, context)| context.alive());
-        alive.for_each(|(_, context)| context.end.daemon_bell.prepare_to_sleep());
+        let bells: Vec<&Doorbell> = alive.map(|(_, context)| &context.end.daemon_bell).collect();
+        Doorbell::prepare_all(bells);
     }
 
     /// The daemon is awake again.

@@ -19,28 +19,46 @@ impl Plane {
     pub fn take_requests(&mut self, now: Nanos) -> usize {
         let mut done = 0;
         for key in 0..self.contexts.bound() {
-            let id = ContextId(key);
+            let Some(context) = self.contexts.get_mut(key) else { continue };
+            context.push_replies();
             for _ in 0..PER_ROUND {
-                let Some(context) = self.contexts.get_mut(key) else { break };
-                context.push_replies();
-                if !context.alive() || context.is_backlogged() {
+                if self.contexts.get(key).is_none_or(|context| context.is_backlogged()) {
                     break;
                 }
-                match context.end.requests.pop() {
-                    Ok(None) => break,
-                    Ok(Some(words)) => match Request::from_words(words) {
-                        Some(request) => self.on_request(now, id, request),
-                        None => self.drops.count(Drop::RequestInvalid),
-                    },
-                    Err(_) => {
-                        self.drops.count(Drop::RingCorrupt);
-                        self.end_context(id);
-                    }
+                if !self.take_request(now, ContextId(key)) {
+                    break;
                 }
                 done += 1;
             }
         }
         done
+    }
+
+    /// Takes what a process left in its ring when it ended: a close may carry the last bytes that it wrote.
+    pub fn take_last_requests(&mut self, now: Nanos, id: ContextId) {
+        let most = self.contexts.get(id.0).map_or(0, |context| context.end.geometry().control_entries);
+        for _ in 0..most {
+            if !self.take_request(now, id) {
+                break;
+            }
+        }
+    }
+
+    /// Takes one request of a context; false where there is none.
+    fn take_request(&mut self, now: Nanos, id: ContextId) -> bool {
+        let Some(context) = self.contexts.get_mut(id.0).filter(|context| context.alive()) else { return false };
+        match context.end.requests.pop() {
+            Ok(None) => return false,
+            Ok(Some(words)) => match Request::from_words(words) {
+                Some(request) => self.on_request(now, id, request),
+                None => self.drops.count(Drop::RequestInvalid),
+            },
+            Err(_) => {
+                self.drops.count(Drop::RingCorrupt);
+                self.end_context(id);
+            }
+        }
+        true
     }
 
     fn on_request(&mut self, now: Nanos, id: ContextId, request: Request) {
