@@ -41,7 +41,9 @@ struct egress_metadata_t {
     bit<8> rx;
     bit<8> tx;
     bit<32> una;
-    bit<32> ooo_head;      // as it is after this segment
+    bit<32> head_before;   // the out-of-order interval before this segment
+    bit<32> tail_before;
+    bit<32> ooo_head;      // and after it
     bit<32> ooo_tail;
     bit<32> before_head;   // from_next - ooo_head: negative was not taken in
     bit<32> behind_tail;   // ooo_tail - end_from_next: likewise
@@ -71,8 +73,11 @@ parser LaminarEgressParser(
         pkt.extract(hdr.seg);
         meta.rx = RX_NONE;
         meta.tx = TX_NONE;
+        meta.head_before = 0;
+        meta.tail_before = 0;
         meta.ooo_head = 0;
         meta.ooo_tail = 0;
+        meta.skip = 0;
         meta.before_head = 0;
         meta.behind_tail = 0;
         meta.dup_acks = 0;
@@ -293,7 +298,6 @@ control LaminarEgress(
 
     action rx_verdict(bit<8> verdict) {
         meta.rx = verdict;
-        meta.skip = 0 - meta.from_next;
     }
 
     table reassembly {
@@ -372,8 +376,11 @@ control LaminarEgress(
     Register<interval_t, bit<16>>(FLOWS, {0, 0}) rx_ooo;
 
     // rx_next moved: so do the offsets from it.
-    RegisterAction2<interval_t, bit<16>, bit<32>, bit<32>>(rx_ooo) ooo_advance = {
-        void apply(inout interval_t i, out bit<32> head, out bit<32> tail) {
+    RegisterAction4<interval_t, bit<16>, bit<32>, bit<32>, bit<32>, bit<32>>(rx_ooo) ooo_advance = {
+        void apply(inout interval_t i, out bit<32> head_before, out bit<32> tail_before, out bit<32> head,
+                   out bit<32> tail) {
+            head_before = i.head;
+            tail_before = i.tail;
             i.head = i.head |-| meta.end_from_next;
             i.tail = i.tail |-| meta.end_from_next;
             head = i.head;
@@ -382,8 +389,11 @@ control LaminarEgress(
     };
 
     // Begin an interval, or extend it at either end by a segment that touches it.
-    RegisterAction2<interval_t, bit<16>, bit<32>, bit<32>>(rx_ooo) ooo_insert = {
-        void apply(inout interval_t i, out bit<32> head, out bit<32> tail) {
+    RegisterAction4<interval_t, bit<16>, bit<32>, bit<32>, bit<32>, bit<32>>(rx_ooo) ooo_insert = {
+        void apply(inout interval_t i, out bit<32> head_before, out bit<32> tail_before, out bit<32> head,
+                   out bit<32> tail) {
+            head_before = i.head;
+            tail_before = i.tail;
             if (i.tail == 0) {
                 i.head = meta.from_next;
                 i.tail = meta.end_from_next;
@@ -396,8 +406,12 @@ control LaminarEgress(
         }
     };
 
-    action do_ooo_advance() { meta.ooo_head = ooo_advance.execute(hdr.seg.flow, meta.ooo_tail); }
-    action do_ooo_insert() { meta.ooo_head = ooo_insert.execute(hdr.seg.flow, meta.ooo_tail); }
+    action do_ooo_advance() {
+        meta.head_before = ooo_advance.execute(hdr.seg.flow, meta.tail_before, meta.ooo_head, meta.ooo_tail);
+    }
+    action do_ooo_insert() {
+        meta.head_before = ooo_insert.execute(hdr.seg.flow, meta.tail_before, meta.ooo_head, meta.ooo_tail);
+    }
 
     table interval {
         key = { meta.rx: exact; }
@@ -405,6 +419,34 @@ control LaminarEgress(
         const entries = {
             RX_IN_ORDER: do_ooo_advance();
             RX_OUT_OF_ORDER: do_ooo_insert();
+        }
+        const default_action = NoAction();
+    }
+
+    // ---- trimming (figure 5.4 step 1). What the application may already have read must not be placed again: its room
+    // may belong to bytes one buffer further on. That is everything before rx_next, and an interval whose gap is
+    // closed, even while its merge is on its way, since the host heard of it ahead of the merge (5.3.1.6). ----
+
+    action trim_front() {
+        meta.skip = 0 - meta.from_next;
+    }
+
+    action trim_interval() {
+        meta.skip = meta.tail_before - meta.from_next;
+    }
+
+    table trim {
+        key = {
+            meta.rx: ternary;
+            meta.head_before: ternary;
+            meta.tail_before: ternary;
+        }
+        actions = { trim_front; trim_interval; NoAction; }
+        const entries = {
+            (RX_IN_ORDER, 0, _): trim_interval();
+            (RX_IN_ORDER, _, _): trim_front();
+            (RX_OUT_OF_ORDER, 0, 0): NoAction();
+            (RX_OUT_OF_ORDER, 0, _): trim_interval();
         }
         const default_action = NoAction();
     }
@@ -624,27 +666,17 @@ control LaminarEgress(
         hdr.dma.context = hdr.seg.context;
         hdr.dma.flow = hdr.seg.flow;
         hdr.dma.sum = 0;
+        hdr.dma._pad = 0;
         hdr.dma.address = hdr.seg.address;
         hdr.dma.una = meta.una;
         hdr.dma.credits = meta.credits;
     }
 
-    // Payload in order: the application can read up to where the pseudo segment ends.
+    // Payload, in order or out of it. The application can read up to where the pseudo segment ends.
     action deliver() {
         transfer(DMA_RX);
         hdr.dma.length = hdr.seg.length;
-        hdr.dma.skip = (bit<16>)meta.skip;
-        hdr.dma.position = meta.pseudo_end;
-        hdr.dma.edge = hdr.seg.ack_edge;
-        eg_dprsr_md.mirror_type = MIRROR_ACK;
-        eg_dprsr_md.mirror_egress_port = hdr.seg.port;
-    }
-
-    // Payload out of order: placed. There is something to read only if it extends an interval without a gap before it.
-    action place() {
-        transfer(DMA_RX);
-        hdr.dma.length = hdr.seg.length;
-        hdr.dma.skip = 0;
+        hdr.dma.skip = meta.skip;
         hdr.dma.position = meta.pseudo_end;
         hdr.dma.edge = hdr.seg.ack_edge;
         eg_dprsr_md.mirror_type = MIRROR_ACK;
@@ -696,32 +728,36 @@ control LaminarEgress(
             hdr.seg.kind: ternary;
             meta.rx: ternary;
             meta.tx: ternary;
+            meta.pseudo_kind: ternary;
             meta.before_head: ternary;
             meta.behind_tail: ternary;
             meta.credits: ternary;
             meta.dup_acks: ternary;
         }
-        actions = { deliver; place; notify; notify_and_reply; reply; granted; send; discard; }
+        actions = { deliver; notify; notify_and_reply; reply; granted; send; discard; }
         const entries = {
-            (KIND_RX, RX_IN_ORDER, _, _, _, _, _): deliver();
-            (KIND_RX, RX_OUT_OF_ORDER, _, 0 &&& 0x80000000, 0 &&& 0x80000000, _, _): place();
-            (KIND_RX, RX_OUT_OF_ORDER, TX_BAD_ACK, _, _, _, _): notify_and_reply();
-            (KIND_RX, RX_OUT_OF_ORDER, _, _, _, _, _): reply();
-            (KIND_RX, RX_DUPLICATE, TX_BAD_ACK, _, _, _, _): notify_and_reply();
-            (KIND_RX, RX_DUPLICATE, _, _, _, _, _): reply();
-            (KIND_RX, _, TX_BAD_ACK, _, _, _, _): notify_and_reply();
-            (KIND_RX, _, TX_DUP_ACK, _, _, _, 3): notify();
+            (KIND_RX, RX_IN_ORDER, _, _, _, _, _, _): deliver();
+            // Out of order: taken in if the interval reaches around it; with a merge on its way, if it ends there.
+            (KIND_RX, RX_OUT_OF_ORDER, _, KIND_MERGE, _, 0, _, _): deliver();
+            (KIND_RX, RX_OUT_OF_ORDER, _, KIND_ACK, 0 &&& 0x80000000, 0 &&& 0x80000000, _, _): deliver();
+            (KIND_RX, RX_OUT_OF_ORDER, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, RX_OUT_OF_ORDER, _, _, _, _, _, _): reply();
+            (KIND_RX, RX_DUPLICATE, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, RX_DUPLICATE, TX_DUP_ACK, _, _, _, _, 3): notify_and_reply();
+            (KIND_RX, RX_DUPLICATE, _, _, _, _, _, _): reply();
+            (KIND_RX, _, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, _, TX_DUP_ACK, _, _, _, _, 3): notify();
 #ifdef NOTIFY_ACKS
-            (KIND_RX, _, TX_ACKED, _, _, _, _): notify();
+            (KIND_RX, _, TX_ACKED, _, _, _, _, _): notify();
 #endif
-            (KIND_RX, _, _, _, _, _, _): discard();
-            (KIND_TX, _, TX_SEND, _, _, 0, _): discard();
-            (KIND_TX, _, TX_SEND, _, _, _, _): send();
-            (KIND_TX, _, _, _, _, _, _): discard();
-            (KIND_ACK, _, _, _, _, _, _): send();
-            (KIND_MERGE, RX_IN_ORDER, _, _, _, _, _): send();
-            (KIND_SYNC, _, _, _, _, _, _): send();
-            (KIND_GRANT, _, _, _, _, _, _): granted();
+            (KIND_RX, _, _, _, _, _, _, _): discard();
+            (KIND_TX, _, TX_SEND, _, _, _, 0, _): discard();
+            (KIND_TX, _, TX_SEND, _, _, _, _, _): send();
+            (KIND_TX, _, _, _, _, _, _, _): discard();
+            (KIND_ACK, _, _, _, _, _, _, _): send();
+            (KIND_MERGE, RX_IN_ORDER, _, _, _, _, _, _): send();
+            (KIND_SYNC, _, _, _, _, _, _, _): send();
+            (KIND_GRANT, _, _, _, _, _, _, _): granted();
         }
         const default_action = discard();
     }
@@ -737,6 +773,7 @@ control LaminarEgress(
         transmission.apply();
         window.apply();
         interval.apply();
+        trim.apply();
         duplicates.apply();
         congestion.apply();
         credits.apply();

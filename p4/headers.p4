@@ -91,8 +91,9 @@ header dma_h {
     bit<16> context;
     bit<16> flow;
     bit<16> length;    // bytes of payload
-    bit<16> skip;      // to the host: bytes at the front that were received before
     bit<16> sum;       // with DMA_TX: ones' complement sum of the payload, from the DMA engine
+    bit<16> _pad;
+    bit<32> skip;      // to the host: bytes at the front that it has already, not to be placed; perhaps all
     bit<32> address;   // to the host: where the payload begins
     bit<32> position;  // DMA_TX: stream position of the payload; DMA_SYNC: bytes consumed; DMA_GRANT: bytes granted;
                        // DMA_RX: sequence number up to which the application can read

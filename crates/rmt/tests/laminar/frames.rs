@@ -89,8 +89,8 @@ pub(crate) struct Dma {
     pub context: u16,
     pub flow: u16,
     pub length: u16,
-    pub skip: u16,
     pub sum: u16,
+    pub skip: u32,
     pub address: u32,
     pub position: u32,
     pub una: u32,
@@ -106,10 +106,10 @@ impl Dma {
 
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = vec![self.op, self.flags];
-        for v in [self.context, self.flow, self.length, self.skip, self.sum] {
+        for v in [self.context, self.flow, self.length, self.sum, 0] {
             out.extend(v.to_be_bytes());
         }
-        for v in [self.address, self.position, self.una, self.edge, self.credits] {
+        for v in [self.skip, self.address, self.position, self.una, self.edge, self.credits] {
             out.extend(v.to_be_bytes());
         }
         out
@@ -125,13 +125,13 @@ pub(crate) fn parse_dma(d: &[u8]) -> Dma {
         context: half(2),
         flow: half(4),
         length: half(6),
-        skip: half(8),
-        sum: half(10),
-        address: word(12),
-        position: word(16),
-        una: word(20),
-        edge: word(24),
-        credits: word(28),
-        payload: d[32..].to_vec(),
+        sum: half(8),
+        skip: word(12),
+        address: word(16),
+        position: word(20),
+        una: word(24),
+        edge: word(28),
+        credits: word(32),
+        payload: d[36..].to_vec(),
     }
 }

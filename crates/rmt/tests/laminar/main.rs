@@ -2,6 +2,7 @@
 mod frames;
 mod receive;
 mod resources;
+mod stream;
 mod table_5_1;
 mod transmit;
 

@@ -223,3 +223,30 @@ fn bad_frames_are_dropped() {
         assert!(m.ingress(PORT_NET, cut).queued.is_none_or(|q| q.bypass), "{len} bytes");
     }
 }
+
+/// Bytes of an interval whose gap is closed may have been read and their room reused, before the merge: old copies of
+/// them must not be placed again.
+#[test]
+fn what_the_application_may_have_read_is_not_placed_again() {
+    let mut m = machine(1000);
+    pass(&mut m, &Seg::data(1500, 500));
+    let (_, merge) = delivered(receive(&mut m, &Seg::data(1000, 500)));
+    let sync = Dma { position: 1000, ..Dma::to(2) };
+    from_host(&mut m, PORT_HOST, &sync, &[]).unwrap();
+    let (dma, _) = delivered(receive(&mut m, &Seg::data(2000, 600)));
+    assert_eq!(dma.map(|d| (d.skip, d.position)), Some((0, 2600)));
+    let (dma, ack) = pass(&mut m, &Seg::data(1600, 100));
+    assert_eq!((dma, ack.map(|a| a.ack)), (None, Some(2600)), "an old copy; its pseudo segment merges all");
+    // The merge that was on its way all the time has nothing left to do.
+    assert_eq!(acknowledge(&mut m, &merge.unwrap()), None);
+
+    let mut m = machine(2000);
+    pass(&mut m, &Seg::data(1500, 500));
+    delivered(receive(&mut m, &Seg::data(1000, 500)));
+    let (dma, _) = delivered(receive(&mut m, &Seg::data(1900, 300)));
+    assert_eq!(dma.map(|d| (d.skip, d.length)), Some((100, 300)), "only what is behind the interval");
+    let (dma, _) = delivered(receive(&mut m, &Seg::data(1500, 200)));
+    let dma = dma.unwrap();
+    assert!(dma.skip >= dma.length as u32, "in order, but all of it is there");
+    assert_eq!(dma.position, 2200);
+}
