@@ -1,4 +1,6 @@
 //! `toe-sim`: searches for seeds that fail, or replays one.
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use sim::generate::generate;
 use sim::runner::{Tally, run_seeds};
