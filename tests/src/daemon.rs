@@ -148,19 +148,28 @@ pub fn beside(name: &str) -> String {
 /// The daemon's configuration for a laboratory. TIME-WAIT is short, so that the search for leaks need not wait.
 fn configuration(lab: &Lab, socket: &Path) -> String {
     let mut text = format!("socket = {socket:?}\n");
-    if lab.link == Link::Fabric {
+    if lab.link.is_fabric() {
         text += "[[fabric]]\nname = \"lab\"\n";
+    }
+    if matches!(lab.link, Link::Lossy | Link::LossyThreads) {
+        text += &format!(
+            "loss = 0.002\nreorder = 0.01\nduplicate = 0.005\ncorrupt = 0.002\nseed = {}\n",
+            std::process::id()
+        );
     }
     for (name, side, other) in [("server", &lab.server, &lab.client), ("client", &lab.client, &lab.server)] {
         if !side.is_accelerated() {
             continue;
         }
         let port = match lab.link {
-            Link::Fabric => "kind = \"fabric\"".to_string(),
+            link if link.is_fabric() => "kind = \"fabric\"".to_string(),
             Link::AfxdpServer | Link::AfxdpClient => format!("kind = \"afxdp\", device = {DEVICE:?}"),
             _ => format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{}/24\"", other.address),
         };
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {{ {port} }}\n", side.address);
+        if lab.link == Link::LossyThreads {
+            text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
+        }
         text += "[host.timers]\ntime_wait_ms = 1000\n";
     }
     text

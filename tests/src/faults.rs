@@ -29,6 +29,7 @@ pub const ALL: &[Fault] = &[
     fault("receiver stopped for a while", EVERYWHERE, receiver_stopped),
     fault("refused and unreachable", EVERYWHERE, refused),
     fault("address in use", EVERYWHERE, address_in_use),
+    fault("loss, reordering, duplication, damage", &[Link::Lossy, Link::LossyThreads], bad_network),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
@@ -115,6 +116,19 @@ fn receiver_stopped(bench: &Bench) -> Outcome {
     client.succeed()?;
     server.succeed()?;
     Ok("3 GB intact, every word compared".into())
+}
+
+/// Over a network that does everything wrong, with many connections and with full buffers both ways.
+fn bad_network(bench: &Bench) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    bench.client(&app("stream"), &["-c", &address, "-p", &port, "-u", "50000003", "-d", "50000003"])?;
+    server.succeed()?;
+    let many = bench.on_another_port();
+    let _echo = many.python_server("asyncio_echo.py", &["serve", &many.port()])?;
+    let printed = many.python_client("asyncio_echo.py", &["call", &address, &many.port(), "20", "20"])?;
+    let seed = std::process::id();
+    Ok(format!("50 MB each way at once, every word compared; {} (seed {seed})", printed.trim()))
 }
 
 fn refused(bench: &Bench) -> Outcome {

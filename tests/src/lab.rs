@@ -23,6 +23,10 @@ pub enum Link {
     TapClient,
     /// Both on OpenTOE: two hosts of one daemon on the fabric.
     Fabric,
+    /// As `Fabric`, and frames are lost, overtaken, doubled and damaged.
+    Lossy,
+    /// As `Lossy`, with the engine's modules replicated and on threads of their own.
+    LossyThreads,
     /// Server on OpenTOE over AF_XDP on a veth device, client on the kernel at its other end.
     AfxdpServer,
     /// Client on OpenTOE over AF_XDP, server on the kernel.
@@ -41,6 +45,8 @@ impl Link {
             Link::TapServer => "tap-server",
             Link::TapClient => "tap-client",
             Link::Fabric => "fabric",
+            Link::Lossy => "lossy",
+            Link::LossyThreads => "lossy-threads",
             Link::AfxdpServer => "afxdp-server",
             Link::AfxdpClient => "afxdp-client",
         }
@@ -51,12 +57,17 @@ impl Link {
         matches!(self, Link::AfxdpServer | Link::AfxdpClient)
     }
 
+    /// Both hosts are members of a fabric.
+    pub fn is_fabric(self) -> bool {
+        matches!(self, Link::Fabric | Link::Lossy | Link::LossyThreads)
+    }
+
     fn toe_sides(self) -> (bool, bool) {
         match self {
             Link::Linux => (false, false),
             Link::TapServer | Link::AfxdpServer => (true, false),
             Link::TapClient | Link::AfxdpClient => (false, true),
-            Link::Fabric => (true, true),
+            Link::Fabric | Link::Lossy | Link::LossyThreads => (true, true),
         }
     }
 }
@@ -113,7 +124,7 @@ impl<'a> Lab<'a> {
                 far.ip(&["link", "set", DEVICE, "up"])?;
                 plain_frames(&near)?;
             }
-            Link::TapServer | Link::TapClient | Link::Fabric => {}
+            Link::TapServer | Link::TapClient | Link::Fabric | Link::Lossy | Link::LossyThreads => {}
         }
         let mut lab = Lab { link, daemon: None, server, client, near, far };
         if link != Link::Linux {

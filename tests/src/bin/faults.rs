@@ -10,7 +10,7 @@ use tests::report::{Outcome, Report};
 use tests::{network, refusals};
 
 const USAGE: &str = "usage: faults [--link NAME] [--filter TEXT]
-  --link NAME    only this link: tap-server, tap-client, fabric, or linux (to prove the cases)
+  --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, or linux (to prove the cases)
   --filter TEXT  only the cases whose name contains TEXT";
 
 const LIMIT: Duration = Duration::from_secs(45);
