@@ -168,12 +168,15 @@ impl ProtocolState {
 
     fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         let window = (seg.window as u32) << self.fixed.snd_wscale;
-        if self.una.before(seg.ack) {
+        let advances = self.una.before(seg.ack);
+        if advances {
             self.advance(seg, work, now);
         } else if seg.ack == self.una && self.is_duplicate(seg, window) {
             self.count_duplicate(seg, work);
         }
-        let fresher = self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
+        // An acknowledgement of something new is fresh even on a segment that is sent again: the window counts from
+        // `una`, so one that stayed while that moves on would reach too far.
+        let fresher = advances || self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
         if fresher && self.una.at_or_before(seg.ack) {
             (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
             self.max_wnd = self.max_wnd.max(window);
