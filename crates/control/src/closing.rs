@@ -35,6 +35,10 @@ impl Plane {
         if last {
             self.close_flow(now, id, positions, abort);
         } else {
+            if let Some(Positions { tx_head, rx_head }) = positions {
+                // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
+                self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: false });
+            }
             self.leave_name(id);
         }
     }

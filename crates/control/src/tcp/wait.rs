@@ -82,8 +82,12 @@ impl Wait {
 
     /// In TIME-WAIT, resets are ignored (RFC 1337): they would expose a new connection to old segments.
     fn on_reset(&self, segment: &Segment) -> WaitDisposition {
-        let exact = segment.header.seq == self.rcv_nxt;
-        if exact && !self.fin_received { WaitDisposition::Gone } else { WaitDisposition::Ignore }
+        match segment.header.seq - self.rcv_nxt {
+            0 if !self.fin_received => WaitDisposition::Gone,
+            // What the peer sent before the reset may be lost: it is asked for the exact number (RFC 5961 section 3.2).
+            1..=65_535 if !self.fin_received => WaitDisposition::Acknowledge,
+            _ => WaitDisposition::Ignore,
+        }
     }
 
     fn is_old(&self, segment: &Segment) -> bool {
