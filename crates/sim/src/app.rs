@@ -343,7 +343,9 @@ impl App {
 
     fn fork_if_due(&mut self, now: Nanos, scene: &Scene) {
         let due = scene.plan.apps[self.index].fork_us.is_some_and(|at| now >= scene.start + at * 1000);
-        if due && !self.forked {
+        // A child would not know what a listener is called that its parent only asks for.
+        let asking = |purpose: &Purpose| matches!(purpose, Purpose::Bind(_) | Purpose::Listen(..));
+        if due && !self.forked && !self.purposes.values().any(asking) {
             (self.forked, self.forking) = (true, true);
             let tag = self.tag(Purpose::Fork);
             self.outbox.push_back(Request::Fork { tag });

@@ -37,6 +37,8 @@ struct Direction {
     mss: u16,
     /// Window in its SYN, where that had no acknowledgement to be counted from; received by the other side.
     syn_window: Option<u16>,
+    /// An earlier connection between the same ends: its initial number and the end of what was sent.
+    earlier: Option<(Seq, Seq)>,
     /// Right edge of the sender's receive window: the furthest that it advertised.
     edge: Option<Seq>,
     /// The same, of what the other side has received.
@@ -156,6 +158,11 @@ impl Inspector {
         let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
         let Some(direction) = self.directions.get_mut(ends) else { return Ok(()) };
         let (Some(isn), Some(peer_isn)) = (direction.isn, reverse.isn) else { return Ok(()) };
+        // An old duplicate made the peer begin anew, and this end has not noticed: it speaks of the earlier connection.
+        let within = |(first, end): (Seq, Seq)| header.ack - first <= end - first;
+        if !within((peer_isn, reverse.sent_end)) && reverse.earlier.is_some_and(within) {
+            return Ok(());
+        }
         check_ack(header, peer_isn, &reverse)?;
         check_edge(header, direction, &reverse)?;
         check_size(segment, &reverse)?;
@@ -180,6 +187,8 @@ impl Inspector {
         self.first[usize::from(has_ack)].get_or_insert((header.seq, stamp));
         let is_new = self.directions.get(&ends).is_none_or(|direction| direction.isn != Some(header.seq));
         if is_new {
+            let old = self.directions.get(&ends);
+            let earlier = old.and_then(|old| Some((old.isn?, old.sent_end)));
             if !has_ack && !self.is_simultaneous(ends) {
                 self.directions.remove(&ends.reversed());
             }
@@ -188,6 +197,7 @@ impl Inspector {
                 sent_end: header.seq + 1,
                 window_scale: header.options.window_scale.map(|shift| shift.min(14)),
                 mss: header.options.mss.unwrap_or(536),
+                earlier,
                 ..Direction::default()
             };
             self.directions.insert(ends, fresh);
