@@ -197,8 +197,9 @@ impl Builder<'_> {
         path: &[(usize, usize)],
         parents: &[usize],
     ) -> usize {
-        let (matched, uses) = (fields.into_iter().collect(), Uses::default());
-        let name = format!("if at line {}", pos.line);
+        let (matched, uses) = (fields.into_iter().collect::<BTreeSet<_>>(), Uses::default());
+        let on = matched.iter().next().map_or("", |f| self.program.field(*f).name.as_str());
+        let name = format!("if on {on} (line {})", pos.line);
         self.push(Node {
             name,
             pos,
@@ -216,7 +217,8 @@ impl Builder<'_> {
         let mut uses = Uses::default();
         list.iter().for_each(|s| uses.merge(Uses::of(self.program, s)));
         let pos = list.first().map(|s| s.pos).unwrap_or_default();
-        let name = format!("action at line {}", pos.line);
+        let sets = uses.writes.iter().next().map_or("nothing", |f| self.program.field(*f).name.as_str());
+        let name = format!("set {sets} (line {})", pos.line);
         self.push(Node {
             name,
             pos,

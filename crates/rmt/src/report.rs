@@ -10,7 +10,7 @@ pub const PHV_BITS: u32 = 4096;
 /// One logical table and its stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// Table, `if at line N` or `action at line N`.
+    /// A table's name, or what a condition looks at, or what statements set first, with the line.
     pub name: String,
     /// Which half.
     pub gress: Gress,

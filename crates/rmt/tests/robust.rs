@@ -3,12 +3,9 @@ use proptest::prelude::*;
 use std::path::Path;
 
 fn load(text: &str) -> Result<rmt::Loaded, Vec<rmt::Diagnostic>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/accept");
-    let read = |path: &Path| {
-        std::fs::read_to_string(folder.join(path.file_name()?))
-            .ok()
-            .or_else(|| std::fs::read_to_string(folder.parent()?.join(path.file_name()?)).ok())
-    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [root.join("tests/p4"), root.join("../../p4")];
+    let read = |path: &Path| folders.iter().find_map(|f| std::fs::read_to_string(f.join(path.file_name()?)).ok());
     let result = rmt::load_text("case.p4", text.to_string(), &[], &read);
     if let Err(list) = &result {
         assert!(!list.is_empty() && list.iter().all(|d| !d.message.is_empty() && !d.file.is_empty()), "{list:?}");
