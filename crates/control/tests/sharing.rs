@@ -45,7 +45,7 @@ fn a_forked_child_shares_connections_and_the_last_close_closes() {
     // The parent closes first: nothing happens to the connection, nor to the slot, where its buffers are.
     parent.close(slot, 0, 0, false);
     net.settle();
-    assert!(!told(&logs[0]).iter().any(|told| matches!(told, Told::Advance(..) | Told::Remove(_))));
+    assert!(!told(&logs[0]).iter().any(|told| matches!(told, Told::Advance(.., true) | Told::Remove(_))));
     assert_eq!(parent.freed(), None);
     let claimed = child.claim(&mut net, parent.id, slot).unwrap();
     assert!(told(&logs[0]).contains(&Told::Rename(FlowId(0), child.id, claimed)));
@@ -67,9 +67,10 @@ fn notices_go_back_when_the_child_closes() {
     let mut child = net.attach_as(0, 0, Some(token)).unwrap();
     let claimed = child.claim(&mut net, parent.id, slot).unwrap();
     told(&logs[0]);
-    child.close(claimed, 0, 0, false);
+    child.close(claimed, 7, 0, false);
     net.settle();
-    assert_eq!(told(&logs[0]), [Told::Rename(FlowId(0), parent.id, slot)]);
+    let last_words = Told::Advance(FlowId(0), 7, 0, false);
+    assert_eq!(told(&logs[0]), [last_words, Told::Rename(FlowId(0), parent.id, slot)]);
     assert_eq!(child.freed(), Some(claimed), "its slot held only a name");
     net.end_all(vec![parent, child, client]);
 }
