@@ -16,7 +16,8 @@ help:
 	@echo 'make build   everything, optimised'
 	@echo 'make setup   the Debian packages that all of this needs'
 
-demo: build
+demo: setup
+	cargo build --release -p cli -p daemon -p libtoe
 	$(AS_ROOT) $(TARGET)/release/toe demo
 
 test:
