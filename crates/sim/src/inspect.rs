@@ -1,6 +1,6 @@
 //! Looks at every frame between a host and the network, and checks what RFC 9293 demands of a sender, knowing both
 //! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
-use crate::pair::{CLIENT, Pair, SERVER};
+use crate::pair::{CLIENT, Pair, SERVER, Stage};
 use port::{Checksum, Frame};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -153,6 +153,7 @@ impl Inspector {
             return Ok(());
         }
         if header.flags.has(Flags::SYN) {
+            self.forget_pair(*ends, header, pairs);
             return self.begin(*ends, header);
         }
         let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
@@ -177,6 +178,19 @@ impl Inspector {
         match self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side))) {
             Some((pair, side)) => check_payload(segment, isn, pair, side),
             None => Ok(()),
+        }
+    }
+
+    /// With a new connection between the same ends, an earlier one whose client is done with it is over. The new one may
+    /// be registered already, or not yet.
+    fn forget_pair(&mut self, ends: Ends, header: &tcp::Header, pairs: &[Pair]) {
+        let is_new = self.directions.get(&ends).is_some_and(|direction| direction.isn != Some(header.seq));
+        let over = |(pair, _): &(usize, usize)| {
+            pairs.get(*pair).is_some_and(|pair| pair.halves[CLIENT].stage == Stage::Closed)
+        };
+        if is_new && !header.flags.has(Flags::ACK) && self.pairs.get(&ends).is_some_and(over) {
+            self.pairs.remove(&ends);
+            self.pairs.remove(&ends.reversed());
         }
     }
 
