@@ -40,6 +40,7 @@ const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again f
 const bit<8> TCP_FIN = 0x01;
 const bit<8> TCP_ACK = 0x10;
 const bit<8> TCP_ECE = 0x40;
+const bit<8> TCP_FROM_HOST = 0x89; // FIN, PSH and CWR are the application's to set
 
 const MirrorType_t MIRROR_ACK = 1;
 const MirrorId_t SESSION_ACK = 1;

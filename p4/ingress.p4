@@ -107,8 +107,11 @@ control LaminarIngress(
     // ---- what the flow is ----
 
     // RX: the address of the first byte is base + ((seq + delta) & mask), in a buffer that is mapped twice in a row.
-    action rx_flow(bit<16> flow, bit<16> context, bit<32> delta, bit<32> mask, bit<32> base, bit<8> scale) {
+    action rx_flow(
+        bit<16> flow, bit<16> context, PortId_t port, bit<32> delta, bit<32> mask, bit<32> base, bit<8> scale)
+    {
         hdr.seg.flow = flow;
+        hdr.seg.port = port;
         hdr.seg.context = context;
         meta.offset = hdr.tcp.seq_no + delta;
         meta.mask = mask;
@@ -184,7 +187,6 @@ control LaminarIngress(
         hdr.seg.kind = KIND_RX;
         hdr.seg.flags = reply;
         hdr.seg.marks = hdr.tcp.flags & TCP_ECE;
-        hdr.seg.port = ig_intr_md.ingress_port;
         hdr.seg.seq = hdr.tcp.seq_no;
         hdr.seg.ack = hdr.tcp.ack_no;
         hdr.seg.notes = 0;
@@ -197,7 +199,7 @@ control LaminarIngress(
 
     action tx() {
         hdr.seg.kind = KIND_TX;
-        hdr.seg.flags = hdr.dma.flags | TCP_ACK;
+        hdr.seg.flags = hdr.seg.flags | TCP_ACK;
         hdr.seg.notes = 0;
         hdr.seg.flow = hdr.dma.flow;
         hdr.seg.context = hdr.dma.context;
@@ -287,6 +289,7 @@ control LaminarIngress(
     action tx_length() {
         hdr.seg.setValid();
         hdr.seg.length = hdr.dma.length;
+        hdr.seg.flags = hdr.dma.flags & TCP_FROM_HOST;
     }
 
     action no_length() {
@@ -374,6 +377,14 @@ control LaminarIngress(
         size = 4096;
     }
 
+    // Frames of the control plane: to where the address is, or by the default that it sets.
+    table from_cpu {
+        key = { hdr.ethernet.dst_addr: exact; }
+        actions = { forward; drop; }
+        default_action = drop();
+        size = 4096;
+    }
+
     apply {
         if (hdr.tcp.isValid()) {
             rx_length();
@@ -396,6 +407,8 @@ control LaminarIngress(
             } else {
                 tx_edge();
             }
+        } else if (ig_intr_md.ingress_port == PORT_CPU) {
+            from_cpu.apply();
         } else if (hdr.ethernet.isValid()) {
             l2.apply();
         }

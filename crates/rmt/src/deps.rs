@@ -123,6 +123,19 @@ impl Graph {
         }
     }
 
+    /// A table is one piece of memory in one place of the pipeline.
+    pub fn check_tables(&self, out: &mut Vec<Problem>) {
+        let mut seen = BTreeSet::new();
+        for node in &self.nodes {
+            if let Kind::Table(table) = node.kind {
+                if !seen.insert(table) {
+                    let message = format!("`{}` is applied in two places", node.name);
+                    out.push(*Problem::error(node.pos, message).help("apply it once, or declare two tables"));
+                }
+            }
+        }
+    }
+
     fn check_pair(&self, program: &Program, earlier: usize, later: usize, apart: bool, out: &mut Vec<Problem>) {
         let (a, b) = (&self.nodes[earlier], &self.nodes[later]);
         let Some(r) = a.uses.registers.intersection(&b.uses.registers).next() else { return };

@@ -93,6 +93,7 @@ pub fn load_text(
     let mut problems = limits::check(&program);
     let graph = deps::Graph::new(&program).map_err(|p| render(&sources, &[*p]))?;
     graph.check_registers(&program, &mut problems);
+    graph.check_tables(&mut problems);
     let warnings = accept(&sources, problems)?;
     let placement = place::place(&program, &graph).map_err(|p| render(&sources, &[*p]))?;
     let mut report = Report::new(&program, &graph, &placement);

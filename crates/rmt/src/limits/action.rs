@@ -105,7 +105,7 @@ pub(crate) fn groups<'p>(program: &Program, block: &'p [Stmt]) -> Vec<Group<'p>>
 
 pub(super) fn check_action(program: &Program, action: &Action, out: &mut Vec<Problem>) {
     let list: Vec<&Stmt> = action.body.iter().collect();
-    check_statements(program, &list, out);
+    check_statements(&list, out);
     let mut written = Uses::default();
     for stmt in list {
         let uses = Uses::of(program, stmt);
@@ -123,10 +123,10 @@ pub(super) fn check_action(program: &Program, action: &Action, out: &mut Vec<Pro
     }
 }
 
-pub(super) fn check_statements(program: &Program, list: &[&Stmt], out: &mut Vec<Problem>) {
+pub(super) fn check_statements(list: &[&Stmt], out: &mut Vec<Problem>) {
     for stmt in list {
         let result = match &stmt.kind {
-            StmtKind::Assign(dst, e) if matches!(dst.place, Place::Field(_)) => operation(program, e),
+            StmtKind::Assign(dst, e) if matches!(dst.place, Place::Field(_)) => operation(e),
             StmtKind::If(..) => Err(Problem::error(stmt.pos, "an action can't decide")
                 .help("decide by a table's key, or by `if` around tables in the control")),
             StmtKind::Apply(_) => Err(Problem::error(stmt.pos, "an action can't apply a table")),
@@ -142,18 +142,18 @@ pub(super) fn check_statements(program: &Program, list: &[&Stmt], out: &mut Vec<
 }
 
 /// One operation: at most two operands.
-fn operation(program: &Program, e: &Expr) -> Result<(), Box<Problem>> {
+fn operation(e: &Expr) -> Result<(), Box<Problem>> {
     match &e.kind {
-        ExprKind::Binary(op, a, b) => binary(program, *op, a, b, e),
+        ExprKind::Binary(op, a, b) => binary(*op, a, b, e),
         ExprKind::Min(a, b) | ExprKind::Max(a, b) => two(a, b, e.pos),
         ExprKind::Unary(_, a) => two(a, a, e.pos),
         // A conversion after the operation is a move of its low bits.
-        ExprKind::Cast(a) if operand(a).is_err() && a.ty.width() >= e.ty.width() => operation(program, a),
+        ExprKind::Cast(a) if operand(a).is_err() && a.ty.width() >= e.ty.width() => operation(a),
         _ => operand(e).map_err(|p| too_many(p, e.pos)),
     }
 }
 
-fn binary(program: &Program, op: BinOp, a: &Expr, b: &Expr, e: &Expr) -> Result<(), Box<Problem>> {
+fn binary(op: BinOp, a: &Expr, b: &Expr, e: &Expr) -> Result<(), Box<Problem>> {
     let pos = e.pos;
     match op {
         BinOp::Mul | BinOp::Div | BinOp::Mod => {
@@ -178,7 +178,6 @@ fn binary(program: &Program, op: BinOp, a: &Expr, b: &Expr, e: &Expr) -> Result<
         let message = "an operation on action data alone can be done by the control plane";
         return Err(Problem::error(pos, message));
     }
-    let _ = program;
     two(a, b, pos)
 }
 

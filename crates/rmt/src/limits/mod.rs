@@ -34,7 +34,7 @@ pub(crate) fn check(program: &Program) -> Vec<Problem> {
 fn control(program: &Program, block: &[Stmt], out: &mut Vec<Problem>) {
     for group in action::groups(program, block) {
         match group {
-            Group::Statements(list) => action::check_statements(program, &list, out),
+            Group::Statements(list) => action::check_statements(&list, out),
             Group::Single(stmt) => match &stmt.kind {
                 StmtKind::If(cond, then, els) => {
                     gateway::check(program, cond, out);

@@ -43,7 +43,7 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     let key = |v: u32| EntryKey::Exact(v as u128);
     let four_tuple = [key(0x0a00_0002), key(0x0a00_0001), key(4000), key(80)];
     let delta = rx_next.wrapping_neg();
-    let args = [FLOW as u128, CONTEXT as u128, delta as u128, 0xffff, BASE as u128, 2];
+    let args = [FLOW as u128, CONTEXT as u128, PORT_NET as u128, delta as u128, 0xffff, BASE as u128, 2];
     m.table_add("flows", &four_tuple, 0, "rx_flow", &args).unwrap();
     let owner = [key(FLOW as u32), key(CONTEXT as u32)];
     m.table_add("contexts", &owner, 0, "tx_flow", &[ISS as u128, PORT_NET as u128, 2]).unwrap();

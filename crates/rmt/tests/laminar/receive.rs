@@ -204,6 +204,22 @@ fn exceptions_reach_the_control_plane_unchanged() {
 }
 
 #[test]
+fn frames_of_the_control_plane_reach_the_network() {
+    let mut m = machine(10_000);
+    let frame = [vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6], vec![0; 28]].concat();
+    let sent = |m: &mut Machine| m.process(&[(PORT_CPU, &frame)]).sent;
+    assert_eq!(sent(&mut m), []);
+    m.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).unwrap();
+    assert_eq!(sent(&mut m), [rmt::interp::Sent { port: PORT_NET, data: frame.clone() }]);
+    m.table_add("from_cpu", &[EntryKey::Exact(0x0200_0000_0002)], 0, "forward", &[9]).unwrap();
+    assert_eq!(sent(&mut m)[0].port, 9);
+    // A segment that the control plane gives back, without its FIN, is acknowledged to the network.
+    let queued = m.ingress(PORT_CPU, &Seg::data(1000, 5).frame()).queued.unwrap();
+    let (dma, pseudo) = delivered(m.egress(&queued));
+    assert_eq!((dma.unwrap().length, acknowledge(&mut m, &pseudo.unwrap()).unwrap().ack), (5, 1005));
+}
+
+#[test]
 fn bad_frames_are_dropped() {
     let mut m = machine(10_000);
     let mut checksum = Seg::data(1000, 10).frame();

@@ -96,7 +96,15 @@ impl World {
         let mut m = with_state(START, RING, &[]);
         let key = |v: u32| EntryKey::Exact(v as u128);
         let four_tuple = [key(0x0a00_0002), key(0x0a00_0001), key(4000), key(80)];
-        let args = [FLOW as u128, CONTEXT as u128, START.wrapping_neg() as u128, RING as u128 - 1, BASE as u128, 2];
+        let args = [
+            FLOW as u128,
+            CONTEXT as u128,
+            PORT_NET as u128,
+            START.wrapping_neg() as u128,
+            RING as u128 - 1,
+            BASE as u128,
+            2,
+        ];
         m.table_add("flows", &four_tuple, 0, "rx_flow", &args).unwrap();
         World {
             m,

@@ -48,6 +48,13 @@ fn fin_takes_a_sequence_number() {
 }
 
 #[test]
+fn an_application_can_not_forge_flags() {
+    let mut m = machine(10_000);
+    credit(&mut m, 5000);
+    assert_eq!(send_flags(&mut m, 0, b"x", 0xff).unwrap().flags, 0x99);
+}
+
+#[test]
 fn nothing_leaves_without_credits() {
     let mut m = machine(10_000);
     assert_eq!(send(&mut m, 0, b"x"), None);
