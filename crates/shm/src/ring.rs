@@ -3,8 +3,10 @@
 //! Each end keeps its own position privately and only publishes it: what the other side writes can make it
 //! see garbage descriptors or a full or empty ring, never an access outside the ring.
 use crate::{CACHE_LINE, Region};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
 pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
@@ -19,27 +21,48 @@ pub struct Full;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt;
 
+/// Where a ring lies: checked once, so that each access is only a masked index.
 struct Place {
-    region: Arc<Region>,
-    at: usize,
+    tail: NonNull<AtomicU32>,
+    head: NonNull<AtomicU32>,
+    words: NonNull<AtomicU64>,
     entries: u32,
+    /// Keeps what the pointers point to mapped.
+    _region: Arc<Region>,
 }
+
+// SAFETY: the pointers lead to atomics in a mapping that this value keeps alive, on whatever thread.
+unsafe impl Send for Place {}
+// SAFETY: as above: shared access goes through atomics.
+unsafe impl Sync for Place {}
 
 impl Place {
     fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
         assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
-        assert!(at + ring_bytes::<W>(entries) <= region.len());
-        Place { region: Arc::clone(region), at, entries }
+        let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
+        // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
+        let (head, words) = unsafe { (base.add(CACHE_LINE), base.add(2 * CACHE_LINE)) };
+        Place { tail: base.cast(), head: head.cast(), words: words.cast(), entries, _region: Arc::clone(region) }
     }
-    fn tail(&self) -> &std::sync::atomic::AtomicU32 {
-        self.region.u32_at(self.at)
+
+    #[inline]
+    fn tail(&self) -> &AtomicU32 {
+        // SAFETY: in the region, which is mapped as long as this value lives, and aligned to a line.
+        unsafe { self.tail.as_ref() }
     }
-    fn head(&self) -> &std::sync::atomic::AtomicU32 {
-        self.region.u32_at(self.at + CACHE_LINE)
+
+    #[inline]
+    fn head(&self) -> &AtomicU32 {
+        // SAFETY: as in `tail`.
+        unsafe { self.head.as_ref() }
     }
-    fn word<const W: usize>(&self, position: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
+
+    /// The words of a descriptor.
+    #[inline]
+    fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
         let index = (position & (self.entries - 1)) as usize;
-        self.region.u64_at(self.at + 2 * CACHE_LINE + (index * W + word) * 8)
+        // SAFETY: the masked index is below `entries`, and `new` was called with the same `W`; aligned to words.
+        unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
     }
 }
 
@@ -60,12 +83,13 @@ impl<const W: usize> Producer<W> {
     }
 
     /// Adds a descriptor and publishes it.
+    #[inline]
     pub fn push(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         if self.free() == 0 {
             return Err(Full);
         }
-        for (i, word) in descriptor.into_iter().enumerate() {
-            self.place.word::<W>(self.tail, i).store(word, Relaxed);
+        for (place, word) in self.place.descriptor::<W>(self.tail).iter().zip(descriptor) {
+            place.store(word, Relaxed);
         }
         self.tail = self.tail.wrapping_add(1);
         self.place.tail().store(self.tail, Release);
@@ -73,6 +97,7 @@ impl<const W: usize> Producer<W> {
     }
 
     /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.
+    #[inline]
     pub fn free(&mut self) -> u32 {
         let mut used = self.tail.wrapping_sub(self.head);
         if used >= self.place.entries {
@@ -83,6 +108,7 @@ impl<const W: usize> Producer<W> {
     }
 
     /// The consumer has taken everything.
+    #[inline]
     pub fn is_drained(&self) -> bool {
         self.place.head().load(Acquire) == self.tail
     }
@@ -105,21 +131,24 @@ impl<const W: usize> Consumer<W> {
     }
 
     /// Takes the next descriptor, copied once. The slot is free for the producer at once.
+    #[inline]
     pub fn pop(&mut self) -> Result<Option<[u64; W]>, Corrupt> {
         if self.head == self.tail && !self.refresh()? {
             return Ok(None);
         }
-        let descriptor = std::array::from_fn(|i| self.place.word::<W>(self.head, i).load(Relaxed));
+        let descriptor = self.place.descriptor::<W>(self.head).each_ref().map(|word| word.load(Relaxed));
         self.head = self.head.wrapping_add(1);
         self.place.head().store(self.head, Release);
         Ok(Some(descriptor))
     }
 
     /// There is nothing to take at this moment.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.place.tail().load(Acquire) == self.head
     }
 
+    #[inline]
     fn refresh(&mut self) -> Result<bool, Corrupt> {
         let tail = self.place.tail().load(Acquire);
         if tail.wrapping_sub(self.head) > self.place.entries {
