@@ -40,6 +40,7 @@ impl Frame {
     }
 
     /// Empties the frame, keeping its memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.payload = None;
@@ -61,16 +62,19 @@ impl Frame {
 
     /// Sets the length of the contiguous part; new bytes are zero. Does not allocate up to the capacity that the
     /// pool gave.
+    #[inline]
     pub fn resize(&mut self, len: usize) {
         self.bytes.resize(len, 0);
     }
 
     /// Bytes that the contiguous part can hold without allocating.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
     /// The contiguous part as a vector, for ports that fill it (with its spare capacity).
+    #[inline]
     pub fn bytes_vec(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -82,6 +86,7 @@ impl Frame {
     }
 
     /// Attaches payload by reference; it follows the contiguous part.
+    #[inline]
     pub fn set_payload(&mut self, payload: Option<Span>) {
         self.payload = payload.filter(|span| !span.is_empty());
     }

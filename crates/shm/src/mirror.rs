@@ -63,6 +63,7 @@ impl Mirror {
     }
 
     /// Bytes that the ring holds.
+    #[inline]
     pub fn size(&self) -> u32 {
         self.size as u32
     }
@@ -124,6 +125,7 @@ pub struct Span {
 
 impl Span {
     /// `len` bytes from `pos` of `mirror`; at most the ring's size.
+    #[inline]
     pub fn new(mirror: &Arc<Mirror>, pos: u32, len: u32) -> Span {
         assert!(len as usize <= mirror.size);
         Span { mirror: Arc::clone(mirror), pos, len }
@@ -136,11 +138,13 @@ impl Span {
     }
 
     /// There are no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The part that starts `skip` bytes in and has `len` bytes. Panics where it is not within.
+    #[inline]
     pub fn slice(&self, skip: u32, len: u32) -> Span {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         Span { mirror: Arc::clone(&self.mirror), pos: self.pos.wrapping_add(skip), len }

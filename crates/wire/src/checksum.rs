@@ -25,7 +25,14 @@ impl Sum {
         sum
     }
 
+    /// Starts with a sum of 16-bit words.
+    #[inline]
+    pub(crate) fn of_words(sum: u64) -> Sum {
+        Sum { acc: sum, odd: false }
+    }
+
     /// Adds `bytes`, which follow all that was added before.
+    #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         let part = sum_be(bytes);
         self.acc += if self.odd { part.swap_bytes() } else { part } as u64;
@@ -33,18 +40,21 @@ impl Sum {
     }
 
     /// The sum folded to 16 bits, not inverted: what a NIC wants in the field for checksum offload.
+    #[inline]
     pub fn partial(self) -> u16 {
         fold(self.acc)
     }
 
     /// The checksum to put into the header: the folded sum inverted. Over data that holds its own correct
     /// checksum, this is zero.
+    #[inline]
     pub fn finish(self) -> u16 {
         !fold(self.acc)
     }
 }
 
 /// Sums big-endian 16-bit words; a last odd byte is padded with zero.
+#[inline]
 fn sum_be(bytes: &[u8]) -> u16 {
     // One's-complement addition is the same in either byte order and in words of any even size (RFC 1071 section
     // 2 (B) and (C)), so whole native words are added with end-around carry and only the result is swapped.
@@ -75,6 +85,7 @@ fn sum_be(bytes: &[u8]) -> u16 {
 }
 
 /// Folds to 16 bits: adding a word to its halves exchanged leaves the end-around sum of both in the upper half.
+#[inline]
 fn fold(acc: u64) -> u16 {
     let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
     (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16

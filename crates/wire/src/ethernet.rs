@@ -42,6 +42,7 @@ pub enum EtherType {
 }
 
 impl From<u16> for EtherType {
+    #[inline]
     fn from(value: u16) -> EtherType {
         match value {
             0x0800 => EtherType::Ipv4,
@@ -73,6 +74,7 @@ pub struct Header {
 
 impl Header {
     /// Reads the header; the payload starts at [`HEADER_LEN`].
+    #[inline]
     pub fn parse(frame: &[u8]) -> Result<Header, Malformed> {
         if frame.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
@@ -82,6 +84,7 @@ impl Header {
     }
 
     /// Writes the header into the first [`HEADER_LEN`] bytes.
+    #[inline]
     pub fn emit(&self, frame: &mut [u8]) {
         frame[0..6].copy_from_slice(&self.dst.0);
         frame[6..12].copy_from_slice(&self.src.0);

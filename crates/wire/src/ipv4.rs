@@ -67,6 +67,7 @@ impl Header {
     ///
     /// `have` is the number of bytes that the whole packet really has: `bytes` may hold only its first part
     /// (headers of a frame whose payload is elsewhere).
+    #[inline]
     pub fn parse(bytes: &[u8], have: usize) -> Result<(Header, usize), Malformed> {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
@@ -79,9 +80,7 @@ impl Header {
         if bytes.len() < header_len || have < total_len {
             return Err(Malformed::Truncated);
         }
-        let mut sum = Sum::new();
-        sum.add(&bytes[..header_len]);
-        if sum.finish() != 0 {
+        if !is_sound(bytes, header_len) {
             return Err(Malformed::Checksum);
         }
         let fragment = be16(bytes, 6);
@@ -118,6 +117,18 @@ impl Header {
         sum.add(&bytes[..HEADER_LEN]);
         bytes[10..12].copy_from_slice(&sum.finish().to_be_bytes());
     }
+}
+
+/// The header's checksum is right.
+#[inline]
+fn is_sound(bytes: &[u8], header_len: usize) -> bool {
+    let mut sum = Sum::new();
+    // Nearly all headers have no options: for those the length is known when this is compiled.
+    match bytes.first_chunk::<HEADER_LEN>() {
+        Some(plain) if header_len == HEADER_LEN => sum.add(plain),
+        _ => sum.add(&bytes[..header_len]),
+    }
+    sum.finish() == 0
 }
 
 /// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE and the header checksum follows.

@@ -11,6 +11,7 @@ pub mod icmpv4;
 pub mod ipv4;
 pub mod seq;
 pub mod tcp;
+pub mod template;
 
 pub use ethernet::{EtherType, Mac};
 pub use seq::Seq;
@@ -28,16 +29,19 @@ pub enum Malformed {
 }
 
 /// The big-endian 16-bit word at `at`; the caller has checked the length.
+#[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// The big-endian 32-bit word at `at`; the caller has checked the length.
+#[inline]
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The IPv4 address at `at`; the caller has checked the length.
+#[inline]
 pub(crate) fn ip_at(bytes: &[u8], at: usize) -> Ipv4Addr {
     Ipv4Addr::from(be32(bytes, at))
 }
