@@ -1,42 +1,61 @@
-//! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). Stateless. On one machine a
-//! transmission needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Job, Place, Transfer, Work};
-use engine::{Frame, FramePool};
+//! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
+//! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
+use crate::message::{Buffers, Control, Job, Place, Work};
+use crate::slots::Slots;
+use engine::Frame;
 use shm::{Mirror, Span};
 use std::sync::Arc;
 
-pub(crate) fn process(batch: &mut [Work], pool: &mut FramePool) {
-    for work in batch {
-        match std::mem::replace(&mut work.transfer, Transfer::None) {
-            Transfer::None => {}
-            Transfer::Fetch(span) => {
-                if let Some(frame) = work.frame.as_mut() {
-                    frame.set_payload(Some(span));
-                }
-            }
-            Transfer::Place(buffer) => {
-                if let Some(frame) = &work.frame {
-                    place(frame, work.summary.payload_at as usize, work.place, &buffer);
-                }
-            }
-            Transfer::Move(old) => {
-                if let Job::Move(relocation) = &work.job {
-                    copy(&old.rx, &relocation.new.rx, relocation.rx);
-                    copy(&old.tx, &relocation.new.tx, relocation.tx);
-                }
-            }
-        }
-        release(work, pool);
-    }
+/// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos).
+/// Here an address would be a counted reference for each segment, so this module has the table of buffers itself.
+pub(crate) struct Dma {
+    flows: Slots<Buffers>,
 }
 
-/// Gives a frame back that goes nowhere: a received one whose payload is placed, or one for a transmission that had
-/// nothing to send.
-fn release(work: &mut Work, pool: &mut FramePool) {
-    let leaves = work.exception.is_some() || (matches!(work.job, Job::Transmit { .. }) && work.send.is_some());
-    if !leaves {
-        if let Some(frame) = work.frame.take() {
-            pool.put(frame);
+impl Dma {
+    pub fn new(flows: u32) -> Dma {
+        Dma { flows: Slots::new(flows) }
+    }
+
+    pub fn control(&mut self, control: &Control) {
+        match control {
+            Control::Install(params) => {
+                let buffers = Buffers { rx: Arc::clone(&params.rx), tx: Arc::clone(&params.tx) };
+                self.flows.insert(params.flow.0, buffers);
+            }
+            Control::Forget(flow) => {
+                self.flows.remove(flow.0);
+            }
+            Control::Rebind(flow, buffers) => {
+                if let Some(state) = self.flows.get_mut(flow.0) {
+                    *state = buffers.clone();
+                }
+            }
+            Control::NextHop(..) => {}
+        }
+    }
+
+    pub fn process(&self, batch: &mut [Work]) {
+        for work in batch {
+            let Some(buffers) = self.flows.get(work.flow) else { continue };
+            match &work.job {
+                Job::Receive if work.place.len > 0 => {
+                    if let Some(frame) = &work.frame {
+                        place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
+                    }
+                }
+                Job::Transmit { .. } => {
+                    let payload = work.send.as_ref().filter(|segment| segment.len > 0);
+                    if let (Some(frame), Some(segment)) = (work.frame.as_mut(), payload) {
+                        frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.len)));
+                    }
+                }
+                Job::Move(relocation) => {
+                    copy(&buffers.rx, &relocation.new.rx, relocation.rx);
+                    copy(&buffers.tx, &relocation.new.tx, relocation.tx);
+                }
+                _ => {}
+            }
         }
     }
 }

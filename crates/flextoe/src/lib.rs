@@ -6,9 +6,9 @@
 //! | module | file | workflows |
 //! |---|---|---|
 //! | sequencer, netif | `netif`, `threads` | all |
-//! | pre-processing | `preprocess` | RX: validate, look up, summarise, steer; TX: allocate, head; HC: steer |
+//! | pre-processing | `preprocess` | RX: validate, look up, summarise, steer; TX: allocate; HC: steer |
 //! | protocol | `protocol` | RX: windows, reassembly, loss; TX: sequence; HC: windows, FIN, go-back-N |
-//! | post-processing | `postprocess` | RX: acknowledge, stamp, count; TX: position |
+//! | post-processing | `postprocess` | RX: acknowledge, stamp, count; TX: head |
 //! | DMA | `dma` | payload between frames and buffers |
 //! | context queue | `context_queue` | HC: fetch; RX: notify |
 //! | flow scheduler | `scheduler` | TX: who is next |

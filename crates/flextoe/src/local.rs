@@ -1,5 +1,5 @@
 //! All modules on the engine's own thread: a batch goes through one module, then the next.
-use crate::dma;
+use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
 use crate::postprocess::Postprocess;
@@ -14,6 +14,7 @@ pub(crate) struct Local {
     /// One for each flow group.
     protocols: Vec<Protocol>,
     postprocess: Postprocess,
+    dma: Dma,
     flushes: Vec<Work>,
     counts: [Arc<Count>; 4],
 }
@@ -24,6 +25,7 @@ impl Local {
             preprocess: Preprocess::new(limits.flows, mapping.flow_groups),
             protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows)).collect(),
             postprocess: Postprocess::new(limits.flows, false),
+            dma: Dma::new(limits.flows),
             flushes: Vec::new(),
             counts: ["preprocess", "protocol", "postprocess", "dma"].map(|name| Count::new(name.into())),
         }
@@ -33,6 +35,7 @@ impl Local {
         self.preprocess.control(control);
         self.protocols[group].control(control, now);
         self.postprocess.control(control);
+        self.dma.control(control);
     }
 
     /// Runs a batch to completion.
@@ -66,7 +69,7 @@ impl Local {
             protocol.process(batch, now);
         }
         self.postprocess.process(batch, now, burst.pool);
-        dma::process(batch, burst.pool);
+        self.dma.process(batch);
         for count in &self.counts[1..] {
             count.batch(batch.len());
         }

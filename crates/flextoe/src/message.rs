@@ -1,6 +1,6 @@
 //! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
 use engine::{Drop, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
-use shm::{Mirror, Span};
+use shm::Mirror;
 use std::sync::Arc;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
@@ -22,12 +22,10 @@ pub(crate) struct Work {
     pub reply: Option<Box<Frame>>,
     /// Pre-processing to protocol (Sum).
     pub summary: Summary,
-    /// Protocol to post-processing: the segment to send.
+    /// Protocol to post-processing and DMA: the segment to send.
     pub send: Option<Segment>,
-    /// Protocol to post-processing: where received payload goes.
+    /// Protocol to DMA: where received payload goes.
     pub place: Place,
-    /// Post-processing to DMA.
-    pub transfer: Transfer,
     /// Protocol to post-processing: what to count.
     pub tally: Tally,
     /// Protocol to context queue.
@@ -56,7 +54,6 @@ impl Work {
             summary: Summary::default(),
             send: None,
             place: Place::default(),
-            transfer: Transfer::None,
             tally: Tally::default(),
             notice: None,
             report: None,
@@ -166,17 +163,6 @@ pub(crate) struct Place {
     pub skip: u32,
     /// Bytes of the part.
     pub len: u32,
-}
-
-/// What the DMA module moves.
-pub(crate) enum Transfer {
-    None,
-    /// From the received frame into the receive buffer, at [`Work::place`].
-    Place(Arc<Mirror>),
-    /// From the transmit buffer behind the frame to send.
-    Fetch(Span),
-    /// From these buffers to new ones, as [`Job::Move`] says.
-    Move(Buffers),
 }
 
 /// What a work adds to the flow's counters.

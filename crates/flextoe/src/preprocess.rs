@@ -1,6 +1,6 @@
 //! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
 //! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer); allocates the frames of
-//! segments to send and writes their first header (section 4.3.1.2: Alloc, Head, Steer).
+//! segments to send (section 4.3.1.2: Alloc, Steer; Head is with post-processing, which writes all headers at once).
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
@@ -16,7 +16,6 @@ struct PreState {
     tuple: FourTuple,
     hash: u32,
     local_mac: Mac,
-    peer_mac: Mac,
     group: u8,
 }
 
@@ -46,24 +45,14 @@ impl Preprocess {
                     self.table.remove(state.hash, flow.0);
                 }
             }
-            Control::NextHop(flow, mac) => {
-                if let Some(state) = self.flows.get_mut(flow.0) {
-                    state.peer_mac = *mac;
-                }
-            }
-            Control::Rebind(..) => {}
+            Control::NextHop(..) | Control::Rebind(..) => {}
         }
     }
 
     fn install(&mut self, params: &FlowParams) {
         let hash = lookup::hash(&params.tuple);
-        let state = PreState {
-            tuple: params.tuple,
-            hash,
-            local_mac: params.local_mac,
-            peer_mac: params.remote_mac,
-            group: (hash % self.groups) as u8,
-        };
+        let group = (hash % self.groups) as u8;
+        let state = PreState { tuple: params.tuple, hash, local_mac: params.local_mac, group };
         if self.flows.insert(params.flow.0, state) {
             self.table.insert(hash, params.flow.0);
         }
@@ -93,9 +82,7 @@ impl Preprocess {
             work.job = Job::Void;
             return;
         };
-        let mut frame = pool.small();
-        write_ethernet(&mut frame, state.local_mac, state.peer_mac);
-        work.frame = Some(frame);
+        work.frame = Some(pool.small());
         work.group = state.group;
     }
 
@@ -130,12 +117,6 @@ impl Preprocess {
     }
 }
 
-/// Appends an Ethernet header to an empty frame.
-pub(crate) fn write_ethernet(frame: &mut Frame, src: Mac, dst: Mac) {
-    frame.resize(ethernet::HEADER_LEN);
-    ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }.emit(frame.bytes_mut());
-}
-
 /// Checks headers and checksum; returns the 4-tuple as this host sees it, and the header summary.
 fn validate(frame: &mut Frame) -> Result<(FourTuple, ethernet::Header, Summary), Refusal> {
     let bytes = frame.bytes();
@@ -163,7 +144,7 @@ fn validate(frame: &mut Frame) -> Result<(FourTuple, ethernet::Header, Summary),
         flags: tcp.flags,
         window: tcp.window,
         timestamps: tcp.options.timestamps,
-        sack: lowest_block_above(tcp.ack, &tcp.options.sack),
+        sack: tcp.options.sack[0].and_then(|_| lowest_block_above(tcp.ack, &tcp.options.sack)),
         payload_at: (tcp_at + tcp_len) as u32,
         payload_len,
         ce: ip.ecn == Ecn::Ce,

@@ -34,17 +34,17 @@ impl Service {
         for reason in work.drops.iter() {
             burst.drops.count(reason);
         }
+        let transmitted = matches!(work.job, Job::Transmit { .. });
         if let Some(frame) = work.frame.take() {
             match work.exception {
                 Some(exception) => burst.exceptions.push((exception, frame)),
-                None if work.send.is_some() => burst.tx.push(frame),
+                None if transmitted && work.send.is_some() => burst.tx.push(frame),
                 None => burst.pool.put(frame),
             }
         }
         if let Some(frame) = work.reply.take() {
             burst.tx.push(frame);
         }
-        let transmitted = matches!(work.job, Job::Transmit { .. });
         if let Some(report) = work.report {
             self.scheduler.report(work.flow, report, transmitted, now);
         }

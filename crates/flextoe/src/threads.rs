@@ -8,7 +8,7 @@
 //!
 //! The engine's thread never waits for a ring: what does not fit stays in its queues. A worker that cannot pass its
 //! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
-use crate::dma;
+use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
 use crate::netif::Reorder;
@@ -54,6 +54,7 @@ pub(crate) struct Threads {
     steered: Vec<VecDeque<Work>>,
     protocol: Vec<Ring>,
     postprocess: Vec<Ring>,
+    dma: Vec<Ring>,
     finished: Ring,
     egress: Vec<Reorder<Work>>,
     stages: Vec<Stage>,
@@ -84,7 +85,7 @@ impl Threads {
             add("postprocess", i, Module::Postprocess(module), input, &dma);
         }
         for (i, input) in dma.iter().enumerate() {
-            add("dma", i, Module::Dma, input, std::slice::from_ref(&finished));
+            add("dma", i, Module::Dma(Dma::new(limits.flows)), input, std::slice::from_ref(&finished));
         }
         let groups = protocol.len();
         Threads {
@@ -97,6 +98,7 @@ impl Threads {
             steered: (0..groups).map(|_| VecDeque::new()).collect(),
             protocol,
             postprocess,
+            dma,
             finished,
             egress: (0..groups).map(|_| Reorder::new()).collect(),
             counts: stages.iter().map(|stage| Arc::clone(&stage.count)).collect(),
@@ -118,7 +120,8 @@ impl Threads {
     /// idle only, so that no work overtakes or is overtaken.
     pub fn control(&mut self, control: &Control, group: usize) -> bool {
         debug_assert!(self.is_idle());
-        let rings = || self.preprocess.iter().chain(&self.postprocess).chain([&self.protocol[group]]);
+        let replicated = || self.preprocess.iter().chain(&self.postprocess).chain(&self.dma);
+        let rings = || replicated().chain([&self.protocol[group]]);
         // With nothing on its way, the only other party at these rings is the one that empties them.
         if rings().any(|ring| ring.is_full()) {
             return false;
@@ -230,7 +233,7 @@ enum Module {
     Preprocess(Preprocess),
     Protocol(Protocol),
     Postprocess(Postprocess),
-    Dma,
+    Dma(Dma),
 }
 
 /// One module with its rings: a worker.
@@ -269,7 +272,7 @@ impl Stage {
                         Module::Preprocess(module) => module.control(&control),
                         Module::Protocol(module) => module.control(&control, now),
                         Module::Postprocess(module) => module.control(&control),
-                        Module::Dma => {}
+                        Module::Dma(module) => module.control(&control),
                     }
                 }
             }
@@ -284,7 +287,7 @@ impl Stage {
             Module::Preprocess(module) => module.process(&mut self.batch, &mut self.pool),
             Module::Protocol(module) => module.process(&mut self.batch, now),
             Module::Postprocess(module) => module.process(&mut self.batch, now, &mut self.pool),
-            Module::Dma => dma::process(&mut self.batch, &mut self.pool),
+            Module::Dma(module) => module.process(&mut self.batch),
         }
         self.count.batch(self.batch.len());
         self.held.extend(self.batch.drain(..));
