@@ -275,6 +275,7 @@ control LaminarEgress(
             (KIND_RX, _, TX_DUP_ACK, _, _, _, _, 3): notify();
 #ifdef NOTIFY_ACKS
             (KIND_RX, _, TX_ACKED, _, _, _, _, _): notify();
+            (KIND_RX, _, TX_WINDOW, _, _, _, _, _): notify();
 #endif
             (KIND_RX, _, _, _, _, _, _, _): discard();
             (KIND_TX, _, TX_SEND, _, _, _, 0, _): discard();

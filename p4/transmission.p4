@@ -7,6 +7,7 @@ const bit<8> TX_DUP_ACK = 2;
 const bit<8> TX_BAD_ACK = 3;   // beyond what was sent
 const bit<8> TX_SEND = 4;      // an outgoing segment within the window
 const bit<8> TX_DROP = 5;      // one that is not: stale, or beyond the peer's window
+const bit<8> TX_WINDOW = 6;    // nothing new but the peer's window
 
 // The oldest byte not acknowledged, and the highest ever sent.
 struct tx_window_t {
@@ -129,9 +130,12 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             // An old acknowledgement says nothing.
             (KIND_RX, _, 0x80000000 &&& 0x80000000, _, _): decide(TX_NONE, 0);
             // A duplicate (RFC 5681 section 2): no payload, the same window, and something outstanding.
-            (KIND_RX, _, 0, 0, _): decide(TX_NONE, 0);
-            (KIND_RX, 0, 0, 0 &&& 0x80000000, 0): decide(TX_DUP_ACK, 0);
-            (KIND_RX, _, 0, 0 &&& 0x80000000, _): decide(TX_NONE, 0);
+            (KIND_RX, _, 0, 0, 0): decide(TX_NONE, 0);
+            (KIND_RX, 0, 0, _, 0): decide(TX_DUP_ACK, 0);
+            (KIND_RX, _, 0, _, 0): decide(TX_NONE, 0);
+            // The same byte again, with an older or a newer window.
+            (KIND_RX, _, 0, _, 0x80000000 &&& 0x80000000): decide(TX_NONE, 0);
+            (KIND_RX, _, 0, _, _): decide(TX_WINDOW, 0);
             (KIND_RX, _, _, 0x80000000 &&& 0x80000000, _): decide(TX_BAD_ACK, DMA_BAD_ACK);
             (KIND_RX, _, _, _, _): acked();
             // Outgoing: stale retransmissions, and what the peer's window does not hold.

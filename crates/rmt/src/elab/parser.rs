@@ -27,7 +27,13 @@ impl<'a> Elab<'a> {
             }
         }
         for (i, state) in states.iter().enumerate() {
-            let mut done = self.state(state, &numbers)?;
+            let mut done = match self.state(state, &numbers) {
+                Ok(done) => done,
+                Err(problem) => {
+                    self.recover(Err(problem))?;
+                    continue;
+                }
+            };
             if i == 0 {
                 let assign = init.drain(..).filter_map(|s: ir::Stmt| match s.kind {
                     ir::StmtKind::Assign(dst, e) => Some(ParseOp::Assign(dst, e)),

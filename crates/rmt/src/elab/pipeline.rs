@@ -55,25 +55,31 @@ impl<'a> Elab<'a> {
         let control = *self.controls.get(&names[1].0).ok_or_else(|| missing("control", &names[1]))?;
         let deparser = *self.controls.get(&names[2].0).ok_or_else(|| missing("deparser control", &names[2]))?;
         let mut shared = self.intrinsic(gress)?;
-        self.scoped(|s| {
+        let result = self.scoped(|s| {
             s.bind_params(&parser.params, &mut shared, true)?;
             s.parser(parser)
-        })?;
-        self.scoped(|s| {
-            s.bind_params(&control.params, &mut shared, false)?;
-            let mut body = Vec::new();
-            s.locals(&control.locals, &mut body)?;
-            s.block(&control.apply, &mut body)?;
-            s.out.half_mut(gress).control = body;
-            Ok(())
-        })?;
+        });
+        self.recover(result)?;
+        let result = self.scoped(|s| s.control(control, &mut shared));
+        self.recover(result)?;
         let parser_units = self.out.half(gress).checksums.0;
-        self.scoped(|s| {
+        let result = self.scoped(|s| {
             s.bind_params(&deparser.params, &mut shared, false)?;
             s.deparser(deparser)
-        })?;
+        });
+        self.recover(result)?;
         let half = self.out.half_mut(gress);
         half.checksums = (parser_units, half.checksums.0 - parser_units);
+        Ok(())
+    }
+
+    fn control(&mut self, control: &'a ast::Control, shared: &mut Shared) -> Res<()> {
+        self.bind_params(&control.params, shared, false)?;
+        let mut body = Vec::new();
+        self.locals(&control.locals, &mut body)?;
+        self.block(&control.apply, &mut body)?;
+        let gress = self.gress;
+        self.out.half_mut(gress).control = body;
         Ok(())
     }
 

@@ -82,7 +82,7 @@ pub struct Session {
 const MAX_COPIES: usize = 64;
 
 /// A program with its state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Machine {
     program: Program,
     registers: Vec<Vec<u128>>,

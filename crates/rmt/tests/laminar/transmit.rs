@@ -192,4 +192,10 @@ fn acknowledgements_can_be_made_audible() {
     send(&mut m, 0, &[1; 100]);
     let dma = ack(&mut m, ISS + 60).unwrap();
     assert_eq!((dma.una, dma.edge, dma.length), (ISS + 60, ISS + 60 + 60_000, 0));
+    // A window that moves alone, once.
+    let update = Seg { seq: 1000, ack: ISS + 60, window: 15_001, ..Seg::default() };
+    let dma = delivered(receive(&mut m, &update)).0.unwrap();
+    assert_eq!((dma.una, dma.edge), (ISS + 60, ISS + 60 + 60_004));
+    assert_eq!(delivered(receive(&mut m, &update)).0, None);
+    assert_eq!(register(&m, "dup_ack_count"), [1], "the second time it is a duplicate");
 }

@@ -52,7 +52,9 @@ struct pair_t {
     bit<32> hi;
 }
 
-parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out ingress_intrinsic_metadata_t ig_intr_md) {
+parser IngressParser(
+    packet_in pkt, out headers_t hdr, out metadata_t meta, out ingress_intrinsic_metadata_t ig_intr_md)
+{
     state start {
         pkt.extract(ig_intr_md);
         pkt.advance(PORT_METADATA_SIZE);
@@ -61,7 +63,9 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
     }
 }
 
-parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t eg_intr_md) {
+parser EgressParser(
+    packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t eg_intr_md)
+{
     state start {
         pkt.extract(eg_intr_md);
         pkt.extract(hdr.seg);

@@ -41,7 +41,9 @@ control EgressDeparser(
     Mirror() mirror;
     apply {
         if (eg_dprsr_md.mirror_type == 1) {
-            mirror.emit<own_h>(meta.session, { meta.kind, meta.next, meta.advance, meta.a, meta.b, meta.c, meta.d, meta.e, hdr.seg.seq, hdr.seg.seq_end, hdr.seg.ack, hdr.seg.word });
+            mirror.emit<own_h>(meta.session, {
+                meta.kind, meta.next, meta.advance, meta.a, meta.b, meta.c, meta.d, meta.e, hdr.seg.seq,
+                hdr.seg.seq_end, hdr.seg.ack, hdr.seg.word });
         }
         pkt.emit(hdr);
     }

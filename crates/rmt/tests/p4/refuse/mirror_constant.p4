@@ -26,7 +26,8 @@ control EgressDeparser(
     Mirror() mirror;
     apply {
         if (eg_dprsr_md.mirror_type == 1) {
-            mirror.emit<mirror_h>(meta.session, { 8w1, meta.flag, meta.next, meta.advance, meta.a, meta.b, meta.c });
+            mirror.emit<mirror_h>(meta.session, {
+                8w1, meta.flag, meta.next, meta.advance, meta.a, meta.b, meta.c });
         }
         pkt.emit(hdr);
     }
