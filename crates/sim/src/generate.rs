@@ -28,6 +28,8 @@ pub fn generate(seed: u64) -> Plan {
     let mut left = random.spread(20_000, MOST_BYTES);
     let calls = (0..random.spread(1, 4)).map(|_| call(random, &apps, &listens, &hosts, rough, &mut left)).collect();
     let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
+    let mut hosts = hosts;
+    hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
     let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts };
     separate_ports(&mut plan);
     plan
@@ -38,6 +40,7 @@ fn host(random: &mut Random) -> HostPlan {
     let large = if tiny { 1 } else { random.between(0, 6) };
     HostPlan {
         mapping: mapping(random),
+        mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
         slots: random.pick(&[2, 8, 64]),

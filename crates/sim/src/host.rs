@@ -54,6 +54,7 @@ impl SimHost {
         let config = host_config(plan, index, &host_plan)?;
         let memory = config.memory;
         let pool = FramePool::new(4096);
+        let host_mtu = host_plan.mtu;
         let engine = FlexToe::new(Limits { flows: FLOWS, contexts: CONTEXTS }, host_plan.mapping.clone(), pool.clone());
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
@@ -71,7 +72,7 @@ impl SimHost {
             workers,
             plan: host_plan,
             memory,
-            mtu: capabilities.mtu,
+            mtu: if host_mtu > 0 { host_mtu } else { capabilities.mtu },
             free_at: start,
             busy: true,
             idle_rounds: 0,
@@ -152,8 +153,18 @@ impl SimHost {
         done
     }
 
+    /// Nothing was dropped for a reason that the scenario does not give.
+    fn check_counts(&self, plan: &Plan) -> Result<(), String> {
+        let corrupt = if plan.fabric.corrupt > 0.0 { &[][..] } else { &CORRUPT[..] };
+        let unexpected = |label: &str| NEVER.iter().chain(corrupt).any(|reason| reason.label() == label);
+        match self.host.drops().iter().find(|drop| unexpected(drop.reason)) {
+            Some(drop) => Err(format!("host {}: {} times, {}", self.host.config().name, drop.count, drop.sentence)),
+            None => Ok(()),
+        }
+    }
+
     /// What is left over: a sentence about the first thing that should be gone.
-    pub fn leftover(&self, now: Nanos) -> Result<(), String> {
+    pub fn leftover(&self, now: Nanos, plan: &Plan) -> Result<(), String> {
         let name = &self.host.config().name;
         let nothing = |what: &str, left: String, none: bool| {
             if none { Ok(()) } else { Err(format!("host {name}: {what} left over: {left}")) }
@@ -162,9 +173,16 @@ impl SimHost {
         nothing("flows", format!("{flows:?}"), flows.is_empty())?;
         nothing("contexts", format!("{contexts:?}"), contexts.is_empty())?;
         nothing("bindings", format!("{bindings:?}"), bindings.is_empty())?;
+        self.check_counts(plan)?;
         nothing("work", "has_work() is true".into(), !self.host.has_work(now))
     }
 }
+
+/// What never happens between honest parties.
+const NEVER: [Drop; 6] =
+    [Drop::BumpRange, Drop::RingCorrupt, Drop::TooLong, Drop::NotOurs, Drop::Fragment, Drop::Protocol];
+/// What only happens where the network corrupts frames.
+const CORRUPT: [Drop; 4] = [Drop::Ipv4, Drop::TcpHeader, Drop::TcpChecksum, Drop::Icmp];
 
 /// What the network dropped for a host's own fault.
 fn check_drops(drops: &DropCounts) -> Result<(), String> {
@@ -179,6 +197,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         name: format!("h{index}"),
         address: Plan::address(index),
         prefix_len: 24,
+        mtu: host.mtu,
         max_flows: FLOWS,
         max_contexts: CONTEXTS,
         memory: MemoryConfig {

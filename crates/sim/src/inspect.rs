@@ -66,6 +66,8 @@ pub struct Inspector {
     pub digest: u64,
     /// Frames sent.
     pub frames: u64,
+    /// Segments with data or FIN that were sent again.
+    pub resent: u64,
     /// Keep a line for each segment, for people.
     pub tracing: bool,
     /// These lines, the last ones.
@@ -173,6 +175,7 @@ impl Inspector {
         }
         check_window(segment, isn, &reverse)?;
         let end = header.seq + payload.len() as u32 + u32::from(fin);
+        self.resent += u64::from(header.seq.before(direction.sent_end));
         direction.sent_end = direction.sent_end.max(end);
         direction.fin |= fin;
         match self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side))) {

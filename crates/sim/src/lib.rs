@@ -8,6 +8,7 @@
 
 mod app;
 mod calls;
+pub mod command;
 mod connection;
 pub mod generate;
 mod host;

@@ -60,6 +60,9 @@ pub struct HostPlan {
     /// seed; there are no real threads.
     #[serde(default)]
     pub mapping: Mapping,
+    /// Most bytes of an IP packet; 0 for what the network carries.
+    #[serde(default)]
+    pub mtu: u16,
     /// Bytes of a receive buffer; a power of two, at least 4096.
     pub rx_bytes: u32,
     /// Bytes of a transmit buffer; a power of two, at least 4096.
@@ -294,6 +297,17 @@ impl Plan {
     /// Address of a host.
     pub fn address(host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    }
+
+    /// Nothing gets lost or late: nobody has a reason to send anything twice.
+    pub fn is_gentle(&self) -> bool {
+        let fabric = &self.fabric;
+        let chances = [fabric.loss, fabric.burst_begin, fabric.reorder, fabric.duplicate, fabric.corrupt];
+        let calm = chances.iter().all(|chance| *chance == 0.0) && fabric.jitter_ns == 0 && fabric.rate_bps == 0;
+        let prompt = |host: &HostPlan| host.stall == 0.0 && host.min_rto_ms >= 10;
+        let stays = |app: &AppPlan| app.crash_us.is_none() && app.fork_us.is_none();
+        let steady = self.listens.iter().all(|listen| listen.close_us.is_none());
+        calm && steady && self.cuts.is_empty() && self.hosts.iter().all(prompt) && self.apps.iter().all(stays)
     }
 
     /// Bytes that all applications send, where nothing goes wrong.

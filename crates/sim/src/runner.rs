@@ -91,5 +91,6 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.spoiled += figures.spoiled;
     sum.bytes += figures.bytes;
     sum.frames += figures.frames;
+    sum.resent += figures.resent;
     sum.virtual_ns += figures.virtual_ns;
 }

@@ -43,6 +43,8 @@ pub struct Figures {
     pub bytes: u64,
     /// Frames sent.
     pub frames: u64,
+    /// Segments with data or FIN that were sent again.
+    pub resent: u64,
     /// Virtual time, nanoseconds.
     pub virtual_ns: u64,
     /// Sum over everything that was sent, with its time: equal for equal runs.

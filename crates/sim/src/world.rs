@@ -146,8 +146,13 @@ impl World {
             }
         }
         self.wind_up()?;
+        let (resent, spoiled) = (self.scene.inspector.resent, self.scene.figures.spoiled);
+        if resent > 0 && spoiled == 0 && self.scene.plan.is_gentle() {
+            return Err(format!("{resent} segments are sent again on a network that loses nothing"));
+        }
         let figures = &mut self.scene.figures;
         figures.frames = self.scene.inspector.frames;
+        figures.resent = self.scene.inspector.resent;
         figures.digest = self.scene.inspector.digest;
         figures.virtual_ns = self.now - self.start;
         Ok(*figures)
@@ -179,7 +184,7 @@ impl World {
         }
         let waits = self.scene.plan.hosts.iter().map(|host| Nanos::from(host.time_wait_ms)).max().unwrap_or(0);
         self.run_until(self.now + waits * 1_000_000 + self.patience)?;
-        self.hosts.iter().try_for_each(|host| host.leftover(self.now))
+        self.hosts.iter().try_for_each(|host| host.leftover(self.now, &self.scene.plan))
     }
 
     fn run_until(&mut self, end: Nanos) -> Result<(), String> {
