@@ -1,0 +1,145 @@
+//! The command line: searches for seeds that fail, or replays one.
+#![forbid(unsafe_code)]
+
+use crate::generate::generate;
+use crate::runner::{Tally, run_caught, run_seeds};
+use crate::shrink::shrink;
+use crate::{Plan, run_traced};
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// What to run.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Run one seed and tell more about it
+    #[arg(long, conflicts_with_all = ["seeds", "start", "plan"])]
+    pub seed: Option<u64>,
+    /// Run a saved scenario
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start"])]
+    pub plan: Option<PathBuf>,
+    /// How many seeds to run
+    #[arg(long, default_value_t = 1000)]
+    pub seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    pub start: u64,
+    /// Threads
+    #[arg(long, default_value_t = 1)]
+    pub jobs: usize,
+    /// Stop after so many failures
+    #[arg(long, default_value_t = 5)]
+    pub failures: usize,
+    /// Make a scenario that fails smaller, and print it
+    #[arg(long)]
+    pub shrink: bool,
+    /// Print the last segments before the failure
+    #[arg(long)]
+    pub trace: bool,
+    /// Print the scenario and do not run it
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// Runs what was asked for; 0 where nothing failed.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let plan = match &arguments.plan {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            match text.and_then(|text| Plan::from_toml(&text)) {
+                Ok(plan) => Some(plan),
+                Err(error) => {
+                    eprintln!("toe-sim: {}: {error}", path.display());
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        None => arguments.seed.map(generate),
+    };
+    match plan {
+        Some(plan) => one(&plan, arguments),
+        None => many(arguments),
+    }
+}
+
+/// Runs one scenario.
+fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
+    if arguments.print {
+        print!("{}", plan.to_toml());
+        return ExitCode::SUCCESS;
+    }
+    match run_caught(plan) {
+        Ok(figures) => {
+            println!("passed: {figures:?}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            if arguments.trace {
+                let mut lines = Vec::new();
+                let _ = run_traced(plan, Some(&mut lines));
+                lines.iter().for_each(|line| println!("{line}"));
+            }
+            println!("FAILED {failure}");
+            if arguments.shrink {
+                print_smaller(plan);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs many seeds.
+fn many(arguments: &Arguments) -> ExitCode {
+    let begin = Instant::now();
+    let mut shown = begin;
+    let tally = run_seeds(arguments.start, arguments.seeds, arguments.jobs, arguments.failures, |tally| {
+        if shown.elapsed() > Duration::from_secs(1) {
+            shown = Instant::now();
+            progress(tally, arguments.seeds, begin);
+        }
+    });
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+    println!("{}", summary(&tally, begin));
+    for (seed, failure) in &tally.failures {
+        println!("seed {seed} FAILED {failure}\n  again: cargo run --release -p sim -- --seed {seed} --shrink");
+    }
+    if let (true, Some((seed, _))) = (arguments.shrink, tally.failures.first()) {
+        print_smaller(&generate(*seed));
+    }
+    if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn progress(tally: &Tally, of: u64, begin: Instant) {
+    let mut out = std::io::stderr();
+    let line = summary(tally, begin);
+    // Failing to show progress is no reason to stop.
+    let _ = if out.is_terminal() { write!(out, "\r\x1b[Kof {of}: {line}") } else { writeln!(out, "of {of}: {line}") };
+}
+
+fn summary(tally: &Tally, begin: Instant) -> String {
+    let seconds = begin.elapsed().as_secs_f64();
+    format!(
+        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} frames, {:.1} virtual hours",
+        tally.seeds,
+        tally.seeds as f64 / seconds.max(0.001),
+        tally.failures.len(),
+        tally.figures.completed + tally.figures.spoiled,
+        tally.figures.spoiled,
+        tally.figures.bytes / 1_000_000,
+        tally.figures.frames,
+        tally.figures.virtual_ns as f64 / 3.6e12,
+    )
+}
+
+fn print_smaller(plan: &Plan) {
+    // A smaller scenario that fails in another way says nothing about this failure.
+    let kind = |plan: &Plan| run_caught(plan).err().map(|failure| failure.kind());
+    let wanted = kind(plan);
+    let small = shrink(plan, 3000, |plan| kind(plan) == wanted);
+    let what = run_caught(&small).err().map_or_else(String::new, |failure| failure.to_string());
+    println!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml());
+}
