@@ -114,5 +114,13 @@ fn accept(sources: &Sources, problems: Vec<Problem>) -> Result<Vec<Diagnostic>, 
 }
 
 fn render(sources: &Sources, problems: &[Problem]) -> Vec<Diagnostic> {
-    problems.iter().map(|p| sources.diagnostic(p)).collect()
+    let mut list: Vec<Diagnostic> = Vec::new();
+    for problem in problems {
+        // What is shared by both halves is found wrong in both.
+        let diagnostic = sources.diagnostic(problem);
+        if !list.contains(&diagnostic) {
+            list.push(diagnostic);
+        }
+    }
+    list
 }

@@ -34,8 +34,14 @@ impl<'a> Elab<'a> {
                 }
                 Ok(Expr { kind: ExprKind::Const(v & mask(ty.width())), ty, pos: e.pos })
             }
-            _ => Err(Problem::error(e.pos, format!("{} is expected here, not {}", show(ty), show(e.ty)))
-                .help(format!("write a cast: ({}) ...", show(ty)))),
+            _ => {
+                let help = if ty == Ty::Bool {
+                    "compare it: ... != 0".into()
+                } else {
+                    format!("write a cast: ({}) ...", show(ty))
+                };
+                Err(Problem::error(e.pos, format!("{} is expected here, not {}", show(ty), show(e.ty))).help(help))
+            }
         }
     }
 

@@ -157,6 +157,13 @@ impl<'a> Elab<'a> {
                     ast::TypeKind::Named(ty, _) if ty == "Pipeline" || ty == "Switch" => Ok(()),
                     _ => {
                         let object = self.instance(i)?;
+                        if matches!(object, Object::Checksum(_)) {
+                            return Err(Problem::error(
+                                i.name.pos,
+                                "a checksum unit belongs to one parser or deparser",
+                            )
+                            .help("declare it there"));
+                        }
                         self.bind(&i.name, Binding::Object(object))
                     }
                 }
