@@ -1,7 +1,7 @@
 //! Where something stands in the source, and what is wrong with it.
 use std::fmt;
 
-/// A place in the source: file (index into [`Sources`]), line and column, both from 1.
+/// A place in the source: file, line and column, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Pos {
     pub(crate) file: u16,

@@ -1,5 +1,6 @@
 //! `p4/laminar.p4` on the interpreter.
 mod frames;
+mod pair;
 mod receive;
 mod resources;
 mod stream;

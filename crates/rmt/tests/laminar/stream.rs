@@ -8,27 +8,27 @@ const RING: u32 = 2048;
 const STREAM: u32 = 120_000;
 const START: u32 = 0xffff_e000;
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u32 {
+    pub(crate) fn next(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 16) as u32
     }
 
-    fn below(&mut self, n: u32) -> u32 {
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
         self.next() % n
     }
 
     /// True in `percent` of cases.
-    fn chance(&mut self, percent: u32) -> bool {
+    pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.below(100) < percent
     }
 }
 
-fn byte(position: u32) -> u8 {
+pub(crate) fn byte(position: u32) -> u8 {
     (position.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
