@@ -155,6 +155,7 @@ fn a_wildcard_listener_takes_both_kinds() {
         "import socket, sys
 for family, any in ((socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::')):
     s = socket.socket(family)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((any, 0)); s.listen(5); s.settimeout(0.01)
     try: s.accept()
     except TimeoutError: pass
