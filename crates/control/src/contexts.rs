@@ -211,7 +211,9 @@ impl Slots {
         self.generations[index] = self.generations[index].wrapping_add(1);
         self.free.push(slot.index);
         self.used -= 1;
-        if self.buffers.len() > self.cached && self.buffers.remove(&slot.index).is_some() {
+        // The engine may still have to copy out of them: a connection that moves to another context.
+        let spare = self.buffers.len() > self.cached && !self.is_referred_to(slot);
+        if spare && self.buffers.remove(&slot.index).is_some() {
             // Memory that the system does not take back now is taken back with the region.
             let _ = end.discard_buffers(slot.index);
         }
