@@ -127,6 +127,7 @@ impl App {
         const NO_ROOM: [u16; 6] = [11, 12, 98, 99, 105, 24];
         if NO_ROOM.contains(&errno) {
             self.caller.again.push((now + TRY_AGAIN, pair));
+            scene.pairs[pair].progress_at = now;
             return Ok(());
         }
         let pair_now = &mut scene.pairs[pair];

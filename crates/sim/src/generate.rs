@@ -133,11 +133,15 @@ fn call(
         parallel: random.pick(&[1, 2, count]).min(if accepts { slots } else { slots + 1 }),
         start_us: random.spread(1, 50_000),
         gap_us: random.pick(&[0, 10, 1000]),
-        bind: if random.one_in(6) { 7000 } else { 0 },
+        bind: if random.one_in(6) && !gives_up(&client) { 7000 } else { 0 },
         turns,
         client,
         server,
     }
+}
+
+fn gives_up(script: &Script) -> bool {
+    matches!(script.ending, Ending::Abort { .. } | Ending::Leave { .. })
 }
 
 fn script(random: &mut Random, share: u64) -> Script {

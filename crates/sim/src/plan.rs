@@ -178,6 +178,11 @@ impl CallPlan {
         if sides.iter().any(never) {
             return Err("a side of a call ends after more bytes than there are".into());
         }
+        if self.bind > 0 && matches!(self.client.ending, Ending::Abort { .. } | Ending::Leave { .. }) {
+            return Err("with a local port of its own, a client must not give up connections that nobody accepted: \
+                the next one looks the same to the simulation"
+                .into());
+        }
         let Some(Turns { request, response }) = self.turns else { return Ok(()) };
         let even = request > 0 && response > 0 && self.client.send % request == 0 && self.server.send % response == 0;
         if !even || self.client.send / request != self.server.send / response {

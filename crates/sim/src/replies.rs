@@ -206,9 +206,14 @@ impl App {
     }
 
     fn error(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, errno: u16) -> Result<(), String> {
+        if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
+            self.unknown.remove(&slot.index);
+            self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
+            self.closing.insert(slot.index, (slot, now));
+            return Ok(());
+        }
         let Some(connection) = self.connections.get(&slot.index).filter(|connection| connection.slot == slot) else {
-            let known = self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot)
-                || self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot);
+            let known = self.closing.get(&slot.index).is_some_and(|(closing, _)| *closing == slot);
             return if known { Ok(()) } else { Err("an error of a connection that there is not".into()) };
         };
         let pair = &mut scene.pairs[connection.pair];
