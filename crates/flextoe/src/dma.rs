@@ -1,6 +1,6 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Buffers, Control, Job, Place, Work};
+use crate::message::{Aside, Buffers, Control, Job, Place, Work};
 use crate::slots::Slots;
 use engine::Frame;
 use shm::{Mirror, Span};
@@ -38,7 +38,7 @@ impl Dma {
     pub fn process(&self, batch: &mut [Work]) {
         for work in batch {
             let Some(buffers) = self.flows.get(work.flow) else { continue };
-            match &work.job {
+            match work.job {
                 Job::Receive if work.place.len > 0 => {
                     if let Some(frame) = &work.frame {
                         place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
@@ -50,9 +50,11 @@ impl Dma {
                         frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.len)));
                     }
                 }
-                Job::Move(relocation) => {
-                    copy(&buffers.rx, &relocation.new.rx, relocation.rx);
-                    copy(&buffers.tx, &relocation.new.tx, relocation.tx);
+                Job::Move => {
+                    if let Some(Aside::Move(relocation)) = work.aside.as_deref() {
+                        copy(&buffers.rx, &relocation.new.rx, relocation.rx);
+                        copy(&buffers.tx, &relocation.new.tx, relocation.tx);
+                    }
                 }
                 _ => {}
             }
@@ -68,8 +70,8 @@ fn place(frame: &Frame, payload_at: usize, place: Place, buffer: &Mirror) {
     buffer.write(place.pos, contiguous);
     if let Some(span) = frame.payload().filter(|_| end > bytes.len()) {
         let skip = start.max(bytes.len()) - bytes.len();
-        let part = span.slice(skip as u32, (end - bytes.len() - skip) as u32);
-        buffer.write_span(place.pos.wrapping_add(contiguous.len() as u32), &part);
+        let part = (skip as u32, (end - bytes.len() - skip) as u32);
+        buffer.write_part(place.pos.wrapping_add(contiguous.len() as u32), span, part);
     }
 }
 

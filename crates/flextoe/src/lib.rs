@@ -33,7 +33,7 @@ pub use mapping::Mapping;
 
 use engine::{Burst, Command, Drop, Engine, FlowId, FlowParams, Frame, FramePool, Limits, Nanos, Worker};
 use local::Local;
-use message::{Buffers, Control, Job, Order, Relocation, Work};
+use message::{Aside, Buffers, Control, Job, Order, Relocation, Work};
 use service::Service;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -168,7 +168,8 @@ impl FlexToe {
                     self.service.contexts.name(flow.0, context.0, slot);
                     let new = Buffers { rx, tx };
                     let relocation = Relocation { new: new.clone(), rx: (0, 0), tx: (0, 0) };
-                    self.order(flow, Job::Move(Box::new(relocation)));
+                    let aside = Some(Box::new(Aside::Move(relocation)));
+                    self.batch.push(Work { aside, ..Work::new(flow.0, Job::Move) });
                     self.commands.push_front(Step::Rebind(flow, new));
                 }
             }

@@ -34,8 +34,8 @@ pub(crate) struct Work {
     pub report: Option<Report>,
     /// For the control plane.
     pub events: Events,
-    /// For the control plane, in answer to a removal.
-    pub end: Option<Box<FlowEnd>>,
+    /// What only few works have.
+    pub aside: Option<Box<Aside>>,
     /// What was dropped on the way.
     pub drops: DropSet,
     /// The frame goes to the control plane.
@@ -43,6 +43,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    #[inline]
     pub fn new(flow: u32, job: Job) -> Work {
         Work {
             ticket: 0,
@@ -58,7 +59,7 @@ impl Work {
             notice: None,
             report: None,
             events: Events::default(),
-            end: None,
+            aside: None,
             drops: DropSet::default(),
             exception: None,
         }
@@ -70,6 +71,10 @@ impl Work {
 }
 
 /// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's wishes belong.
+///
+/// With a tag of its own, since each module looks at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Job {
     /// A received segment.
     Receive,
@@ -85,10 +90,18 @@ pub(crate) enum Job {
     Flush { due: Option<Nanos> },
     /// The flow leaves.
     Remove,
-    /// The flow's bytes are copied to new buffers.
-    Move(Box<Relocation>),
+    /// The flow's bytes are copied to new buffers: [`Aside::Move`].
+    Move,
     /// Nothing is left to do.
     Void,
+}
+
+/// What a work has with it in rare cases, kept apart so that it costs the others nothing.
+pub(crate) enum Aside {
+    /// Where a flow's bytes are to be copied.
+    Move(Relocation),
+    /// For the control plane, in answer to a removal.
+    End(FlowEnd),
 }
 
 /// Commands for the protocol module, named as in [`engine::Command`].

@@ -1,7 +1,7 @@
 //! What surrounds the pipeline on the engine's own thread (the service island of thesis section 4.4.1): context
 //! queue, flow scheduler, the way out, and the modules' figures.
 use crate::context_queue::ContextQueue;
-use crate::message::{Events, Job, Work};
+use crate::message::{Aside, Events, Job, Work};
 use crate::scheduler::Scheduler;
 use engine::{Burst, Event, FlowId, Limits, Nanos};
 use std::sync::Arc;
@@ -30,10 +30,8 @@ impl Service {
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
     /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
+    #[inline]
     pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
-        for reason in work.drops.iter() {
-            burst.drops.count(reason);
-        }
         let transmitted = matches!(work.job, Job::Transmit { .. });
         if let Some(frame) = work.frame.take() {
             match work.exception {
@@ -51,11 +49,8 @@ impl Service {
         if let Some(positions) = work.notice {
             self.contexts.notify(work.flow, positions);
         }
-        if !work.events.is_empty() {
-            tell(work.events, FlowId(work.flow), burst.events);
-        }
-        if let Some(end) = work.end.take() {
-            burst.events.push(Event::Removed(FlowId(work.flow), *end));
+        if !work.drops.is_empty() || !work.events.is_empty() || work.aside.is_some() {
+            tell(work, burst);
         }
         if let Job::Flush { due } = work.job {
             self.flush_due[work.group as usize] = due;
@@ -63,7 +58,13 @@ impl Service {
     }
 }
 
-fn tell(events: Events, flow: FlowId, into: &mut Vec<Event>) {
+/// What few works have to say: drops, and events for the control plane.
+#[cold]
+fn tell(work: &mut Work, burst: &mut Burst<'_>) {
+    for reason in work.drops.iter() {
+        burst.drops.count(reason);
+    }
+    let flow = FlowId(work.flow);
     let each = [
         (Events::ACTIVE, Event::Active(flow)),
         (Events::FIN_ACKED, Event::FinAcked(flow)),
@@ -71,7 +72,10 @@ fn tell(events: Events, flow: FlowId, into: &mut Vec<Event>) {
         (Events::RESET, Event::Reset(flow)),
         (Events::ORPHAN_DATA, Event::OrphanData(flow)),
     ];
-    into.extend(each.iter().filter(|(bit, _)| events.has(*bit)).map(|(_, event)| *event));
+    burst.events.extend(each.iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| *event));
+    if let Some(Aside::End(end)) = work.aside.take().map(|aside| *aside) {
+        burst.events.push(Event::Removed(flow, end));
+    }
 }
 
 /// What one module, or one replica, has done.

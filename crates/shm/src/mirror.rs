@@ -94,8 +94,17 @@ impl Mirror {
     /// Copies a span of another ring (or of this one) into the ring at stream position `pos`.
     #[inline]
     pub fn write_span(&self, pos: u32, span: &Span) {
+        self.write_part(pos, span, (0, span.len));
+    }
+
+    /// As [`Mirror::write_span`], of the part of the span that starts `skip` bytes in and has `len` bytes. Panics where
+    /// that is not within.
+    #[inline]
+    pub fn write_part(&self, pos: u32, span: &Span, (skip, len): (u32, u32)) {
+        assert!(skip.checked_add(len).is_some_and(|end| end <= span.len));
+        let from = span.mirror.at(span.pos.wrapping_add(skip), len as usize);
         // SAFETY: both ranges are checked by `at`; `copy` allows overlap.
-        unsafe { std::ptr::copy(span.as_ptr(), self.at(pos, span.len()), span.len()) };
+        unsafe { std::ptr::copy(from, self.at(pos, len as usize), len as usize) };
     }
 
     /// The address of stream position `pos`, with the ring's size of bytes mapped in a row: for the

@@ -3,7 +3,7 @@ mod receive;
 mod state;
 mod transmit;
 
-use crate::message::{Control, Events, Job, Relocation, Work};
+use crate::message::{Aside, Control, Events, Job, Relocation, Work};
 use crate::slots::Slots;
 use engine::{Drop, Exception, Nanos};
 use state::ProtocolState;
@@ -96,7 +96,7 @@ impl Protocol {
 
     fn step(&mut self, work: &mut Work, now: Nanos) {
         if matches!(work.job, Job::Remove) {
-            work.end = self.flows.remove(work.flow).map(|state| Box::new(state.flow_end()));
+            work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
             return;
         }
         let Some(state) = self.flows.get_mut(work.flow) else {
@@ -107,23 +107,19 @@ impl Protocol {
             return;
         };
         let acknowledged_now = state.ack_now;
-        match &mut work.job {
+        match work.job {
             Job::Receive => state.receive(work, now, &mut self.challenges),
-            Job::Transmit { most } => {
-                let most = *most;
-                state.transmit(work, most, now);
-            }
+            Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin } => {
-                if !state.bump(*tx_head, *rx_head, *fin) {
+                if !state.bump(tx_head, rx_head, fin) {
                     work.drops.add(Drop::BumpRange);
                 }
             }
-            Job::Order(order) => {
-                let order = *order;
-                state.order(order, work, now);
-            }
-            Job::Move(relocation) => {
-                state.relocate(relocation);
+            Job::Order(order) => state.order(order, work, now),
+            Job::Move => {
+                if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
+                    state.relocate(relocation);
+                }
                 work.notice = (!state.orphan).then(|| state.positions());
             }
             Job::Ack | Job::Flush { .. } | Job::Remove | Job::Void => {}
@@ -180,7 +176,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
         state.tracked = true;
         work.events.add(Events::ACTIVE);
     }
-    work.report = Some(state.report(work.send.map_or(0, |segment| segment.len)));
+    work.report = Some(state.report(work.send.as_ref().map_or(0, |segment| segment.len)));
     state.publish();
     state.check();
 }

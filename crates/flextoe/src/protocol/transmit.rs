@@ -20,7 +20,10 @@ impl ProtocolState {
         let mss = self.fixed.mss as u32;
         let in_flight = self.nxt - self.una;
         let fin_waits = self.fin && self.nxt.at_or_before(self.head);
-        let data = if self.nxt.before(self.head) { self.head - self.nxt } else { 0 };
+        let data = self.unsent();
+        if self.rest_fits(data, most) {
+            return Some(Cut { len: data, fin: fin_waits && self.snd_wnd > in_flight + data });
+        }
         if data == 0 {
             return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
         }
@@ -38,6 +41,19 @@ impl ProtocolState {
         Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
     }
 
+    /// Bytes that the application wrote and that are to be sent from `nxt` on.
+    #[inline]
+    fn unsent(&self) -> u32 {
+        if self.nxt.before(self.head) { self.head - self.nxt } else { 0 }
+    }
+
+    /// All that is to be sent fits one segment: the usual case of small messages.
+    #[inline]
+    fn rest_fits(&self, data: u32, most: u32) -> bool {
+        let sacked = self.sacked.0 != self.sacked.1;
+        data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !sacked
+    }
+
     /// A segment may be sent although it is not full and more data waits.
     fn may_be_small(&self) -> bool {
         let in_window = self.snd_wnd.saturating_sub(self.nxt - self.una);
@@ -49,7 +65,11 @@ impl ProtocolState {
 
     /// What the scheduler should know.
     pub fn report(&self, sent: u32) -> Report {
-        let segments = if self.dead || self.nxt == self.end() || self.cut(u32::MAX).is_none() {
+        let segments = if self.dead || self.nxt == self.end() {
+            0
+        } else if self.rest_fits(self.unsent(), u32::MAX) {
+            1
+        } else if self.cut(u32::MAX).is_none() {
             0
         } else {
             let bytes = self.usable().min(self.end() - self.nxt);
