@@ -36,7 +36,14 @@ impl Doorbell {
 
     /// Announces a sleeper. Afterwards, look for work once more before waiting.
     pub fn prepare_to_sleep(&self) {
-        self.region.u32_at(self.at).fetch_add(1, SeqCst);
+        Doorbell::prepare_all([self]);
+    }
+
+    /// Announces a sleeper on each of several doorbells.
+    pub fn prepare_all<'a>(bells: impl IntoIterator<Item = &'a Doorbell>) {
+        for bell in bells {
+            bell.region.u32_at(bell.at).fetch_add(1, SeqCst);
+        }
         fence(SeqCst);
     }
 
@@ -80,5 +87,55 @@ impl Doorbell {
     /// The eventfd, readable when rung.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// Two threads that each publish and then sleep unless the other one has published: with a lost wake-up, both
+    /// would wait for ever. The other side's word is seen, or the bell rings: never neither.
+    #[test]
+    fn a_sleeper_and_a_ringer_never_miss_each_other() {
+        let region = Arc::new(Region::create("test", 4096).unwrap());
+        let fd = Doorbell::eventfd().unwrap();
+        let sleeper = Doorbell::new(&region, 64, fd.try_clone().unwrap());
+        let ringer = Doorbell::new(&region, 64, fd);
+        let work = |region: &Region| region.u32_at(1024).load(Relaxed);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=20_000u32 {
+                    ringer.region.u32_at(1024).store(round, Relaxed);
+                    ringer.ring();
+                    while ringer.region.u32_at(2048).load(SeqCst) != round {
+                        std::thread::yield_now();
+                    }
+                }
+                stop.store(true, SeqCst);
+                ringer.ring_always();
+            });
+            let mut seen = 0;
+            while !stop.load(SeqCst) {
+                sleeper.prepare_to_sleep();
+                if work(&region) == seen {
+                    wait_readable(&sleeper);
+                }
+                sleeper.awake();
+                sleeper.clear();
+                seen = work(&region);
+                region.u32_at(2048).store(seen, SeqCst);
+            }
+        });
+    }
+
+    /// Waits for the bell without a time limit: a lost wake-up hangs the test.
+    fn wait_readable(bell: &Doorbell) {
+        let mut poll = libc::pollfd { fd: bell.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, a local.
+        unsafe { libc::poll(&mut poll, 1, -1) };
     }
 }
