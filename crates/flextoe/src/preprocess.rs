@@ -8,6 +8,7 @@ use engine::{Drop, Exception, FlowParams, FourTuple, Frame, FramePool};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
+use wire::plain::Plain;
 use wire::{EtherType, Mac, Seq, ethernet, tcp};
 
 /// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
@@ -87,16 +88,13 @@ impl Preprocess {
     }
 
     fn receive(&mut self, work: &mut Work) {
-        let refusal = match work.frame.as_mut() {
-            Some(frame) => match self.identify(frame) {
-                Ok((flow, summary)) => {
-                    work.flow = flow;
-                    work.summary = summary;
-                    return self.steer(work);
-                }
-                Err(refusal) => refusal,
+        let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
+        let refusal = match validate(frame, &mut work.summary) {
+            Ok(parties) => match self.identify(&parties) {
+                Some((flow, group)) => return (work.flow, work.group) = (flow, group),
+                None => Refusal::Exception(Exception::NoFlow),
             },
-            None => return work.job = Job::Void,
+            Err(refusal) => refusal,
         };
         work.job = Job::Void;
         match refusal {
@@ -105,20 +103,54 @@ impl Preprocess {
         }
     }
 
-    fn identify(&self, frame: &mut Frame) -> Result<(u32, Summary), Refusal> {
-        let (tuple, macs, summary) = validate(frame)?;
-        let hash = lookup::hash(&tuple);
-        self.table
-            .find(hash, |flow| self.flows.get(flow).is_some_and(|state| state.tuple == tuple))
-            // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
-            .filter(|flow| self.flows.get(*flow).is_some_and(|state| state.local_mac == macs.dst))
-            .map(|flow| (flow, summary))
-            .ok_or(Refusal::Exception(Exception::NoFlow))
+    /// The flow and its flow group.
+    #[inline]
+    fn identify(&self, parties: &Parties) -> Option<(u32, u8)> {
+        let hash = lookup::hash(&parties.tuple);
+        let is_it = |flow| self.flows.get(flow).is_some_and(|state| state.tuple == parties.tuple);
+        let flow = self.table.find(hash, is_it)?;
+        // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
+        let state = self.flows.get(flow).filter(|state| state.local_mac == parties.mac)?;
+        Some((flow, state.group))
     }
 }
 
-/// Checks headers and checksum; returns the 4-tuple as this host sees it, and the header summary.
-fn validate(frame: &mut Frame) -> Result<(FourTuple, ethernet::Header, Summary), Refusal> {
+/// Whom a segment concerns: the 4-tuple as this host sees it, and the station.
+struct Parties {
+    tuple: FourTuple,
+    mac: Mac,
+}
+
+/// Checks headers and checksum, and fills the header summary.
+#[inline]
+fn validate(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
+    if frame.checksum != Checksum::Complete {
+        if let Some(plain) = Plain::parse(frame.bytes(), frame.len()) {
+            return Ok(summarise(&plain, summary));
+        }
+    }
+    validate_any(frame, summary)
+}
+
+/// As [`validate_any`], of a segment whose headers are plain.
+#[inline]
+fn summarise(plain: &Plain, summary: &mut Summary) -> Parties {
+    *summary = Summary {
+        seq: plain.seq,
+        ack: plain.ack,
+        flags: plain.flags,
+        window: plain.window,
+        timestamps: plain.timestamps,
+        sack: None,
+        payload_at: plain.payload_at as u32,
+        payload_len: plain.payload_len,
+        ce: plain.ecn == Ecn::Ce,
+    };
+    let ((remote_ip, local_ip), (remote_port, local_port)) = (plain.addresses, plain.ports);
+    Parties { tuple: FourTuple { local_ip, remote_ip, local_port, remote_port }, mac: plain.mac }
+}
+
+fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(Drop::Ethernet))?;
     if macs.ethertype != EtherType::Ipv4 {
@@ -137,19 +169,19 @@ fn validate(frame: &mut Frame) -> Result<(FourTuple, ethernet::Header, Summary),
     let payload_len = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(Drop::TcpHeader))? as u32;
     let tcp_at = ethernet::HEADER_LEN + ip_len;
     verify(frame, &ip, tcp_at)?;
-    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
-    let summary = Summary {
+    *summary = Summary {
         seq: tcp.seq,
         ack: tcp.ack,
         flags: tcp.flags,
         window: tcp.window,
         timestamps: tcp.options.timestamps,
-        sack: tcp.options.sack[0].and_then(|_| lowest_block_above(tcp.ack, &tcp.options.sack)),
+        sack: lowest_block_above(tcp.ack, &tcp.options.sack),
         payload_at: (tcp_at + tcp_len) as u32,
         payload_len,
         ce: ip.ecn == Ecn::Ce,
     };
-    Ok((tuple, macs, summary))
+    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
+    Ok(Parties { tuple, mac: macs.dst })
 }
 
 fn lowest_block_above(ack: Seq, blocks: &[Option<(Seq, Seq)>; 4]) -> Option<(Seq, Seq)> {

@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod ipv4;
+pub mod plain;
 pub mod seq;
 pub mod tcp;
 pub mod template;
