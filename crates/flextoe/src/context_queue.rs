@@ -1,5 +1,5 @@
 //! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
-use crate::message::{Job, Positions, Work};
+use crate::message::{Job, Positions, Work, append};
 use crate::slots::Slots;
 use context::{Bump, EngineEnd, Notice, Slot};
 use engine::{Drop, DropCounts, Event, Nanos};
@@ -154,8 +154,8 @@ impl Context {
         for _ in 0..TURN {
             match self.end.bumps.pop() {
                 Ok(None) => break,
-                Ok(Some(words)) => match self.work(Bump::from_words(words)) {
-                    Some(work) => works.push(work),
+                Ok(Some(words)) => match self.job(Bump::from_words(words)) {
+                    Some((flow, job)) => append(works, 1, flow, job),
                     None => drops.count(Drop::BumpUnknown),
                 },
                 Err(_) => {
@@ -167,10 +167,11 @@ impl Context {
         true
     }
 
-    fn work(&self, bump: Bump) -> Option<Work> {
+    #[inline]
+    fn job(&self, bump: Bump) -> Option<(u32, Job)> {
         let (generation, flow) = (*self.flows.get(bump.slot.index as usize)?)?;
         let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin };
-        (generation == bump.slot.generation).then(|| Work::new(flow, job))
+        (generation == bump.slot.generation).then_some((flow, job))
     }
 
     /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.

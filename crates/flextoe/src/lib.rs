@@ -254,14 +254,13 @@ impl FlexToe {
             burst.rx.extend(self.waiting.drain(..));
         }
         let mut frames = std::mem::take(burst.rx);
-        for frame in frames.drain(..) {
-            self.batch.push(Work::received(frame));
-            if self.batch.len() >= BATCH {
-                self.run(burst);
-            }
+        let mut left = frames.drain(..);
+        while left.len() > 0 {
+            self.batch.extend(left.by_ref().take(BATCH).map(Work::received));
+            self.run(burst);
         }
+        drop(left);
         *burst.rx = frames;
-        self.run(burst);
         count
     }
 

@@ -65,9 +65,16 @@ impl Work {
         }
     }
 
+    #[inline]
     pub fn received(frame: Box<Frame>) -> Work {
         Work { frame: Some(frame), ..Work::new(u32::MAX, Job::Receive) }
     }
+}
+
+/// Appends works. Each is made in its place in the vector: made elsewhere and moved, it would cost twice as much.
+#[inline]
+pub(crate) fn append(works: &mut Vec<Work>, count: u32, flow: u32, job: Job) {
+    works.extend((0..count).map(|_| Work::new(flow, job)));
 }
 
 /// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's wishes belong.

@@ -1,6 +1,6 @@
 //! The flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without
 //! one are served round-robin. Only flows that may send something now are in either, so it is work-conserving.
-use crate::message::{Job, Report, Work};
+use crate::message::{Job, Report, Work, append};
 use crate::slots::Slots;
 use engine::Nanos;
 use std::collections::VecDeque;
@@ -124,15 +124,13 @@ impl Scheduler {
                 self.enqueue(flow, now);
             } else if entry.in_flight == 0 {
                 entry.in_flight = 1;
-                works.push(Work::new(flow, Job::Transmit { most: entry.quantum }));
+                append(works, 1, flow, Job::Transmit { most: entry.quantum });
             }
             return;
         }
         let turns = waiting.min(TURN).min((end - works.len()) as u32);
         entry.in_flight += turns;
-        for _ in 0..turns {
-            works.push(Work::new(flow, Job::Transmit { most: u32::MAX }));
-        }
+        append(works, turns, flow, Job::Transmit { most: u32::MAX });
         if waiting > turns {
             self.enqueue(flow, now);
         }
