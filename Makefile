@@ -6,7 +6,7 @@ APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps grid faults setup clean
+.PHONY: help demo test build apps grid faults setup clean bench-instructions
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -14,6 +14,7 @@ help:
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
 	@echo 'make faults  only the bad input and the killed processes'
 	@echo 'make build   everything, optimised'
+	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo: setup
@@ -37,6 +38,9 @@ grid: build
 
 faults: build
 	$(AS_ROOT) $(TARGET)/release/faults $(FAULTS)
+
+bench-instructions:
+	bench/instructions
 
 setup:
 	@tests/setup

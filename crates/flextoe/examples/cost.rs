@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! cargo run --release -p flextoe --example cost [connections] [payload bytes] [rounds]
+//! cargo run --release -p flextoe --example cost paths [connections] [payload bytes] [rounds]
 //! ```
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
-//! `valgrind --tool=callgrind` with few rounds.
+//! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
+//! function named after it: `bench/instructions` counts what each costs.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
 use engine::{Limits, Slot};
@@ -109,6 +111,16 @@ impl Host {
         answered
     }
 
+    /// Takes all notices and says that everything was read.
+    fn read_all(&mut self) {
+        while let Some(words) = self.app.notices.pop().expect("a sound ring") {
+            let Notice { slot, rx_tail, .. } = Notice::from_words(words);
+            let tx_head = self.written[slot.index as usize];
+            let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false };
+            self.app.bumps.push(bump.to_words()).expect("room");
+        }
+    }
+
     fn segments(&self) -> u64 {
         let figures = self.stats.iter().map(|stats| stats.read());
         figures.map(|f| f.tx_segments + f.rx_segments).sum()
@@ -153,16 +165,28 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Arc<F
 }
 
 fn main() {
-    let arguments: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let argument = |at: usize, default: u64| arguments.get(at).copied().unwrap_or(default);
-    let (connections, bytes, rounds) = (argument(0, 64) as u32, argument(1, 64) as usize, argument(2, 20_000));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let argument = |at: usize, default: u64| numbers.get(at).copied().unwrap_or(default);
+    let (connections, bytes) = (argument(0, 64) as u32, argument(1, 64) as usize);
     let (mut client, mut server) = (Host::new(true, connections), Host::new(false, connections));
+    client.poll(START);
+    server.poll(START);
+    if words.first().is_some_and(|word| word == "paths") {
+        paths(&mut client, &mut server, bytes, argument(2, 500));
+    } else {
+        echo(&mut client, &mut server, bytes, argument(2, 20_000));
+    }
+}
+
+const START: u64 = 1_000_000_000;
+
+fn echo(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
+    let connections = client.written.len();
     let mut message = vec![7u8; bytes];
-    let mut seen = [vec![0u32; connections as usize], vec![0u32; connections as usize]];
-    let mut now = 1_000_000_000;
-    client.poll(now);
-    server.poll(now);
-    (0..connections).for_each(|index| client.send(index, &message, 0));
+    let mut seen = [vec![0u32; connections], vec![0u32; connections]];
+    let mut now = START;
+    (0..connections).for_each(|index| client.send(index as u32, &message, 0));
     let mut answered = 0;
     for _ in 0..rounds {
         now += 10_000;
@@ -180,4 +204,52 @@ fn main() {
     println!("{connections} connections, {bytes} bytes: {answered} requests answered");
     println!("{segments} passes of a segment, {:.1} ns each", spent / segments as f64);
     println!("{:.1} ns of engine a round trip", spent / answered as f64);
+}
+
+/// One path after the other: messages go to the server and are read there, acknowledgements come back late.
+fn paths(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
+    let message = vec![7u8; bytes];
+    let mut now = START;
+    for _ in 0..rounds {
+        now += 1_000_000;
+        (0..client.written.len()).for_each(|index| client.send(index as u32, &message, 0));
+        path_tx(client, now);
+        server.rx.append(&mut client.tx);
+        path_rx_data(server, now);
+        server.read_all();
+        path_hc(server, now);
+        assert!(server.tx.is_empty(), "acknowledgements wait");
+        now += 1_000_000;
+        path_tx_ack(server, now);
+        assert_eq!(server.tx.len(), client.written.len());
+        client.rx.append(&mut server.tx);
+        path_rx_ack(client, now);
+        while client.app.notices.pop().expect("a sound ring").is_some() {}
+    }
+    println!("{} segments on each path", rounds * client.written.len() as u64);
+}
+
+/// Functions of their own, which stay so: each passes another number on.
+macro_rules! path {
+    ($($(#[$doc:meta])+ $name:ident = $number:literal,)+) => {
+        $($(#[$doc])+
+        #[inline(never)]
+        fn $name(host: &mut Host, now: u64) {
+            std::hint::black_box($number);
+            host.poll(now);
+        })+
+    };
+}
+
+path! {
+    /// An application's descriptor (it has written), and the segment that follows from it.
+    path_tx = 1,
+    /// A segment in order, and its notice.
+    path_rx_data = 2,
+    /// An application's descriptor (it has read), from which no segment follows.
+    path_hc = 3,
+    /// A delayed acknowledgement.
+    path_tx_ack = 4,
+    /// A pure acknowledgement, and its notice.
+    path_rx_ack = 5,
 }
