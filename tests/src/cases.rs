@@ -32,6 +32,13 @@ pub struct Case {
     pub run: fn(&Bench) -> Outcome,
 }
 
+impl Case {
+    /// It moves [`HUGE`].
+    pub fn is_huge(&self) -> bool {
+        self.name.starts_with("1 GB")
+    }
+}
+
 const fn case(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
     Case { name, limit: 40, short: false, run }
 }
@@ -159,8 +166,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Writes the Python programs and the small files; the huge one waits until somebody asks.
-    pub fn new(session: &Session) -> Result<Files, String> {
+    /// Writes the Python programs and the files to move; the huge one only where it is wanted.
+    pub fn new(session: &Session, huge: bool) -> Result<Files, String> {
         let dir = session.dir().join("files");
         let mut files = Files { dir, digests: Vec::new(), next_port: Cell::new(20000) };
         fs::create_dir_all(&files.dir).map_err(|error| error.to_string())?;
@@ -174,7 +181,8 @@ impl Files {
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
         }
-        for (name, length) in [(SMALL, 1000), (LARGE, 100_000_000), (HUGE, 1_000_000_007)] {
+        let lengths = [(SMALL, 1000), (LARGE, 100_000_000), (HUGE, 1_000_000_007)];
+        for (name, length) in lengths.into_iter().filter(|(name, _)| huge || *name != HUGE) {
             write_random(&files.dir.join(name), length).map_err(|error| format!("{name}: {error}"))?;
             files.digests.push((name, sha256(session, &files.dir.join(name))?));
         }

@@ -18,6 +18,20 @@ const TAIL: usize = 12;
 /// In the environment of everything that a session starts, so that the leak check finds what was left over.
 pub const MARK: &str = "TOE_TESTS_SESSION";
 
+/// A session's folder is called this and the driver's process number.
+const FOLDER: &str = "toe-tests-";
+
+/// Removes the folders of drivers that were killed and could not.
+pub fn sweep() {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(FOLDER).filter(|owner| owner.bytes().all(|byte| byte.is_ascii_digit()));
+        if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// One run of a driver: its folder for files, its deadline, its programs' output.
 pub struct Session {
     dir: PathBuf,
@@ -30,7 +44,7 @@ pub struct Session {
 impl Session {
     /// Makes the folder and catches SIGINT and SIGTERM, so that everything is cleaned up on the way out.
     pub fn new() -> Result<Session, String> {
-        let dir = std::env::temp_dir().join(format!("toe-tests-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

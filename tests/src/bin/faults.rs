@@ -7,7 +7,7 @@ use tests::lab::{Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
-use tests::{network, refusals};
+use tests::{network, process, refusals};
 
 const USAGE: &str = "usage: faults [--link NAME] [--filter TEXT]
   --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, or linux (to prove the cases)
@@ -40,8 +40,9 @@ fn main() {
 
 fn run(only: Option<&str>, filter: &str) -> Result<bool, String> {
     network::sweep();
+    process::sweep();
     let session = Session::new()?;
-    let files = Files::new(&session)?;
+    let files = Files::new(&session, false)?;
     let mut report = Report::default();
     for fault in ALL.iter().filter(|fault| fault.name.contains(filter)) {
         let wanted = |link: &&Link| only.map_or(**link != Link::Linux, |name| name == link.label());

@@ -3,9 +3,9 @@ use std::time::Duration;
 use tests::cases::{ALL, Bench, Case, Files};
 use tests::lab::{Lab, Link};
 use tests::leaks::Before;
-use tests::network::sweep;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
+use tests::{network, process};
 
 const USAGE: &str = "usage: grid [--stack opentoe|linux] [--link NAME] [--filter TEXT] [--list]
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
@@ -75,9 +75,11 @@ fn run(choice: &Choice) -> Result<bool, String> {
         ALL.iter().for_each(|case| println!("{}", case.name));
         return Ok(true);
     }
-    sweep();
+    network::sweep();
+    process::sweep();
     let session = Session::new()?;
-    let files = Files::new(&session)?;
+    let huge = ALL.iter().any(|case| case.name.contains(&choice.filter) && case.is_huge());
+    let files = Files::new(&session, huge)?;
     let mut report = Report::default();
     for link in &choice.links {
         group(&mut report, &session, &files, *link, &choice.filter);
