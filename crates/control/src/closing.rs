@@ -84,8 +84,11 @@ impl Plane {
             return self.remove_flow(id, After::Reset);
         }
         let fin_acked = matches!(flow.closing.state, State::FinWait2 | State::TimeWait | State::Closed);
-        let written =
-            figures.snd_una.wrapping_sub(flow.iss.0 + 1).wrapping_add(figures.outstanding).wrapping_add(figures.unsent);
+        let written = figures
+            .snd_una
+            .wrapping_sub(flow.iss.0.wrapping_add(1))
+            .wrapping_add(figures.outstanding)
+            .wrapping_add(figures.unsent);
         flow.closing.on(ClosingEvent::LocalClose);
         if flow.closing.leaves_engine() {
             return self.leave_engine(id);
