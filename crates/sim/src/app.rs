@@ -309,14 +309,15 @@ impl App {
         self.wake_at = self.wake_at.min(now + 1);
     }
 
-    /// Gives a connection up that will not go on: its pair is spoiled.
-    pub fn give_up(&mut self, now: Nanos, scene: &mut Scene, pair: usize) {
+    /// Gives a connection up that will not go on: its pair is spoiled. False where it does not have it.
+    pub fn give_up(&mut self, now: Nanos, scene: &mut Scene, pair: usize) -> bool {
         let of_pair = |(slot, connection): (&u32, &Connection)| (connection.pair == pair).then_some(*slot);
         let slots: Vec<u32> = self.connections.iter().filter_map(of_pair).collect();
-        for slot in slots {
-            self.connections[&slot].give_up(now, &mut scene.pairs[pair]);
-            self.close(now, scene, slot, true);
+        for slot in &slots {
+            self.connections[slot].give_up(now, &mut scene.pairs[pair]);
+            self.close(now, scene, *slot, true);
         }
+        !slots.is_empty()
     }
 
     /// Leaves bumps and requests; false where a ring was full.

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Make a scenario that fails smaller, and print it
     #[arg(long)]
     pub shrink: bool,
-    /// Print the last segments before the failure
+    /// Print the last segments, requests and replies
     #[arg(long)]
     pub trace: bool,
     /// Print the scenario and do not run it
@@ -70,17 +70,18 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
         print!("{}", plan.to_toml());
         return ExitCode::SUCCESS;
     }
+    if arguments.trace {
+        let mut lines = Vec::new();
+        // What it says is shown below.
+        let _ = run_traced(plan, Some(&mut lines));
+        lines.iter().for_each(|line| println!("{line}"));
+    }
     match run_caught(plan) {
         Ok(figures) => {
             println!("passed: {figures:?}");
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            if arguments.trace {
-                let mut lines = Vec::new();
-                let _ = run_traced(plan, Some(&mut lines));
-                lines.iter().for_each(|line| println!("{line}"));
-            }
             println!("FAILED {failure}");
             if arguments.shrink {
                 print_smaller(plan);

@@ -26,24 +26,30 @@ pub fn generate(seed: u64) -> Plan {
     let listens: Vec<ListenPlan> =
         (0..random.spread(1, 4)).map(|index| listen(random, index, apps.len(), rough)).collect();
     let mut left = random.spread(20_000, MOST_BYTES);
+    if random.one_in(30) {
+        left *= 10;
+    }
     let calls = (0..random.spread(1, 4)).map(|_| call(random, &apps, &listens, &hosts, rough, &mut left)).collect();
     let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
     let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts };
     separate_ports(&mut plan);
+    fill_tables(random, &mut plan);
     plan
 }
 
 fn host(random: &mut Random) -> HostPlan {
     let tiny = random.one_in(5);
-    let large = if tiny { 1 } else { random.between(0, 6) };
+    let large = if tiny { 1 } else { random.between(0, 8) };
     HostPlan {
         mapping: mapping(random),
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
         slots: random.pick(&[2, 8, 64]),
+        flows: 1024,
+        max_time_wait: random.pick(&[1024, 1024, 1, 8]),
         data_entries: random.pick(&[64, 64, 1024]),
         control_entries: random.pick(&[64, 64, 1024]),
         ecn: random.one_in(2),
@@ -204,6 +210,16 @@ fn aim(random: &mut Random) -> Option<Aim> {
     ])?;
     let before = if at == AimAt::ClientTimestamp { random.up_to(50) } else { random.spread(1, 100_000) };
     Some(Aim { at, before: before as u32 })
+}
+
+/// Hosts that only accept may have small tables: others could fill theirs with what waits for each other.
+fn fill_tables(random: &mut Random, plan: &mut Plan) {
+    let callers: Vec<usize> = plan.calls.iter().map(|call| plan.apps[call.app].host).collect();
+    for (index, host) in plan.hosts.iter_mut().enumerate() {
+        if !callers.contains(&index) && random.one_in(3) {
+            host.flows = random.pick(&[2, 16]);
+        }
+    }
 }
 
 /// Two groups of connections cannot use one local port at the same time.

@@ -11,8 +11,6 @@ use shm::{Doorbell, Region};
 use std::sync::Arc;
 use wire::Mac;
 
-/// Connections that a host holds at once.
-const FLOWS: u32 = 1024;
 /// Contexts that a host holds at once.
 const CONTEXTS: u32 = 32;
 
@@ -55,7 +53,11 @@ impl SimHost {
         let memory = config.memory;
         let pool = FramePool::new(4096);
         let host_mtu = host_plan.mtu;
-        let engine = FlexToe::new(Limits { flows: FLOWS, contexts: CONTEXTS }, host_plan.mapping.clone(), pool.clone());
+        let engine = FlexToe::new(
+            Limits { flows: host_plan.flows, contexts: CONTEXTS },
+            host_plan.mapping.clone(),
+            pool.clone(),
+        );
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
         let capabilities = port.capabilities();
@@ -198,7 +200,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         address: Plan::address(index),
         prefix_len: 24,
         mtu: host.mtu,
-        max_flows: FLOWS,
+        max_flows: host.flows,
         max_contexts: CONTEXTS,
         memory: MemoryConfig {
             slots: host.slots,
@@ -211,7 +213,12 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         ecn: host.ecn,
         congestion: congestion(&host.congestion)?,
         timers: timers(host),
-        limits: LimitConfig { resets_per_s: 1_000_000, challenge_acks_per_s: 1_000_000, ..LimitConfig::default() },
+        limits: LimitConfig {
+            max_time_wait: host.max_time_wait,
+            resets_per_s: 1_000_000,
+            challenge_acks_per_s: 1_000_000,
+            ..LimitConfig::default()
+        },
         ..HostConfig::default()
     };
     debug_assert!(index < plan.hosts.len());

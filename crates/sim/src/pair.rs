@@ -57,19 +57,18 @@ pub struct Pair {
     pub progress_at: Nanos,
 }
 
+impl Half {
+    /// A side that has done nothing yet.
+    pub fn new(stream: Stream) -> Half {
+        Half { stage: Stage::Waiting, written: 0, fin: None, read: 0, acked: 0, eof: false, buffer: None, stream }
+    }
+}
+
 impl Pair {
     /// A connection about to be opened.
     pub fn new(seed: u64, call: usize, number: u32, now: Nanos) -> Pair {
-        let half = |side: u64| Half {
-            stage: Stage::Waiting,
-            written: 0,
-            fin: None,
-            read: 0,
-            acked: 0,
-            eof: false,
-            buffer: None,
-            stream: Stream(seed ^ (call as u64 + 1) << 40 ^ u64::from(number) << 8 ^ side),
-        };
+        let stream = |side: u64| Stream(seed ^ ((call as u64 + 1) << 40) ^ (u64::from(number) << 8) ^ side);
+        let half = |side: u64| Half::new(stream(side));
         Pair { call, number, halves: [half(0), half(1)], spoiled: None, progress_at: now }
     }
 

@@ -69,6 +69,12 @@ pub struct HostPlan {
     pub tx_bytes: u32,
     /// Connections that one application can hold.
     pub slots: u32,
+    /// Connections that the host can hold; for hosts that only accept.
+    #[serde(default = "many")]
+    pub flows: u32,
+    /// Connections in TIME-WAIT that it remembers.
+    #[serde(default = "many")]
+    pub max_time_wait: u32,
     /// Entries of each data ring.
     pub data_entries: u32,
     /// Entries of each control ring.
@@ -92,6 +98,10 @@ pub struct HostPlan {
     pub stall_ns: u64,
     /// Most frames that a round receives.
     pub burst: usize,
+}
+
+fn many() -> u32 {
+    1024
 }
 
 /// One application.
@@ -309,9 +319,12 @@ impl Plan {
         let fabric = &self.fabric;
         let chances = [fabric.loss, fabric.burst_begin, fabric.reorder, fabric.duplicate, fabric.corrupt];
         let calm = chances.iter().all(|chance| *chance == 0.0) && fabric.jitter_ns == 0 && fabric.rate_bps == 0;
-        let prompt = |host: &HostPlan| host.stall == 0.0 && host.min_rto_ms >= 10;
+        // What nobody has room to accept is not acknowledged.
+        let roomy = |host: &HostPlan| host.slots >= 64 && host.flows >= 1024;
+        let prompt = |host: &HostPlan| host.stall == 0.0 && host.min_rto_ms >= 10 && roomy(host);
         let stays = |app: &AppPlan| app.crash_us.is_none() && app.fork_us.is_none();
-        let steady = self.listens.iter().all(|listen| listen.close_us.is_none());
+        let willing = |listen: &ListenPlan| listen.close_us.is_none() && listen.backlog >= 64 && listen.credits >= 64;
+        let steady = self.listens.iter().all(willing);
         calm && steady && self.cuts.is_empty() && self.hosts.iter().all(prompt) && self.apps.iter().all(stays)
     }
 

@@ -1,6 +1,6 @@
 //! What the control plane tells an application.
 use crate::app::{App, Held, Purpose, Unknown};
-use crate::pair::{CLIENT, SERVER, Stage};
+use crate::pair::{CLIENT, Half, SERVER, Stage};
 use crate::plan::Plan;
 use crate::scene::Scene;
 use context::{Endpoint, Reply, Request, Slot};
@@ -217,6 +217,13 @@ impl App {
             return if known { Ok(()) } else { Err("an error of a connection that there is not".into()) };
         };
         let pair = &mut scene.pairs[connection.pair];
+        if connection.side == SERVER && pair.halves[CLIENT].stage == Stage::Waiting && pair.halves[SERVER].read == 0 {
+            // An earlier connection between the same ends, accepted late: that of this pair is still to come.
+            let stream = pair.halves[SERVER].stream;
+            pair.halves[SERVER] = Half::new(stream);
+            self.close(now, scene, slot.index, false);
+            return Ok(());
+        }
         if pair.spoiled.is_none() {
             return Err(format!("{}: it failed with error {errno}", pair.name()));
         }

@@ -162,6 +162,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].mapping = Mapping::default());
     add(&|plan| plan.hosts[index].stall = 0.0);
     add(&|plan| plan.hosts[index].mtu = 0);
+    add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);
     add(&|plan| plan.hosts[index].congestion = String::new());
     add(&|plan| plan.hosts[index].burst = 64);

@@ -2,7 +2,7 @@
 use crate::app::{App, Purpose};
 use crate::calls::Caller;
 use crate::host::SimHost;
-use crate::pair::Stage;
+use crate::pair::{Pair, Stage};
 use crate::plan::{AimAt, Plan};
 use crate::random::Random;
 use crate::scene::{Figures, Listening, Scene};
@@ -329,17 +329,22 @@ impl World {
         }
         self.next_check = self.now + self.patience / 4;
         let (now, patience) = (self.now, self.patience);
-        for pair in 0..self.scene.pairs.len() {
-            let still = now.saturating_sub(self.scene.pairs[pair].progress_at) > patience;
-            if !still || self.scene.pairs[pair].is_over() {
-                continue;
+        let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(pair.progress_at) > patience;
+        let still: Vec<usize> = (0..self.scene.pairs.len()).filter(|pair| stands(&self.scene.pairs[*pair])).collect();
+        let (spoiled, sound): (Vec<usize>, Vec<usize>) =
+            still.into_iter().partition(|pair| self.scene.pairs[*pair].spoiled.is_some());
+        // The news that one side is gone may have been lost: TCP then waits for ever, people do not.
+        let mut given_up = false;
+        for pair in spoiled {
+            for app in &mut self.apps {
+                given_up |= app.give_up(now, &mut self.scene, pair);
             }
-            // The news that one side is gone may have been lost: TCP then waits for ever, people do not.
-            if self.scene.pairs[pair].spoiled.is_none() {
-                return Err(format!("stuck: {}", self.unfinished()));
-            }
-            self.apps.iter_mut().for_each(|app| app.give_up(now, &mut self.scene, pair));
         }
+        if !given_up && !sound.is_empty() {
+            return Err(format!("stuck: {}", self.unfinished()));
+        }
+        // They may have waited for a slot that is free only now.
+        sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
         for app in &self.apps {
             if let Some((_, (slot, _))) =
                 app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)
