@@ -112,8 +112,18 @@ impl App {
     }
 }
 
+/// A connection that waits for somebody to arm its listener.
+#[derive(Clone, Copy)]
+struct Opening {
+    from: u32,
+    tag: u32,
+    local: context::Endpoint,
+    remote: context::Endpoint,
+}
+
 #[derive(Default)]
 struct Host {
+    openings: Vec<Opening>,
     apps: BTreeMap<u32, App>,
     bindings: BTreeMap<u32, Binding>,
     connections: Vec<Connection>,

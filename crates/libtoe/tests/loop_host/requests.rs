@@ -1,6 +1,6 @@
 //! Requests of the applications.
 use super::connections::collide;
-use super::{ADDRESS, Binding, Host};
+use super::{ADDRESS, Binding, Host, Opening};
 use context::{Endpoint, FlowInfo, Reply, Request, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,7 @@ impl Host {
                 if let Some(found) = self.bindings.get_mut(&binding) {
                     found.holders.insert(from, credits);
                 }
+                self.retry();
             }
             Request::Connect { tag, binding, remote, .. } => self.connect(from, tag, binding, remote),
             Request::Unbind { binding } => self.unbind(from, binding),
@@ -59,12 +60,28 @@ impl Host {
         };
         let local = Endpoint { ip: ADDRESS, port };
         self.reply(from, Reply::Connecting { tag, local });
-        let listener = self
-            .bindings
-            .iter_mut()
-            .find(|(_, b)| b.listening && collide(b.local, remote) && b.holders.values().any(|credits| *credits > 0));
-        let Some((binding, found)) = listener else {
+        self.open(Opening { from, tag, local, remote });
+    }
+
+    /// Tries again what waited for a listener to be armed.
+    fn retry(&mut self) {
+        for opening in std::mem::take(&mut self.openings) {
+            if self.apps.contains_key(&opening.from) {
+                self.open(opening);
+            }
+        }
+    }
+
+    fn open(&mut self, opening: Opening) {
+        let Opening { from, tag, local, remote } = opening;
+        let mut listeners =
+            self.bindings.iter_mut().filter(|(_, b)| b.listening && collide(b.local, remote)).peekable();
+        if listeners.peek().is_none() {
             self.reply(from, Reply::Failed { tag, errno: libc::ECONNREFUSED as u16 });
+            return;
+        }
+        let Some((binding, found)) = listeners.find(|(_, b)| b.holders.values().any(|credits| *credits > 0)) else {
+            self.openings.push(opening);
             return;
         };
         // The one with the most credits: spreads connections over processes that share a listener.
@@ -88,6 +105,7 @@ impl Host {
                 self.bindings.remove(&binding);
             }
         }
+        self.retry();
     }
 
     fn close(&mut self, from: u32, slot: Slot, (tx_head, rx_head): (u32, u32), abort: bool) {
