@@ -340,11 +340,14 @@ impl World {
                 given_up |= app.give_up(now, &mut self.scene, pair);
             }
         }
-        if !given_up && !sound.is_empty() {
+        let open = |pair: &Pair| pair.spoiled.is_some() && pair.halves.iter().any(|half| half.stage == Stage::Open);
+        if !given_up && !sound.is_empty() && !self.scene.pairs.iter().any(open) {
             return Err(format!("stuck: {}", self.unfinished()));
         }
-        // They may have waited for a slot that is free only now.
-        sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
+        // They may wait for a slot or a place in a table that one of those has.
+        if given_up {
+            sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
+        }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
                 app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)

@@ -3,8 +3,8 @@ use sim::runner::run_seeds;
 use sim::{Plan, run, run_caught};
 use std::path::PathBuf;
 
-/// Random seeds of the ordinary test run: about half a minute on two cores in a debug build.
-const SEEDS: u64 = 300;
+/// Random seeds of the ordinary test run: about half a minute on two free cores in a debug build.
+const SEEDS: u64 = 1500;
 
 fn plans() -> Vec<(PathBuf, Plan)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plans");
