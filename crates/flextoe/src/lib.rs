@@ -31,7 +31,9 @@ mod threads;
 
 pub use mapping::Mapping;
 
-use engine::{Burst, Command, Drop, Engine, FlowId, FlowParams, Frame, FramePool, Limits, Nanos, Worker};
+use engine::{
+    Burst, Command, ContextId, Drop, Engine, FlowId, FlowParams, Frame, FramePool, Limits, Nanos, Slot, Worker,
+};
 use local::Local;
 use message::{Aside, Buffers, Control, Job, Order, Relocation, Work};
 use service::Service;
@@ -68,8 +70,13 @@ enum Pipeline {
 /// A command, or the second half of one.
 enum Step {
     Command(Command),
-    /// A flow's bytes have been copied to new buffers: use them.
-    Rebind(FlowId, Buffers),
+    /// A flow's bytes have been copied to new buffers: use them, and the new name.
+    Rebind {
+        flow: FlowId,
+        context: ContextId,
+        slot: Slot,
+        buffers: Buffers,
+    },
 }
 
 impl FlexToe {
@@ -142,9 +149,14 @@ impl FlexToe {
     fn take_step(&mut self, step: Step) -> Option<Step> {
         let command = match step {
             Step::Command(command) => command,
-            Step::Rebind(flow, buffers) => {
-                let told = self.tell(flow, &Control::Rebind(flow, buffers.clone()));
-                return (!told).then_some(Step::Rebind(flow, buffers));
+            Step::Rebind { flow, context, slot, buffers } => {
+                if !self.tell(flow, &Control::Rebind(flow, buffers.clone())) {
+                    return Some(Step::Rebind { flow, context, slot, buffers });
+                }
+                // Not before the bytes are there: a notice that still waited would send the application to them.
+                self.service.contexts.name(flow.0, context.0, slot);
+                self.order(flow, Job::Order(Order::Announce));
+                return None;
             }
         };
         match command {
@@ -165,12 +177,11 @@ impl FlexToe {
             }
             Command::Move { flow, context, slot, rx, tx } => {
                 if self.group(flow).is_some() {
-                    self.service.contexts.name(flow.0, context.0, slot);
-                    let new = Buffers { rx, tx };
-                    let relocation = Relocation { new: new.clone(), rx: (0, 0), tx: (0, 0) };
+                    let buffers = Buffers { rx, tx };
+                    let relocation = Relocation { new: buffers.clone(), rx: (0, 0), tx: (0, 0) };
                     let aside = Some(Box::new(Aside::Move(relocation)));
                     self.batch.push(Work { aside, ..Work::new(flow.0, Job::Move) });
-                    self.commands.push_front(Step::Rebind(flow, new));
+                    self.commands.push_front(Step::Rebind { flow, context, slot, buffers });
                 }
             }
             Command::Advance { flow, tx_head, rx_head, fin } => self.order(flow, Job::Bump { tx_head, rx_head, fin }),
@@ -282,7 +293,7 @@ impl FlexToe {
 /// The command changes what several modules know.
 fn needs_drained(step: &Step) -> bool {
     match step {
-        Step::Rebind(..) => true,
+        Step::Rebind { .. } => true,
         Step::Command(command) => {
             matches!(command, Command::Install(_) | Command::Remove(_) | Command::Move { .. } | Command::NextHop(..))
         }

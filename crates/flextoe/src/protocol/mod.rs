@@ -120,7 +120,6 @@ impl Protocol {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
                     state.relocate(relocation);
                 }
-                work.notice = (!state.orphan).then(|| state.positions());
             }
             Job::Ack | Job::Flush { .. } | Job::Remove | Job::Void => {}
         }
