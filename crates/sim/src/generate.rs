@@ -49,7 +49,7 @@ fn host(random: &mut Random) -> HostPlan {
         tx_bytes: 4096 << random.up_to(large),
         slots: random.pick(&[2, 8, 64]),
         flows: 1024,
-        max_time_wait: random.pick(&[1024, 1024, 1, 8]),
+        max_time_wait: 1024,
         data_entries: random.pick(&[64, 64, 1024]),
         control_entries: random.pick(&[64, 64, 1024]),
         ecn: random.one_in(2),

@@ -181,8 +181,7 @@ impl SimHost {
 }
 
 /// What never happens between honest parties.
-const NEVER: [Drop; 6] =
-    [Drop::BumpRange, Drop::RingCorrupt, Drop::TooLong, Drop::NotOurs, Drop::Fragment, Drop::Protocol];
+const NEVER: [Drop; 5] = [Drop::RingCorrupt, Drop::TooLong, Drop::NotOurs, Drop::Fragment, Drop::Protocol];
 /// What only happens where the network corrupts frames.
 const CORRUPT: [Drop; 4] = [Drop::Ipv4, Drop::TcpHeader, Drop::TcpChecksum, Drop::Icmp];
 

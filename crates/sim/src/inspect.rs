@@ -37,8 +37,8 @@ struct Direction {
     mss: u16,
     /// Window in its SYN, where that had no acknowledgement to be counted from; received by the other side.
     syn_window: Option<u16>,
-    /// An earlier connection between the same ends: its initial number and the end of what was sent.
-    earlier: Option<(Seq, Seq)>,
+    /// Earlier connections between the same ends, the last one first: initial number and end of what was sent.
+    earlier: [Option<(Seq, Seq)>; 4],
     /// Right edge of the sender's receive window: the furthest that it advertised.
     edge: Option<Seq>,
     /// The same, of what the other side has received.
@@ -161,9 +161,7 @@ impl Inspector {
         let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
         let Some(direction) = self.directions.get_mut(ends) else { return Ok(()) };
         let (Some(isn), Some(peer_isn)) = (direction.isn, reverse.isn) else { return Ok(()) };
-        // An old duplicate made the peer begin anew, and this end has not noticed: it speaks of the earlier connection.
-        let within = |(first, end): (Seq, Seq)| header.ack - first <= end - first;
-        if !within((peer_isn, reverse.sent_end)) && reverse.earlier.is_some_and(within) {
+        if speaks_of_earlier(header, peer_isn, &reverse) {
             return Ok(());
         }
         check_ack(header, peer_isn, &reverse)?;
@@ -205,7 +203,10 @@ impl Inspector {
         let is_new = self.directions.get(&ends).is_none_or(|direction| direction.isn != Some(header.seq));
         if is_new {
             let old = self.directions.get(&ends);
-            let earlier = old.and_then(|old| Some((old.isn?, old.sent_end)));
+            let earlier = old.map_or([None; 4], |old| {
+                let last = old.isn.map(|isn| (isn, old.sent_end));
+                [last, old.earlier[0], old.earlier[1], old.earlier[2]]
+            });
             if !has_ack && !self.is_simultaneous(ends) {
                 self.directions.remove(&ends.reversed());
             }
@@ -222,6 +223,9 @@ impl Inspector {
         if has_ack {
             let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
             let Some(peer_isn) = reverse.isn else { return Ok(()) };
+            if speaks_of_earlier(header, peer_isn, &reverse) {
+                return Ok(());
+            }
             check_ack(header, peer_isn, &reverse)?;
             if let Some(direction) = self.directions.get_mut(&ends) {
                 check_edge(header, direction, &reverse)?;
@@ -250,6 +254,12 @@ fn window(header: &tcp::Header, own: &Direction, reverse: &Direction) -> u32 {
         _ => 0,
     };
     u32::from(header.window) << shift
+}
+
+/// An old duplicate made one side begin anew, and the other has not noticed: it acknowledges the earlier connection.
+fn speaks_of_earlier(header: &tcp::Header, peer_isn: Seq, reverse: &Direction) -> bool {
+    let within = |(first, end): (Seq, Seq)| header.ack - first <= end - first;
+    !within((peer_isn, reverse.sent_end)) && reverse.earlier.into_iter().flatten().any(within)
 }
 
 /// Nothing is acknowledged that was not sent.

@@ -1,4 +1,6 @@
 //! `toe-sim`: deterministic simulation of hosts, applications and network, from one seed.
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use std::process::ExitCode;
 
