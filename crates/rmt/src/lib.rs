@@ -18,6 +18,7 @@ mod parse;
 mod place;
 mod preprocess;
 mod report;
+mod walk;
 
 pub use diag::{Diagnostic, Pos, Severity};
 pub use place::{Resources, STAGE, STAGES};
