@@ -66,11 +66,17 @@ impl Management {
             if !line.ends_with('\n') {
                 return Ok(());
             }
-            let answer = match serde_json::from_str(&line) {
+            let question = serde_json::from_str(&line);
+            let stops = matches!(question, Ok(Question::Stop));
+            let answer = match question {
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
                 Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
             };
             write_answer(stream, &answer)?;
+            if stops {
+                // Only now: the process may be gone before this thread runs again.
+                rustix::io::write(&*self.stop, &1u64.to_ne_bytes())?;
+            }
         }
     }
 
@@ -81,10 +87,7 @@ impl Management {
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
-            Question::Stop => {
-                rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).map_err(|e| e.to_string())?;
-                Ok(Value::Null)
-            }
+            Question::Stop => Ok(Value::Null),
         }
     }
 }
