@@ -227,5 +227,7 @@ fn separate_ports(plan: &mut Plan) {
     for (index, call) in plan.calls.iter_mut().enumerate().filter(|(_, call)| call.bind > 0) {
         call.bind += index as u16;
         call.parallel = 1;
+        // TIME-WAIT is there so that the same ports are not used again while the peer may wait for an acknowledgement.
+        plan.hosts.iter_mut().for_each(|host| host.time_wait_ms = host.time_wait_ms.max(10_000));
     }
 }
