@@ -84,17 +84,15 @@ impl Plane {
             return self.remove_flow(id, After::Reset);
         }
         let fin_acked = matches!(flow.closing.state, State::FinWait2 | State::TimeWait | State::Closed);
-        let written = figures
-            .snd_una
-            .wrapping_sub(flow.iss.0.wrapping_add(1))
-            .wrapping_add(figures.outstanding)
-            .wrapping_add(figures.unsent);
+        // A process that went did not say where it stopped writing. A position before all that is unacknowledged is never
+        // news to the engine, also where its FIN is acknowledged at this moment: FIN goes after what it has.
+        let behind = figures.snd_una.wrapping_sub(flow.iss.0).wrapping_sub(2);
         flow.closing.on(ClosingEvent::LocalClose);
         if flow.closing.leaves_engine() {
             return self.leave_engine(id);
         }
         if !fin_acked {
-            let tx_head = positions.map_or(written, |at| at.tx_head);
+            let tx_head = positions.map_or(behind, |at| at.tx_head);
             let rx_head = positions.map_or(figures.rx_bytes as u32, |at| at.rx_head);
             self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: true });
         }

@@ -188,11 +188,7 @@ impl ProtocolState {
             let step = position.wrapping_sub(old);
             if step as i32 > 0 { step } else { 0 }
         };
-        let mut written = newer(tx_head, self.head - self.fixed.tx_base);
-        if self.fin && fin && written == 1 {
-            // From the counters alone, the control plane cannot tell a FIN that was asked for from a last byte.
-            written = 0;
-        }
+        let written = newer(tx_head, self.head - self.fixed.tx_base);
         let taken = newer(rx_head, self.rcv_head - self.fixed.rx_base);
         let unacked = if self.fin { 0 } else { self.head - self.una };
         let extends = written > 0 && (self.fin || written > self.fixed.tx_size - unacked);
