@@ -3,9 +3,11 @@
 //! No behaviour lives here.
 #![forbid(unsafe_code)]
 
+mod module;
 mod stats;
 
 pub use context::Slot;
+pub use module::{LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage, Verdict};
 pub use port::{Drop, DropCounts, Frame, FramePool, Nanos};
 pub use stats::{FlowFigures, FlowStats};
 
@@ -191,6 +193,10 @@ pub enum Command {
     Untrack(FlowId),
     /// The next hop's hardware address changed.
     NextHop(FlowId, Mac),
+    /// From now on exactly these modules run, in this order within each [`Stage`]. The change is atomic: no segment
+    /// passes some modules of the old list and some of the new one. An engine is told of modules only for the stages
+    /// that [`Engine::stages`] names.
+    Modules(Vec<LoadedModule>),
 }
 
 /// Engine to control plane.
@@ -220,6 +226,8 @@ pub enum Exception {
     NotTcp,
     /// TCP, but for no installed flow.
     NoFlow,
+    /// A module sent it ([`Verdict::Redirect`]).
+    Redirected,
 }
 
 /// What goes into and comes out of one [`Engine::poll`]. Lists are appended to, except `rx`, which is drained.
@@ -255,6 +263,10 @@ pub trait Engine: Send {
     /// thread. Called once.
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         Vec::new()
+    }
+    /// Where it runs modules that an operator adds; nowhere by default.
+    fn stages(&self) -> &'static [Stage] {
+        &[]
     }
     /// Figures of the modules for people: (module, counter, value).
     fn module_stats(&self) -> Vec<(String, &'static str, u64)>;

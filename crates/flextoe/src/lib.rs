@@ -191,6 +191,8 @@ impl FlexToe {
             Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
             Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
+            // `stages` names none.
+            Command::Modules(_) => {}
         }
         None
     }

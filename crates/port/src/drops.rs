@@ -91,6 +91,10 @@ drops! {
     BumpRange = "bump_range",
     /// An application's ring was corrupt: its context was detached.
     RingCorrupt = "ring_corrupt",
+    /// A module dropped the frame (XDP_DROP): `toe xdp ls` shows which.
+    ModuleDrop = "module_drop",
+    /// A module failed on the frame (XDP_ABORTED, or it was stopped): `toe xdp ls` shows which.
+    ModuleAborted = "module_aborted",
     /// An application's request was malformed or named what is not its own.
     RequestInvalid = "request_invalid",
 }

@@ -32,6 +32,8 @@ pub struct Frame {
     /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut; 0 where the
     /// frame is one segment.
     pub segment_size: u16,
+    /// What modules tell later modules about it (thesis section 4.3.3); zero before the first says something.
+    pub metadata: [u32; 4],
 }
 
 impl Frame {
@@ -46,6 +48,7 @@ impl Frame {
         self.payload = None;
         self.checksum = Checksum::Complete;
         self.segment_size = 0;
+        self.metadata = [0; 4];
     }
 
     /// The contiguous part: all headers, and the payload unless that is in [`Frame::payload`].

@@ -136,7 +136,7 @@ impl Log {
             Command::Retransmit(flow) => Told::Retransmit(flow),
             Command::Untrack(flow) => Told::Untrack(flow),
             Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
-            Command::Window(..) | Command::Rate(..) => Told::Other,
+            Command::Window(..) | Command::Rate(..) | Command::Modules(_) => Told::Other,
         }
     }
 
