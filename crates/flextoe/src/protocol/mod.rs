@@ -1,4 +1,5 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
+mod challenges;
 mod receive;
 mod state;
 mod transmit;
@@ -17,45 +18,13 @@ pub(crate) struct Protocol {
     urgent: Vec<u32>,
     /// Flows whose acknowledgement may wait, and until when.
     waiting: VecDeque<(Nanos, u32)>,
-    challenges: Challenges,
     /// Number of the next work that leaves.
     ticket: u64,
 }
 
-/// The limit on challenge acknowledgements (RFC 5961 section 7).
-pub(crate) struct Challenges {
-    left: u32,
-    interval_start: Nanos,
-}
-
-impl Challenges {
-    const PER_INTERVAL: u32 = 100;
-    const INTERVAL: Nanos = 100_000_000;
-
-    fn new() -> Challenges {
-        Challenges { left: Self::PER_INTERVAL, interval_start: 0 }
-    }
-
-    pub(crate) fn allow(&mut self, now: Nanos) -> bool {
-        if now.saturating_sub(self.interval_start) >= Self::INTERVAL {
-            *self = Challenges { left: Self::PER_INTERVAL, interval_start: now };
-        }
-        let allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        allowed
-    }
-}
-
 impl Protocol {
     pub fn new(group: u8, flows: u32) -> Protocol {
-        Protocol {
-            group,
-            flows: Slots::new(flows),
-            urgent: Vec::new(),
-            waiting: VecDeque::new(),
-            challenges: Challenges::new(),
-            ticket: 0,
-        }
+        Protocol { group, flows: Slots::new(flows), urgent: Vec::new(), waiting: VecDeque::new(), ticket: 0 }
     }
 
     pub fn control(&mut self, control: &Control, now: Nanos) {
@@ -108,7 +77,7 @@ impl Protocol {
         };
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Receive => state.receive(work, now, &mut self.challenges),
+            Job::Receive => state.receive(work, now),
             Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin } => {
                 if !state.bump(tx_head, rx_head, fin) {

@@ -1,5 +1,4 @@
 //! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
-use super::Challenges;
 use super::state::ProtocolState;
 use crate::message::{Events, Place, Summary, Work};
 use engine::{Drop, Nanos};
@@ -26,26 +25,26 @@ struct Part {
 
 impl ProtocolState {
     /// Takes a received segment.
-    pub fn receive(&mut self, work: &mut Work, now: Nanos, challenges: &mut Challenges) {
+    pub fn receive(&mut self, work: &mut Work, now: Nanos) {
         let before = (self.rcv_nxt, self.una);
-        let _ = self.steps(work, now, challenges);
+        let _ = self.steps(work, now);
         if before != (self.rcv_nxt, self.una) && !self.orphan {
             work.notice = Some(self.positions());
         }
     }
 
-    fn steps(&mut self, work: &mut Work, now: Nanos, challenges: &mut Challenges) -> Result<(), Done> {
+    fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let seg = work.summary;
         if self.dead {
             return Err(drop(work, Drop::AfterClose));
         }
-        self.check_timestamp(&seg, work, now, challenges)?;
-        self.check_reset_and_syn(&seg, work, now, challenges)?;
-        self.check_sequence(&seg, work, now, challenges)?;
+        self.check_timestamp(&seg, work, now)?;
+        self.check_reset_and_syn(&seg, work, now)?;
+        self.check_sequence(&seg, work, now)?;
         if !seg.flags.has(Flags::ACK) {
             return Err(drop(work, Drop::NoAck));
         }
-        self.check_ack(&seg, work, now, challenges)?;
+        self.check_ack(&seg, work, now)?;
         self.remember_timestamp(&seg, now);
         self.take_ack(&seg, work, now);
         self.take_congestion(&seg, work, now);
@@ -55,13 +54,7 @@ impl ProtocolState {
 
     /// PAWS (RFC 7323 section 5.3), not for RST. A segment without the option, where it was negotiated, is dropped
     /// silently (section 3.2).
-    fn check_timestamp(
-        &mut self,
-        seg: &Summary,
-        work: &mut Work,
-        now: Nanos,
-        challenges: &mut Challenges,
-    ) -> Result<(), Done> {
+    fn check_timestamp(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
         }
@@ -72,7 +65,7 @@ impl ProtocolState {
         }
         if seg.payload_len == 0 {
             // As in `check_sequence`: no endless exchange of empty segments.
-            return Err(self.challenge(work, Drop::Paws, now, challenges));
+            return Err(self.challenge(work, Drop::Paws, now));
         }
         work.send = Some(self.acknowledgement(now));
         Err(drop(work, Drop::Paws))
@@ -88,13 +81,7 @@ impl ProtocolState {
     }
 
     /// RFC 5961 sections 3.2 and 4.2.
-    fn check_reset_and_syn(
-        &mut self,
-        seg: &Summary,
-        work: &mut Work,
-        now: Nanos,
-        challenges: &mut Challenges,
-    ) -> Result<(), Done> {
+    fn check_reset_and_syn(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if seg.flags.has(Flags::RST) {
             let edge = self.rcv_edge();
             let window = if self.rcv_nxt.before(edge) { edge - self.rcv_nxt } else { 0 };
@@ -104,18 +91,18 @@ impl ProtocolState {
                 return Err(Done);
             }
             if seg.seq.within(self.rcv_nxt, window) {
-                return Err(self.challenge(work, Drop::RstChallenged, now, challenges));
+                return Err(self.challenge(work, Drop::RstChallenged, now));
             }
             return Err(drop(work, Drop::OutsideWindow));
         }
         if seg.flags.has(Flags::SYN) {
-            return Err(self.challenge(work, Drop::SynChallenged, now, challenges));
+            return Err(self.challenge(work, Drop::SynChallenged, now));
         }
         Ok(())
     }
 
-    fn challenge(&mut self, work: &mut Work, reason: Drop, now: Nanos, challenges: &mut Challenges) -> Done {
-        if challenges.allow(now) {
+    fn challenge(&mut self, work: &mut Work, reason: Drop, now: Nanos) -> Done {
+        if self.challenges.allow(now) {
             work.send = Some(self.acknowledgement(now));
         } else {
             work.drops.add(Drop::ChallengeLimit);
@@ -125,13 +112,7 @@ impl ProtocolState {
 
     /// Acceptability (RFC 9293 section 3.4), lenient as Linux is: a segment may begin before what was received, as
     /// long as it ends at or after what was acknowledged last, because the acknowledgement in it is worth having.
-    fn check_sequence(
-        &mut self,
-        seg: &Summary,
-        work: &mut Work,
-        now: Nanos,
-        challenges: &mut Challenges,
-    ) -> Result<(), Done> {
+    fn check_sequence(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let end = seg.seq + seg.payload_len + seg.flags.has(Flags::FIN) as u32;
         let old = end.before(self.last_ack);
         // FIN takes no place in the buffer, so it may stand at the edge; so may an empty segment.
@@ -146,22 +127,16 @@ impl ProtocolState {
             work.send = Some(self.acknowledgement(now));
             return Err(drop(work, reason));
         }
-        Err(self.challenge(work, reason, now, challenges))
+        Err(self.challenge(work, reason, now))
     }
 
     /// RFC 5961 section 5.2.
-    fn check_ack(
-        &mut self,
-        seg: &Summary,
-        work: &mut Work,
-        now: Nanos,
-        challenges: &mut Challenges,
-    ) -> Result<(), Done> {
+    fn check_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if self.max.before(seg.ack) {
-            return Err(self.challenge(work, Drop::AckBeyondSent, now, challenges));
+            return Err(self.challenge(work, Drop::AckBeyondSent, now));
         }
         if seg.ack.before(self.una) && self.una - seg.ack > self.max_wnd {
-            return Err(self.challenge(work, Drop::AckTooOld, now, challenges));
+            return Err(self.challenge(work, Drop::AckTooOld, now));
         }
         Ok(())
     }

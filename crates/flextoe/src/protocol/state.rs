@@ -1,4 +1,5 @@
 //! The TCP state of a flow, and what follows from it alone.
+use super::challenges::Challenges;
 use crate::message::{Positions, Segment};
 use engine::{FlowEnd, FlowParams, FlowStats, Nanos, TimestampState};
 use std::sync::Arc;
@@ -89,6 +90,7 @@ pub(crate) struct ProtocolState {
     pub ece: bool,
     /// Tell the peer that the window was reduced, on the next new data.
     pub cwr: bool,
+    pub challenges: Challenges,
     pub fixed: Fixed,
 }
 
@@ -179,6 +181,7 @@ impl ProtocolState {
             overriding: false,
             ece: false,
             cwr: false,
+            challenges: Challenges::new(),
             fixed: Fixed::new(p),
         };
         state.rcv_adv = state.rcv_edge();
