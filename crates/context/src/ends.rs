@@ -75,13 +75,15 @@ impl AppEnd {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon's region is smaller than it says"));
         }
         let g = &geometry;
+        let mut daemon_bell = Doorbell::new(&region, DAEMON_BELL, daemon_bell);
+        daemon_bell.rely_on_barrier();
         Ok(AppEnd {
             bumps: Producer::new(&region, g.bumps_at(), g.data_entries),
             notices: Consumer::new(&region, g.notices_at(), g.data_entries),
             requests: Producer::new(&region, g.requests_at(), g.control_entries),
             replies: Consumer::new(&region, g.replies_at(), g.control_entries),
             app_bell: Doorbell::new(&region, APP_BELL, app_bell),
-            daemon_bell: Doorbell::new(&region, DAEMON_BELL, daemon_bell),
+            daemon_bell,
             geometry,
             region,
         })
@@ -108,6 +110,8 @@ pub fn daemon_ends(
 ) -> (EngineEnd, ControlEnd) {
     let g = &geometry;
     let app_bell = Arc::new(Doorbell::new(region, APP_BELL, app_bell));
+    let daemon_bell = Doorbell::new(region, DAEMON_BELL, daemon_bell);
+    daemon_bell.promise_barrier();
     let engine = EngineEnd {
         bumps: Consumer::new(region, g.bumps_at(), g.data_entries),
         notices: Producer::new(region, g.notices_at(), g.data_entries),
@@ -117,7 +121,7 @@ pub fn daemon_ends(
         requests: Consumer::new(region, g.requests_at(), g.control_entries),
         replies: Producer::new(region, g.replies_at(), g.control_entries),
         app_bell,
-        daemon_bell: Doorbell::new(region, DAEMON_BELL, daemon_bell),
+        daemon_bell,
         geometry,
         region: Arc::clone(region),
     };

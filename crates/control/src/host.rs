@@ -162,7 +162,7 @@ impl Host {
     pub fn prepare_to_sleep(&self) {
         let alive = self.plane.contexts.iter().filter(|(_, context)| context.alive());
         let bells: Vec<&Doorbell> = alive.map(|(_, context)| &context.end.daemon_bell).collect();
-        Doorbell::prepare_all(bells);
+        Doorbell::prepare_all(bells.iter().copied());
     }
 
     /// The daemon is awake again.

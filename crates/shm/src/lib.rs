@@ -7,6 +7,7 @@
 
 mod doorbell;
 pub mod handover;
+mod membarrier;
 mod mirror;
 mod region;
 mod ring;
