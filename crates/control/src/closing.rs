@@ -72,6 +72,7 @@ impl Plane {
     }
 
     /// Nobody has a share of the flow any more.
+    // Meets RFC 9293: SHLD-3.
     fn close_flow(&mut self, now: Nanos, id: FlowId, positions: Option<Positions>, abort: bool) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
@@ -101,6 +102,7 @@ impl Plane {
     }
 
     /// The engine has no more use for the flow: what follows depends on who closed first.
+    // Meets RFC 9293: MUST-13.
     fn leave_engine(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         let after = if flow.closing.state == State::Closed { After::Nothing } else { After::Wait };
@@ -120,6 +122,7 @@ impl Plane {
     }
 
     /// The connection has failed: its applications are told, and it leaves the engine.
+    // Meets RFC 9293: MUST-12, MUST-20.
     pub fn fail_flow(&mut self, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.place != Place::Engine {

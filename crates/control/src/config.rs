@@ -212,6 +212,7 @@ impl Default for TimerConfig {
             peer_ack_delay_ms: 50,
             max_rto_ms: 60_000,
             syn_rto_ms: 1000,
+            // Meets RFC 9293: SHLD-11, MUST-28.
             syn_retries: 6,
             syn_ack_retries: 5,
             give_up_ms: 120_000,
@@ -323,9 +324,12 @@ impl HostConfig {
 mod tests {
     use super::*;
 
+    // Checks RFC 9293: SHLD-11, MUST-28.
     #[test]
     fn the_default_is_valid_and_bad_values_are_named() {
         assert_eq!(HostConfig::default().validate(), Ok(()));
+        let timers = TimerConfig::default();
+        assert!(timers.give_up_ms >= 100_000 && timers.keepalive_idle_s >= 7200);
         let bad = HostConfig { prefix_len: 0, ..HostConfig::default() };
         assert!(bad.validate().unwrap_err().contains("prefix_len"));
         let bad = HostConfig { address: Ipv4Addr::LOCALHOST, ..HostConfig::default() };

@@ -24,6 +24,7 @@ struct Quote {
 
 impl Plane {
     /// An ICMP message for this host. The frame is contiguous.
+    // Meets RFC 9293: MUST-54, MUST-55.
     pub fn on_icmp(&mut self, now: Nanos, ip: &Ip, frame: &Frame) {
         let end = ip.body_at + ip.header.payload_len as usize;
         let Some(body) = frame.bytes().get(ip.body_at..end) else { return self.drops.count(Drop::Icmp) };
@@ -43,6 +44,7 @@ impl Plane {
         }
     }
 
+    // Meets RFC 9293: MUST-56.
     fn on_unreachable(&mut self, now: Nanos, code: u8, mtu: u16, quote: &Quote) {
         let believed = match self.connections.get(&quote.tuple) {
             Some(Stage::Opening(key)) => self.opening_unreachable(now, key, code, quote),

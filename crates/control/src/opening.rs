@@ -61,6 +61,7 @@ pub(crate) struct Connect {
 }
 
 impl Plane {
+    // Meets RFC 9293: MUST-67.
     fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
         let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let rx_bytes = self.config.memory.rx_bytes;
@@ -138,6 +139,7 @@ impl Plane {
     }
 
     /// No answer to a SYN or SYN-ACK.
+    // Meets RFC 9293: MUST-22, MUST-47, SHLD-25.
     pub fn opening_due(&mut self, now: Nanos, key: u32) {
         let timers = &self.config.timers;
         let (most, longest) = (timers.syn_retries, timers.max_rto_ms as Nanos * MILLISECOND);
@@ -456,6 +458,7 @@ impl Plane {
         let timers = &self.config.timers;
         let second = 1000 * MILLISECOND;
         FlowOptions {
+            // Meets RFC 9293: MUST-25.
             keepalive: false,
             keepalive_idle: timers.keepalive_idle_s as Nanos * second,
             keepalive_interval: timers.keepalive_interval_s as Nanos * second,

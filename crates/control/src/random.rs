@@ -33,12 +33,15 @@ impl Random {
     }
 
     /// Initial sequence number: `M + F(tuple, secret)` with a clock of 4 microseconds (RFC 6528 section 3).
+    // Meets RFC 9293: MUST-8, SHLD-1, MUST-9.
+    // Meets RFC 6528: 3-a, 3-b.
     pub fn isn(&self, tuple: &FourTuple, now: Nanos) -> Seq {
         Seq((now / 4000) as u32) + self.prf(Purpose::Isn, tuple) as u32
     }
 
     /// What to add to the millisecond clock in the timestamps of a connection. The same for the same tuple, so that
     /// timestamps grow from one incarnation to the next (RFC 6191).
+    // Meets RFC 7323: 5.4-b.
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.prf(Purpose::TimestampOffset, tuple) as u32
     }
@@ -60,6 +63,9 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
+    // Checks RFC 9293: MUST-8, SHLD-1, MUST-9.
+    // Checks RFC 6528: 3-a, 3-b.
+    // Checks RFC 7323: 5.4-b.
     #[test]
     fn sequence_numbers_grow_with_time_and_differ_by_tuple_and_secret() {
         let ip = Ipv4Addr::new(10, 0, 0, 1);

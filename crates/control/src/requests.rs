@@ -108,6 +108,7 @@ impl Plane {
         Some(flow)
     }
 
+    // Meets RFC 9293: MUST-43.
     fn bind(&mut self, id: ContextId, tag: u32, local: Endpoint, address: bool, port: bool) -> Result<(), i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
         if !local.ip.is_unspecified() && local.ip != self.net.address {
@@ -152,6 +153,7 @@ impl Plane {
         (0..count).map(move |step| (first + (start.wrapping_add(step)) % count) as u16)
     }
 
+    // Meets RFC 9293: MUST-41, MUST-42.
     fn listen(&mut self, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {
         if !self.holds_binding(id, binding) {
             return Err(libc::EINVAL);
@@ -177,6 +179,7 @@ impl Plane {
         }
     }
 
+    // Meets RFC 9293: MUST-44, MUST-45, MUST-46.
     #[allow(clippy::too_many_arguments)]
     fn connect(
         &mut self,
@@ -269,6 +272,7 @@ impl Plane {
         }
     }
 
+    // Meets RFC 9293: MUST-21, MUST-24, MUST-27.
     fn set(&mut self, now: Nanos, id: ContextId, slot: Slot, option: OptionName, value: u64) {
         let Some(flow_id) = self.named(id, slot) else { return self.drops.count(Drop::RequestInvalid) };
         let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;

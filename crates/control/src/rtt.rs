@@ -24,6 +24,8 @@ impl RttEstimator {
 
     /// Takes a measurement of a segment that was not sent twice (Karn's algorithm is the engine's business). It
     /// shows that the path works, so it ends a backoff (section 5, last paragraph).
+    // Meets RFC 9293: MUST-18.
+    // Meets RFC 6298: 2.2, 2.3.
     pub fn sample(&mut self, rtt: Nanos) {
         match self.smoothed {
             None => {
@@ -49,6 +51,7 @@ impl RttEstimator {
     }
 
     /// The timeout now, backoff included.
+    // Meets RFC 6298: 2.1, 2.5, 4.
     pub fn rto(&self) -> Nanos {
         let base = match self.smoothed {
             None => INITIAL_RTO,
@@ -79,6 +82,8 @@ mod tests {
     use super::*;
     const MS: Nanos = 1_000_000;
 
+    // Checks RFC 9293: MUST-18.
+    // Checks RFC 6298: 2.1, 2.2, 2.3, 5.5.
     #[test]
     fn follows_the_rules_of_rfc_6298() {
         let mut rtt = RttEstimator::new(5 * MS, 60_000 * MS);
@@ -95,6 +100,7 @@ mod tests {
         assert_eq!(rtt.rto(), 285 * MS);
     }
 
+    // Checks RFC 6298: 2.5, 4.
     #[test]
     fn stays_within_its_bounds() {
         let mut rtt = RttEstimator::new(5 * MS, 60_000 * MS);

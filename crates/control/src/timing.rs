@@ -81,6 +81,7 @@ impl Pace {
     }
 
     /// The engine has something to time. Returns when to look first.
+    // Meets RFC 6298: 5.1.
     pub fn start(&mut self, now: Nanos, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
         let patience = self.patience(figures, ack_delay, mss);
         if !self.tracked {
@@ -147,6 +148,8 @@ impl Pace {
     }
 
     /// Takes in round-trip times and progress. Returns the newest round-trip time.
+    // Meets RFC 9293: MUST-37, SHLD-17.
+    // Meets RFC 6298: 5.3.
     fn measure(&mut self, now: Nanos, figures: &FlowFigures, orphan: bool) -> Option<Nanos> {
         let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
         let measured = fresh.then_some(figures.rtt_ns as Nanos);
@@ -171,6 +174,8 @@ impl Pace {
     }
 
     /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
+    // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
+    // Meets RFC 6298: 5.4, 5.5.
     fn retry(&mut self, now: Nanos, figures: &FlowFigures, patience: Nanos, limit: Nanos, tick: &mut Tick) -> bool {
         let sent = figures.snd_nxt != self.last.snd_nxt;
         if figures.outstanding == 0 && sent {
@@ -223,6 +228,7 @@ impl Pace {
     }
 
     /// Nothing to send: after some quiet looks, timing stops.
+    // Meets RFC 6298: 5.2.
     fn rest(&mut self, now: Nanos, moved: bool, interval: Nanos, tick: &mut Tick) {
         self.retry_at = None;
         self.progress_at = now;
@@ -239,6 +245,7 @@ impl Pace {
         }
     }
 
+    // Meets RFC 9293: MUST-26, MUST-29.
     fn keep_alive(&mut self, now: Nanos, options: &FlowOptions, tick: &mut Tick) {
         if !options.keepalive {
             return;
@@ -301,6 +308,8 @@ mod tests {
         done
     }
 
+    // Checks RFC 9293: MUST-20, SHLD-10.
+    // Checks RFC 6298: 5.4, 5.5.
     #[test]
     fn lost_data_is_sent_again_with_backoff_until_given_up() {
         let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
@@ -320,6 +329,7 @@ mod tests {
         assert_eq!(times, [50, 70, 110, 190, 350, 670]);
     }
 
+    // Checks RFC 9293: MUST-35, MUST-37, SHLD-17, SHLD-29, SHLD-30.
     #[test]
     fn a_closed_window_is_probed_without_end_while_the_peer_answers() {
         let mut figures = FlowFigures { unsent: 1000, ..FlowFigures::default() };
@@ -338,6 +348,7 @@ mod tests {
         assert!(run(&mut pace, &figures, &OPTIONS, true, 600_000 * MS).last().unwrap().1.failed, "but not an orphan's");
     }
 
+    // Checks RFC 6298: 5.2.
     #[test]
     fn a_quiet_flow_is_not_timed() {
         let done = run(&mut pace(), &FlowFigures::default(), &OPTIONS, false, 10_000 * MS);
@@ -345,6 +356,7 @@ mod tests {
         assert!(done[0].1.untrack && done[0].1.next.is_none() && done[0].0 < 20);
     }
 
+    // Checks RFC 9293: MUST-26, MUST-29, MUST-27.
     #[test]
     fn keepalive_probes_an_idle_peer_and_gives_up() {
         let options = FlowOptions { keepalive: true, ..OPTIONS };
@@ -354,6 +366,7 @@ mod tests {
         assert!(what[0].0 < 20, "the first one is the end of timing");
     }
 
+    // Checks RFC 6298: 5.1, 5.3.
     #[test]
     fn acknowledgements_restart_the_timer() {
         let mut pace = pace();

@@ -33,6 +33,7 @@ fn is_tcp(frame: &port::Frame) -> bool {
     parse(frame.bytes()).is_some()
 }
 
+// Checks RFC 9293: MUST-67, MUST-44, MUST-45.
 #[test]
 fn a_handshake_makes_both_engines_agree() {
     let (mut net, logs) = two();
@@ -53,6 +54,8 @@ fn a_handshake_makes_both_engines_agree() {
     assert!(!a.ecn);
 }
 
+// Checks RFC 9293: SHLD-8.
+// Checks RFC 3168: 6.1.1-b.
 #[test]
 fn ecn_is_used_where_both_want_it() {
     for (first, second) in [(true, true), (true, false), (false, true)] {
@@ -101,6 +104,7 @@ fn many_connections_to_a_new_neighbour_all_leave_when_it_answers() {
     net.end_all(vec![client, server]);
 }
 
+// Checks RFC 9293: MUST-22.
 #[test]
 fn nobody_there_refused_unreachable_or_silent() {
     let (mut net, _) = two();
@@ -120,6 +124,7 @@ fn nobody_there_refused_unreachable_or_silent() {
     net.end_all(vec![client]);
 }
 
+// Checks RFC 9293: MUST-10.
 #[test]
 fn a_simultaneous_open_makes_one_connection() {
     let (mut net, logs) = two();
@@ -286,6 +291,7 @@ fn a_cancelled_attempt_leaves_nothing() {
     net.end_all(vec![client]);
 }
 
+// Checks RFC 9293: MUST-47, SHLD-25, MUST-54.
 #[test]
 fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
     let (mut net, _) = two();
@@ -339,6 +345,56 @@ fn path_mtu_discovery_believes_only_what_is_in_flight() {
     net.inject(0, &icmp_unreachable(4, 1400, &quoted(params.snd_nxt + 100), 1));
     net.settle();
     assert_eq!((mss(&logs), net.drops(0, Drop::Icmp)), (Some(576 - 52), 2), "never larger again");
+}
+
+// Checks RFC 9293: MUST-46, MUST-57, MUST-63.
+#[test]
+fn invalid_addresses_are_refused() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    for ip in [[255, 255, 255, 255], [224, 0, 0, 1]] {
+        let tag = client.connect(ip.into(), 80, 0);
+        net.settle();
+        assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::ENETUNREACH, "to {ip:?}");
+    }
+    net.seen.clear();
+    let syn = header(1000, 80, Seq(90), Seq(0), Flags::SYN);
+    let (here, group) = ((mac_of(1), ip_of(1)), wire::Mac([1, 0, 0x5e, 0, 0, 1]));
+    for ip in [[255, 255, 255, 255], [224, 0, 0, 1], [0, 0, 0, 0], [127, 0, 0, 1]] {
+        net.inject(1, &tcp_frame((mac_of(0), ip.into()), here, &syn, &[]));
+    }
+    net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (wire::Mac::BROADCAST, ip_of(1)), &syn, &[]));
+    net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (group, [224, 0, 0, 1].into()), &syn, &[]));
+    net.settle();
+    assert!(net.seen.is_empty(), "silently");
+    assert_eq!(net.drops(1, Drop::Ipv4) + net.drops(1, Drop::Ethernet) + net.drops(1, Drop::NotOurs), 6);
+    net.end_all(vec![client, server]);
+}
+
+// Checks RFC 9293: MUST-55, MUST-56.
+#[test]
+fn what_icmp_says_of_an_open_connection_does_not_end_it() {
+    let (mut net, logs) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let params = logs[0].lock().unwrap().installed.values().next().unwrap().clone();
+    let header = header(params.tuple.local_port, 80, params.snd_nxt, params.rcv_nxt, Flags::ACK);
+    let about = tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &header, &[]);
+    for code in [0, 1, 2, 3, 5] {
+        net.inject(0, &icmp_unreachable(code, 0, &about, 1));
+    }
+    // Source quench: type 4 in the place of type 3.
+    let mut quench = icmp_unreachable(0, 0, &about, 1);
+    quench[34] = 4;
+    let sum = u16::from_be_bytes([quench[36], quench[37]]).wrapping_sub(0x0100);
+    quench[36..38].copy_from_slice(&sum.to_be_bytes());
+    net.inject(0, &quench);
+    net.settle();
+    assert_eq!((net.states(0), net.drops(0, Drop::Icmp)), (vec!["ESTABLISHED"], 6));
+    assert!(client.error().is_none());
 }
 
 /// "Destination unreachable" from node `from` to node 0 about a frame.

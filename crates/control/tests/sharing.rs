@@ -212,6 +212,7 @@ fn connections_are_spread_over_armed_contexts() {
     net.end_all(vec![first, second, client]);
 }
 
+// Checks RFC 9293: MUST-43.
 #[test]
 fn bind_has_the_rules_of_the_kernel() {
     let rule = PortRule { first: 7000, last: 7009, uids: vec![7], commands: vec![] };
@@ -345,6 +346,7 @@ fn replies_wait_for_a_slow_application() {
     net.end_all(vec![app]);
 }
 
+// Checks RFC 9293: MUST-12.
 #[test]
 fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {
     let (mut net, logs) = with(config(0));
@@ -367,6 +369,7 @@ fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {
     net.end_all(vec![server, client]);
 }
 
+// Checks RFC 9293: SHLD-3.
 #[test]
 fn closing_with_unread_data_resets() {
     let (mut net, logs) = with(config(0));

@@ -165,6 +165,7 @@ fn a_closed_window_opens_again() {
     end(net, a, b);
 }
 
+// Checks RFC 9293: MUST-13.
 #[test]
 fn the_client_closes_first() {
     let (mut net, mut a, first, mut b, second) = pair();
@@ -279,6 +280,24 @@ fn a_peer_that_vanished_is_given_up() {
     end(net, a, b);
 }
 
+// Checks RFC 9293: MUST-21, MUST-25.
+#[test]
+fn nobody_asks_an_idle_peer_unless_told_to_and_patience_can_be_set() {
+    let (mut net, mut a, first, b, _) = pair();
+    net.filter = Box::new(|_, _| false);
+    net.seen.clear();
+    net.run_for(3 * 3600 * SECOND);
+    let asked = net.seen.iter().any(|(_, bytes)| support::recording::parse(bytes).is_some());
+    assert!(a.app.error().is_none() && !asked);
+    a.app.ask(context::Request::Set { slot: first, option: context::OptionName::UserTimeout, value: 5000 });
+    a.write(first, b"anybody there?");
+    net.run_for(8 * SECOND);
+    assert_eq!(a.app.error(), Some((first, libc::ETIMEDOUT as u16)));
+    net.filter = Box::new(|_, _| true);
+    end(net, a, b);
+}
+
+// Checks RFC 9293: MUST-24, SHLD-12.
 #[test]
 fn keepalive_finds_a_peer_that_vanished() {
     use context::{OptionName, Request};
@@ -419,6 +438,7 @@ fn a_connection_that_was_moved_keeps_its_bytes() {
     end(net, a, c);
 }
 
+// Checks RFC 9293: MUST-41, MUST-42.
 #[test]
 fn many_connections_come_and_go_and_nothing_is_left() {
     come_and_go(flextoe_net());

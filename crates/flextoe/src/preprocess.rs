@@ -196,6 +196,7 @@ fn lowest_block_above(ack: Seq, blocks: &[Option<(Seq, Seq)>; 4]) -> Option<(Seq
 }
 
 /// Verifies the TCP checksum where nobody has done so.
+// Meets RFC 9293: MUST-3.
 fn verify(frame: &mut Frame, ip: &ipv4::Header, tcp_at: usize) -> Result<(), Refusal> {
     if frame.checksum != Checksum::Complete {
         return Ok(());

@@ -54,6 +54,9 @@ const CASES: &[Case] = &[
     ("keepalive with a byte", &[(999, ACK, 1)], &[1000], Some(Drop::Duplicate), 0),
 ];
 
+// Checks RFC 9293: SHLD-19, MUST-58, MUST-59, SHLD-31.
+// Checks RFC 5681: 3.2-a, 3.2-b, 4.2-a.
+// Checks RFC 5961: 3.2-a, 3.2-c, 4.2-a.
 #[test]
 fn received_segments() {
     for (name, segments, answers, reason, readable) in CASES {
@@ -75,6 +78,7 @@ fn received_segments() {
     }
 }
 
+// Checks RFC 9293: SHLD-18, MUST-40, MUST-60.
 #[test]
 fn the_delayed_acknowledgement_goes_out_in_time_or_with_data() {
     let mut solo = Solo::plain();
@@ -90,6 +94,7 @@ fn the_delayed_acknowledgement_goes_out_in_time_or_with_data() {
     assert!(solo.wait(5_000_000).is_empty(), "the data segment was the acknowledgement");
 }
 
+// Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
 #[test]
 fn selective_acknowledgement_of_the_interval() {
     let mut solo = Solo::plain();
@@ -100,6 +105,7 @@ fn selective_acknowledgement_of_the_interval() {
     assert_eq!((sent[0].ack, sent[0].sack), (1250, None));
 }
 
+// Checks RFC 5961: 3.2-b.
 #[test]
 fn an_exact_reset_ends_the_flow() {
     let mut solo = Solo::plain();
@@ -109,6 +115,7 @@ fn an_exact_reset_ends_the_flow() {
     assert_eq!(solo.events(), []);
 }
 
+// Checks RFC 5961: 7-a.
 #[test]
 fn challenges_are_limited() {
     let mut solo = Solo::plain();
@@ -119,6 +126,7 @@ fn challenges_are_limited() {
     assert_eq!(solo.receive(&many[..1]).len(), 1);
 }
 
+// Checks RFC 5961: 5.2-a.
 #[test]
 fn acknowledgements_that_cannot_be_are_challenged() {
     let mut solo = Solo::plain();
@@ -135,6 +143,7 @@ fn acknowledgements_that_cannot_be_are_challenged() {
     assert_eq!(solo.drops(Drop::AckTooOld), 1);
 }
 
+// Checks RFC 7323: 3.2-b, 3.2-c, 4.3-a, 5.3-a, 5.3-b, 5.4-a.
 #[test]
 fn old_timestamps_are_refused_and_new_ones_echoed() {
     let mut solo = Solo::new(Config { mss: 1000, ..Config::clean(1) });
@@ -153,6 +162,10 @@ fn old_timestamps_are_refused_and_new_ones_echoed() {
     assert_eq!(solo.events(), [Event::Reset(FLOW)], "RST is not subject to it");
 }
 
+// Checks RFC 9293: MUST-1, REC-1, SHLD-28.
+// Checks RFC 7323: 4.1-a.
+// Checks RFC 5681: 3.2-c.
+// Checks RFC 6298: 3.
 #[test]
 fn three_duplicates_send_again_once() {
     let mut solo = Solo::new(Config { timestamps: false, sack: false, mss: 1000, wscale: 0, ..Config::clean(1) });
@@ -170,6 +183,8 @@ fn three_duplicates_send_again_once() {
     assert_eq!(figures.rtt_samples, 0, "Karn");
 }
 
+// Checks RFC 2018: 5-a, 5-b.
+// Checks RFC 5681: 4.3-a.
 #[test]
 fn with_selective_acknowledgement_only_the_hole_is_sent_again() {
     let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
@@ -182,6 +197,7 @@ fn with_selective_acknowledgement_only_the_hole_is_sent_again() {
     assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [6000, 7000, 8000], "what lies beyond was lost too");
 }
 
+// Checks RFC 9293: MUST-34, MUST-36, SHLD-16, SHLD-15, MUST-61.
 #[test]
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut solo = Solo::plain();
@@ -201,6 +217,7 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     assert_eq!(solo.notice(), Some((0, 2000, false)));
 }
 
+// Checks RFC 9293: MUST-38, SHLD-27.
 #[test]
 fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
     // RFC 9293 section 3.8.6.2.1: not less than half of the largest window, unless it is all there is.
@@ -213,6 +230,7 @@ fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
     assert_eq!(sent.iter().map(|s| s.len).collect::<Vec<_>>(), [1000; 4], "96 more would be silly");
 }
 
+// Checks RFC 9293: MUST-39, SHLD-14.
 #[test]
 fn a_window_that_opens_is_told() {
     let mut solo = Solo::plain();
@@ -223,6 +241,7 @@ fn a_window_that_opens_is_told() {
     assert_eq!((sent.len(), sent[0].ack, sent[0].window), (1, 9192, 2048));
 }
 
+// Checks RFC 3168: 6.1.2-b, 6.1.3-a, 6.1.5-a, 6.1.4-a, 6.1.6-a.
 #[test]
 fn congestion_is_echoed_until_the_peer_says_so() {
     let mut solo = Solo::new(Config { ecn: true, timestamps: false, mss: 1000, ..Config::clean(1) });
@@ -256,6 +275,7 @@ fn dctcp_tells_every_change_at_once() {
     assert_eq!(told, [(1300, true), (1400, false)]);
 }
 
+// Checks RFC 9293: MUST-3.
 #[test]
 fn damaged_frames_are_counted_and_others_handed_on() {
     let mut solo = Solo::plain();
@@ -275,4 +295,55 @@ fn damaged_frames_are_counted_and_others_handed_on() {
     assert!(solo.side.exceptions.is_empty() && solo.notice().is_none());
     solo.receive_damaged(&seg(1100, 1000, ACK, 100), 12);
     assert_eq!(solo.side.exceptions.len(), 1, "another EtherType");
+}
+
+// Checks RFC 7323: 5.5-a.
+#[test]
+fn an_idle_connections_timestamp_grows_old() {
+    let mut solo = Solo::new(Config { mss: 1000, ..Config::clean(1) });
+    let stamped = |seq, value| Seg { timestamps: Some(Timestamps { value, echo: 1 }), ..seg(seq, 1000, ACK, 2000) };
+    assert_eq!(acks(&solo.receive(&[stamped(1000, 1 << 31)])), [3000]);
+    // The peer's clock went round: after 24 days that is possible, before it is an old segment.
+    solo.wait(23 * 24 * 3600 * 1_000_000_000);
+    solo.receive(&[stamped(3000, 5)]);
+    assert_eq!(solo.drops(Drop::Paws), 1);
+    solo.wait(2 * 24 * 3600 * 1_000_000_000);
+    assert_eq!(acks(&solo.receive(&[stamped(3000, 5)])), [5000]);
+}
+
+// Checks RFC 2018: 3-a.
+#[test]
+fn no_blocks_without_permission() {
+    let mut solo = Solo::new(Config { sack: false, timestamps: false, mss: 1000, ..Config::clean(1) });
+    let sent = solo.receive(&[seg(1100, 1000, ACK, 100)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (1000, None));
+}
+
+// Checks RFC 2018: 8-a.
+#[test]
+fn a_timeout_forgets_what_was_acknowledged_selectively() {
+    let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    solo.write(4000, false);
+    solo.receive(&[Seg { sack: Some((2000, 3000)), window: 65535, ..seg(1000, 1000, ACK, 0) }]);
+    let sent = solo.command(Command::Retransmit(FLOW));
+    assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [1000, 2000, 3000, 4000]);
+}
+
+// Checks RFC 5681: 3.1-a.
+#[test]
+fn the_smaller_window_limits() {
+    let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    solo.receive(&[Seg { window: 5000, ..seg(1000, 1000, ACK, 0) }]);
+    solo.command(Command::Window(FLOW, 3000));
+    assert_eq!(solo.write(9000, false).len(), 3, "the congestion window");
+    assert_eq!(solo.command(Command::Window(FLOW, 9000)).len(), 2, "the peer's window");
+}
+
+// Checks RFC 9293: MUST-66.
+#[test]
+fn a_closed_window_does_not_keep_a_reset_out() {
+    let mut solo = Solo::plain();
+    assert_eq!(solo.receive(&[seg(1000, 1000, ACK, 8192)])[0].window, 0);
+    solo.receive(&[seg(9192, 1000, Flags::RST, 0)]);
+    assert!(solo.events().contains(&Event::Reset(FLOW)));
 }

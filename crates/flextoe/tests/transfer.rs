@@ -26,6 +26,7 @@ fn random_everything() {
     }
 }
 
+// Checks RFC 7323: 2.3-b, 2.4-a.
 #[test]
 fn a_lazy_reader_closes_the_window_and_nothing_is_lost() {
     for seed in 0..20 {

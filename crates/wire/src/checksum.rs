@@ -16,6 +16,7 @@ impl Sum {
     }
 
     /// Starts with the TCP or UDP pseudo-header (RFC 9293 section 3.1): `len` counts header and payload, in bytes.
+    // Meets RFC 9293: MUST-2.
     pub fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) -> Sum {
         let mut sum = Sum::new();
         sum.add(&src.octets());

@@ -67,6 +67,7 @@ impl Header {
     ///
     /// `have` is the number of bytes that the whole packet really has: `bytes` may hold only its first part
     /// (headers of a frame whose payload is elsewhere).
+    // Meets RFC 9293: MUST-50.
     #[inline]
     pub fn parse(bytes: &[u8], have: usize) -> Result<(Header, usize), Malformed> {
         if bytes.len() < HEADER_LEN {
@@ -200,5 +201,19 @@ mod tests {
         set_len_and_id(&mut bytes, 120, 99);
         let (header, _) = Header::parse(&bytes, 120).unwrap();
         assert_eq!((header.payload_len, header.id), (100, 99));
+    }
+
+    // Checks RFC 9293: MUST-50.
+    #[test]
+    fn options_are_skipped() {
+        let mut bytes = packet(Ecn::NotEct).to_vec();
+        let plain = Header::parse(&bytes, bytes.len()).unwrap().0;
+        // Record route, which nobody here knows, and the end of the list.
+        bytes.splice(HEADER_LEN..HEADER_LEN, [7, 3, 4, 0]);
+        bytes[0] = 0x46;
+        let total_len = bytes.len() as u16;
+        set_len_and_id(&mut bytes, total_len, plain.id);
+        let (header, len) = Header::parse(&bytes, bytes.len()).unwrap();
+        assert_eq!((header, len), (plain, HEADER_LEN + 4));
     }
 }

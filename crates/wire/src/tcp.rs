@@ -104,6 +104,7 @@ impl Options {
         }
     }
 
+    // Meets RFC 9293: MUST-4, MUST-5, MUST-6, MUST-7, MUST-64, MUST-68.
     fn parse_each(mut area: &[u8]) -> Result<Options, Malformed> {
         let mut options = Options::default();
         while let Some(&kind) = area.first() {
@@ -159,6 +160,7 @@ impl Options {
     }
 
     /// Writes the options, padded to words, into `area`, which must have [`Options::len`] bytes.
+    // Meets RFC 9293: MUST-69.
     fn emit(&self, area: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -275,6 +277,7 @@ pub fn set_segment(header: &mut [u8], seq: Seq, flags: Flags, checksum: u16) {
 mod tests {
     use super::*;
 
+    // Checks RFC 9293: MUST-4, MUST-5, MUST-69.
     #[test]
     fn a_header_with_every_option_comes_back() {
         let header = Header {
@@ -297,6 +300,7 @@ mod tests {
         assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
     }
 
+    // Checks RFC 9293: MUST-6, MUST-7, MUST-68, MUST-64.
     #[test]
     fn impossible_option_lengths_are_malformed() {
         assert_eq!(Options::parse(&[8, 0, 0, 0]), Err(Malformed::Field));

@@ -108,6 +108,7 @@ impl Template {
     }
 
     /// The options behind the headers; returns their length.
+    // Meets RFC 9293: MUST-65.
     #[inline]
     fn write_options(&self, fields: &Fields, frame: &mut Vec<u8>) -> usize {
         match fields.timestamps {
@@ -155,6 +156,8 @@ mod tests {
         assert_eq!(frame[field as usize..field as usize + 2], expected.to_be_bytes());
     }
 
+    // Checks RFC 9293: MUST-2, MUST-65.
+    // Checks RFC 2018: 2-a.
     #[test]
     fn any_segment_parses_as_what_was_meant() {
         let mut template = Template::new((HERE.0, Mac::BROADCAST), (HERE.1, THERE.1), (HERE.2, THERE.2));

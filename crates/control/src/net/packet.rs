@@ -69,6 +69,7 @@ fn build_ip(dst: Mac, src: Mac, src_ip: Ipv4Addr, packet: Packet, pool: &mut Fra
         dst: packet.dst,
         protocol,
         ttl: 64,
+        // Meets RFC 3168: 6.1.1-b.
         ecn: ipv4::Ecn::NotEct,
         dscp: 0,
         // With "don't fragment" the identification means nothing (RFC 6864 section 4.1).
@@ -116,6 +117,7 @@ pub(crate) struct Ip {
 }
 
 /// Reads a frame down to its IPv4 header, and says why it is to be dropped.
+// Meets RFC 9293: MUST-63, MUST-57.
 pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Received, Drop> {
     let bytes = frame.bytes();
     let eth = ethernet::Header::parse(bytes).map_err(|_| Drop::Ethernet)?;

@@ -71,6 +71,9 @@ impl Handshake {
     }
 
     /// The SYN or SYN-ACK of the present state, counted as sent.
+    // Meets RFC 9293: SHLD-8.
+    // Meets RFC 7323: 2.2-b, 3.2-d.
+    // Meets RFC 3168: 6.1.1.1-a.
     pub fn syn(&mut self, now: Nanos, tuple: &FourTuple) -> Header {
         self.sent += 1;
         if self.sent == 1 {
@@ -122,6 +125,7 @@ impl Handshake {
     }
 
     /// RFC 9293 section 3.10.7.3.
+    // Meets RFC 9293: MUST-10.
     fn in_syn_sent(&mut self, now: Nanos, segment: &Segment) -> Disposition {
         let ack = segment.header.ack;
         // "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)."
@@ -148,6 +152,7 @@ impl Handshake {
     }
 
     /// RFC 9293 section 3.10.7.4, for SYN-RECEIVED.
+    // Meets RFC 9293: MUST-11.
     fn in_syn_received(
         &mut self,
         now: Nanos,
@@ -322,6 +327,7 @@ mod tests {
         );
     }
 
+    // Checks RFC 9293: MUST-11.
     #[test]
     fn syn_received_follows_section_3_10_7_4() {
         check(
@@ -345,6 +351,7 @@ mod tests {
         );
     }
 
+    // Checks RFC 9293: MUST-10.
     #[test]
     fn a_simultaneous_open_ends_with_either_acknowledgement() {
         check(
@@ -360,6 +367,7 @@ mod tests {
         assert_eq!((answer.seq, answer.ack, answer.flags), (Seq(ISS), Seq(IRS + 1), SYN | ACK));
     }
 
+    // Checks RFC 3168: 6.1.1-a, 6.1.1.1-a.
     #[test]
     fn ecn_is_offered_once_and_answered_only_where_offered() {
         let mut active = Handshake::connect(0, Seq(ISS), OFFER);
@@ -399,5 +407,22 @@ mod tests {
         twice.syn(500, &TUPLE);
         let Disposition::Established(open) = twice.on_segment(777, &answer) else { panic!("not open") };
         assert_eq!(open.rtt, None);
+    }
+
+    // Checks RFC 7323: 2.2-b, 3.2-d, 2.2-c.
+    #[test]
+    fn the_window_of_a_syn_is_not_scaled() {
+        let mut peer = segment(SYN, IRS, 0, 0);
+        let stamp = Some(Timestamps { value: 9, echo: 0 });
+        peer.header.options = Options { window_scale: Some(3), timestamps: stamp, ..Options::default() };
+        let mut handshake = Handshake::listen(0, Seq(ISS), OFFER, &peer);
+        assert_eq!(handshake.syn(0, &TUPLE).window, OFFER.window);
+        let syn = Handshake::connect(0, Seq(ISS), OFFER).syn(0, &TUPLE);
+        assert_eq!((syn.window, syn.options.timestamps.unwrap().echo), (OFFER.window, 0));
+        // The acknowledgement's is, by the shift of the SYN; a shift that stands on it means nothing.
+        let mut ack = segment(ACK, IRS + 1, ISS + 1, 0);
+        ack.header.options = Options { window_scale: Some(9), ..peer.header.options };
+        let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
+        assert_eq!((open.snd_wnd, open.agreed.snd_shift), (1000 << 3, 3));
     }
 }

@@ -54,6 +54,7 @@ impl Offer {
     }
 
     /// Options of the first SYN: everything.
+    // Meets RFC 9293: MUST-14, SHLD-5.
     pub fn syn_options(&self, now: Nanos) -> Options {
         Options {
             mss: Some(self.mss),
@@ -65,6 +66,7 @@ impl Offer {
     }
 
     /// Options of a SYN that answers another one: only what the peer offered too.
+    // Meets RFC 2018: 2-a.
     pub fn syn_ack_options(&self, now: Nanos, peer: &Peer, recent: u32) -> Options {
         Options {
             mss: Some(self.mss),
@@ -81,6 +83,8 @@ impl Offer {
     }
 
     /// What comes of an offer and a peer's SYN.
+    // Meets RFC 9293: MUST-16.
+    // Meets RFC 7323: 2.2-a, 3.2-a.
     pub fn agree(&self, peer: &Peer) -> Agreed {
         let options = if peer.timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
         Agreed {
@@ -97,6 +101,9 @@ impl Offer {
 
 impl Peer {
     /// Reads a SYN or SYN-ACK.
+    // Meets RFC 9293: MUST-15.
+    // Meets RFC 7323: 2.3-a.
+    // Meets RFC 3168: 6.1.1-a.
     pub fn read(syn: &Header) -> Peer {
         let both = Flags::ECE | Flags::CWR;
         // ECN setup (RFC 3168 section 6.1.1): SYN with both bits; SYN-ACK with ECE alone.
@@ -120,6 +127,8 @@ mod tests {
 
     const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0 };
 
+    // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
+    // Checks RFC 7323: 2.2-a, 3.2-a.
     #[test]
     fn a_bare_peer_gets_a_bare_connection() {
         let bare = Peer { mss: 536, ..Peer::default() };
@@ -130,6 +139,7 @@ mod tests {
         assert_eq!(options, Options { mss: Some(1460), ..Options::default() });
     }
 
+    // Checks RFC 9293: MUST-16.
     #[test]
     fn timestamps_take_their_room_from_the_segment() {
         let full = Peer { mss: 9000, shift: Some(7), timestamps: true, sack: true, ecn: true };
@@ -142,5 +152,21 @@ mod tests {
     fn the_window_scale_is_the_smallest_that_fits() {
         let shifts = [65_535, 65_536, 262_144, 1 << 30].map(Offer::shift_for);
         assert_eq!(shifts, [0, 1, 3, 14]);
+    }
+
+    // Checks RFC 7323: 2.3-a.
+    #[test]
+    fn a_shift_above_fourteen_is_fourteen() {
+        let options = Options { window_scale: Some(200), ..Options::default() };
+        let syn = Header {
+            src_port: 1,
+            dst_port: 2,
+            seq: wire::Seq(0),
+            ack: wire::Seq(0),
+            flags: Flags::SYN,
+            window: 0,
+            options,
+        };
+        assert_eq!(OFFER.agree(&Peer::read(&syn)).snd_shift, 14);
     }
 }

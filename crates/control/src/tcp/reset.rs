@@ -3,6 +3,7 @@ use crate::net::Segment;
 use wire::tcp::{Flags, Header, Options};
 
 /// The reset that answers a segment; `None` for a reset, which is never answered.
+// Meets RFC 9293: SHLD-2.
 pub(crate) fn reset_for(segment: &Segment) -> Option<Header> {
     if segment.rst() {
         return None;
@@ -25,6 +26,7 @@ mod tests {
     use crate::tcp::handshake::testing::segment;
     use wire::Seq;
 
+    // Checks RFC 9293: SHLD-2.
     #[test]
     fn follows_the_two_rules_and_never_answers_a_reset() {
         let with_ack = reset_for(&segment(Flags::ACK, 5, 77, 3)).unwrap();

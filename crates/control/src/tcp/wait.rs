@@ -99,6 +99,7 @@ impl Wait {
 
     /// RFC 6191 section 2: a SYN that is newer by its timestamp, or, where that does not tell, by its sequence
     /// number.
+    // Meets RFC 9293: SHLD-4.
     fn may_be_reused_by(&self, syn: &Segment) -> bool {
         let later = self.rcv_nxt.before(syn.header.seq);
         match (self.timestamps, syn.header.options.timestamps) {
@@ -176,6 +177,7 @@ mod tests {
         assert_eq!(wait(false, None).on_segment(&segment(Flags::ACK, 900, 500, 5)), Reset);
     }
 
+    // Checks RFC 9293: SHLD-4.
     #[test]
     fn timestamps_decide_about_reuse() {
         let mut syn = segment(Flags::SYN, 5, 0, 0);

@@ -103,6 +103,7 @@ impl Protocol {
     }
 
     /// Sends the acknowledgements that no data segment took along.
+    // Meets RFC 9293: MUST-59.
     fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos) {
         let mut urgent = std::mem::take(&mut self.urgent);
         for flow in urgent.drain(..) {

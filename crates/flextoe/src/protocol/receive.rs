@@ -54,6 +54,7 @@ impl ProtocolState {
 
     /// PAWS (RFC 7323 section 5.3), not for RST. A segment without the option, where it was negotiated, is dropped
     /// silently (section 3.2).
+    // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
     fn check_timestamp(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
@@ -72,6 +73,7 @@ impl ProtocolState {
     }
 
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
+    // Meets RFC 7323: 4.3-a.
     fn remember_timestamp(&mut self, seg: &Summary, now: Nanos) {
         if let (Some(_), Some(timestamps)) = (self.fixed.ts_offset, seg.timestamps) {
             if seg.seq.at_or_before(self.last_ack) {
@@ -81,6 +83,8 @@ impl ProtocolState {
     }
 
     /// RFC 5961 sections 3.2 and 4.2.
+    // Meets RFC 9293: MUST-66.
+    // Meets RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
     fn check_reset_and_syn(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if seg.flags.has(Flags::RST) {
             let edge = self.rcv_edge();
@@ -131,6 +135,7 @@ impl ProtocolState {
     }
 
     /// RFC 5961 section 5.2.
+    // Meets RFC 5961: 5.2-a.
     fn check_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if self.max.before(seg.ack) {
             return Err(self.challenge(work, Drop::AckBeyondSent, now));
@@ -141,6 +146,7 @@ impl ProtocolState {
         Ok(())
     }
 
+    // Meets RFC 7323: 2.3-b, 2.2-c.
     fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         let window = (seg.window as u32) << self.fixed.snd_wscale;
         let advances = self.una.before(seg.ack);
@@ -158,6 +164,8 @@ impl ProtocolState {
         }
     }
 
+    // Meets RFC 7323: 4.1-a.
+    // Meets RFC 2018: 5-a.
     fn advance(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         work.tally.acked = seg.ack - self.una;
         work.tally.ecn_echoed = seg.flags.has(Flags::ECE);
@@ -216,6 +224,7 @@ impl ProtocolState {
         outstanding && empty && window == self.snd_wnd
     }
 
+    // Meets RFC 5681: 3.2-c.
     fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
         work.tally.duplicate_ack = true;
         self.note_sack(seg);
@@ -231,6 +240,7 @@ impl ProtocolState {
     }
 
     /// Congestion experienced: what the acknowledgements echo (RFC 3168 section 6.1.3, RFC 8257 section 3.2).
+    // Meets RFC 3168: 6.1.3-a.
     fn take_congestion(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         if !self.fixed.ecn || seg.payload_len == 0 {
             return;
@@ -248,6 +258,7 @@ impl ProtocolState {
         }
     }
 
+    // Meets RFC 5681: 3.2-a.
     fn take_payload(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         let fin = seg.flags.has(Flags::FIN);
         if seg.payload_len == 0 && !fin {
@@ -274,6 +285,7 @@ impl ProtocolState {
     }
 
     /// Cuts off what was received before and what is beyond the window (Win). Nothing where nothing is left.
+    // Meets RFC 7323: 2.4-a.
     fn trim(&mut self, seg: &Summary, fin: bool, work: &mut Work) -> Option<Part> {
         let old = if seg.seq.before(self.rcv_nxt) { self.rcv_nxt - seg.seq } else { 0 };
         if old > seg.payload_len || (old == seg.payload_len && !fin) {
@@ -297,6 +309,7 @@ impl ProtocolState {
         work.place = Place { pos: part.seq - self.fixed.rx_base, skip: part.skip, len: part.len };
     }
 
+    // Meets RFC 5681: 3.2-b.
     fn take_in_order(&mut self, part: &Part, work: &mut Work, now: Nanos) {
         let before = self.rcv_nxt;
         self.place(part, work);
@@ -319,6 +332,8 @@ impl ProtocolState {
     }
 
     /// At least every second full segment is acknowledged at once (RFC 9293 section 3.8.6.3).
+    // Meets RFC 9293: SHLD-18, MUST-40, SHLD-19, MUST-58.
+    // Meets RFC 5681: 4.2-a.
     fn delay_ack(&mut self, delivered: u32, now: Nanos) {
         if self.unacked == 0 {
             self.ack_due = now + ACK_DELAY;
@@ -328,6 +343,7 @@ impl ProtocolState {
     }
 
     /// One interval is kept in place; it grows at either end (thesis section 4.3.1.3).
+    // Meets RFC 9293: SHLD-31.
     fn take_out_of_order(&mut self, part: &Part, work: &mut Work) {
         let end = part.seq + part.len;
         if part.len > 0 {

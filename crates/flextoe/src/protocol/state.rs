@@ -215,6 +215,8 @@ impl ProtocolState {
     }
 
     /// What may be sent from `nxt` within both windows, bytes.
+    // Meets RFC 9293: MUST-34, SHLD-15, SHLD-16.
+    // Meets RFC 5681: 3.1-a.
     #[inline]
     pub fn usable(&self) -> u32 {
         self.snd_wnd.min(self.cwnd).saturating_sub(self.nxt - self.una)
@@ -227,6 +229,8 @@ impl ProtocolState {
     }
 
     /// The window to advertise, moving its right edge where that is worth it; the edge never moves back.
+    // Meets RFC 9293: MUST-1, REC-1, SHLD-14, MUST-39.
+    // Meets RFC 7323: 2.3-b.
     pub fn window(&mut self) -> u16 {
         let edge = self.rcv_edge();
         if edge - self.rcv_adv >= self.window_step() {
@@ -256,6 +260,7 @@ impl ProtocolState {
     }
 
     /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
+    // Meets RFC 2018: 3-a, 4-a, 4-b, 4-c, 4-d.
     pub fn acknowledgement(&mut self, now: Nanos) -> Segment {
         let mut segment = self.segment(self.max, Flags(0), now);
         if self.fixed.sack && self.ooo_len > 0 {
@@ -264,6 +269,7 @@ impl ProtocolState {
         segment
     }
 
+    // Meets RFC 7323: 3.2-b, 5.4-a.
     fn stamp(&self, now: Nanos) -> Option<Timestamps> {
         let offset = self.fixed.ts_offset?;
         Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })

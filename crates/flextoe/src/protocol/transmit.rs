@@ -16,6 +16,7 @@ impl ProtocolState {
     /// The next segment's payload of at most `most` bytes, and whether it carries FIN; nothing where nothing may be
     /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half
     /// of the largest window; and the persist timer's override.
+    // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     fn cut(&self, most: u32) -> Option<Cut> {
         let mss = self.fixed.mss as u32;
         let in_flight = self.nxt - self.una;
@@ -79,6 +80,8 @@ impl ProtocolState {
     }
 
     /// One segment of at most `most` payload bytes, where something may be sent.
+    // Meets RFC 9293: MUST-60, MUST-61.
+    // Meets RFC 3168: 6.1.4-a, 6.1.5-a, 6.1.6-a.
     pub fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
         if self.dead {
             return;
@@ -117,6 +120,8 @@ impl ProtocolState {
 
     /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement
     /// that comes when the hole is filled.
+    // Meets RFC 2018: 5-b.
+    // Meets RFC 5681: 4.3-a.
     fn skip_sacked(&mut self) {
         let (left, right) = self.sacked;
         if left != right && self.nxt.within(left, right - left) {
@@ -127,6 +132,7 @@ impl ProtocolState {
 
     /// Goes back to the oldest unacknowledged byte (go-back-N; thesis section 4.3.1.1: Reset). A timed round trip is
     /// given up: it may be that of a segment sent twice (Karn's algorithm, RFC 6298 section 3).
+    // Meets RFC 6298: 3.
     pub fn go_back(&mut self) {
         self.nxt = self.una;
         self.timing = false;
@@ -135,6 +141,7 @@ impl ProtocolState {
     }
 
     /// Commands of the control plane.
+    // Meets RFC 3168: 6.1.2-b.
     pub fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
         match order {
             Order::Window(cwnd) => {
@@ -153,6 +160,7 @@ impl ProtocolState {
         }
     }
 
+    // Meets RFC 2018: 8-a.
     fn timeout(&mut self, work: &mut Work, now: Nanos) {
         // After a timeout, what was selectively acknowledged counts for nothing (RFC 2018 section 8).
         self.sacked = (self.una, self.una);
@@ -164,6 +172,7 @@ impl ProtocolState {
         }
     }
 
+    // Meets RFC 9293: SHLD-12.
     fn probe(&mut self, work: &mut Work, now: Nanos) {
         if !self.dead {
             self.overriding = true;
