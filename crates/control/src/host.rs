@@ -5,7 +5,8 @@ use crate::plane::Plane;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::{Burst, ContextId, Engine, Event, Exception, Nanos, Worker};
-use port::{Capabilities, DropCounts, Frame, FramePool};
+use port::capture::{Direction, Fate, Sight};
+use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -24,6 +25,7 @@ pub struct Host {
     exceptions: Vec<(Exception, Box<Frame>)>,
     events: Vec<Event>,
     draining: bool,
+    recorder: Recorder,
 }
 
 impl Host {
@@ -38,7 +40,9 @@ impl Host {
     ) -> Result<Host, String> {
         config.validate()?;
         let plane = Plane::new(config, caps, mac, secret);
-        Ok(Host { plane, engine, looped: Vec::new(), exceptions: Vec::new(), events: Vec::new(), draining: false })
+        let recorder = Recorder::default();
+        let (looped, exceptions, events) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Host { plane, engine, looped, exceptions, events, draining: false, recorder })
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
@@ -71,15 +75,19 @@ impl Host {
     ) -> usize {
         let mut done = self.plane.take_requests(now) + self.fire_timers(now);
         rx.append(&mut self.looped);
+        if self.recorder.is_on() {
+            // A mark may be another host's.
+            rx.iter_mut().for_each(|frame| frame.recorded = false);
+        }
         let sent_before = tx.len();
-        self.plane.net.flush(pool, tx, &mut self.looped);
+        self.flush(now, tx, pool);
         done += self.round(now, rx, tx, pool);
         // Answers go out before what the engine sends on connections that were opened just now.
-        self.plane.net.flush(pool, tx, &mut self.looped);
+        self.flush(now, tx, pool);
         if !self.plane.commands.is_empty() || !self.plane.refeed.is_empty() {
             let mut refeed = std::mem::take(&mut self.plane.refeed);
             done += self.round(now, &mut refeed, tx, pool);
-            self.plane.net.flush(pool, tx, &mut self.looped);
+            self.flush(now, tx, pool);
         }
         self.loop_own(tx, sent_before);
         if self.draining {
@@ -87,6 +95,9 @@ impl Host {
             done += self.draining as usize;
         }
         self.finish(pool);
+        if self.recorder.is_on() {
+            self.recorder.hand_over(done == 0);
+        }
         done
     }
 
@@ -105,16 +116,56 @@ impl Host {
             commands: &mut self.plane.commands,
             pool,
             drops: &mut self.plane.drops,
+            recorder: Some(&mut self.recorder).filter(|recorder| recorder.is_on()),
         };
         let done = self.engine.poll(now, &mut burst) + self.events.len() + self.exceptions.len();
         for event in self.events.drain(..) {
             self.draining |= matches!(event, Event::RingCorrupt(_));
             self.plane.on_event(now, event);
         }
-        for (why, frame) in self.exceptions.drain(..) {
-            self.plane.on_frame(now, why, frame, pool);
+        let mut exceptions = std::mem::take(&mut self.exceptions);
+        for (why, frame) in exceptions.drain(..) {
+            if self.recorder.is_on() && !frame.recorded {
+                self.on_frame_recorded(now, why, frame, pool);
+            } else {
+                self.plane.on_frame(now, why, frame, pool);
+            }
         }
+        self.exceptions = exceptions;
         done
+    }
+
+    /// A frame of the exception path while somebody captures: recorded with what the control plane made of it.
+    #[cold]
+    fn on_frame_recorded(&mut self, now: Nanos, why: Exception, mut frame: Box<Frame>, pool: &mut FramePool) {
+        self.recorder.keep(&frame);
+        // Where it is kept, it comes to the engine later: then it is known already.
+        frame.recorded = true;
+        let plane = &mut self.plane;
+        let (drops, held, this) = (plane.drops.clone(), plane.held, std::ptr::from_ref(&*frame));
+        plane.on_frame(now, why, frame, pool);
+        if let Some(frame) = plane.refeed.iter_mut().find(|frame| std::ptr::eq(&***frame, this)) {
+            // It goes to the engine at once, which then knows more.
+            frame.recorded = false;
+            return;
+        }
+        let fate = match plane.drops.first_since(&drops) {
+            Some(reason) => Fate::Dropped(reason),
+            None if plane.held > held => Fate::Held,
+            None => Fate::Accepted,
+        };
+        self.recorder.record_kept(now, &of_control(Direction::In, fate));
+    }
+
+    /// Builds the frames that the control plane sends.
+    fn flush(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        let before = (tx.len(), self.looped.len());
+        self.plane.net.flush(pool, tx, &mut self.looped);
+        if self.recorder.is_on() {
+            let sight = of_control(Direction::Out, Fate::Sent);
+            let frames = tx[before.0..].iter().chain(&self.looped[before.1..]);
+            frames.for_each(|frame| self.recorder.record(now, frame, &sight));
+        }
     }
 
     /// Keeps frames that are for this host itself.
@@ -248,8 +299,18 @@ impl Host {
         &mut self.plane.drops
     }
 
+    /// Where frames are captured: as they leave the engine, with what became of them.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
     /// Figures of the engine's modules: module, counter, value.
     pub fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         self.engine.module_stats()
     }
+}
+
+/// What a capture says of a frame of the control plane's.
+fn of_control(direction: Direction, fate: Fate) -> Sight<'static> {
+    Sight { direction, flow: None, module: "control", fate }
 }

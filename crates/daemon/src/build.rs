@@ -155,7 +155,7 @@ fn open(section: &PortSection, owner: &str) -> Result<Box<dyn Port>, String> {
 /// The port, and around it the capture where one is asked for.
 fn captured(port: Box<dyn Port>, section: &PortSection, clock: Clock) -> Result<Box<dyn Port>, String> {
     let Some(path) = &section.capture else { return Ok(port) };
-    let capture = Capture::create(path, clock.epoch(), section.capture_mib.unwrap_or(CAPTURE_MIB) << 20)?;
+    let capture = Capture::create(path, &port.name(), clock.epoch(), section.capture_mib.unwrap_or(CAPTURE_MIB) << 20)?;
     Ok(Box::new(Captured::new(port, capture)))
 }
 

@@ -131,7 +131,7 @@ pub struct PortSection {
     pub mtu: Option<u16>,
     /// Hardware address of the host; derived from names where there is none.
     pub mac: Option<String>,
-    /// File to which all frames are written, as pcap.
+    /// File to which all frames are written, as pcapng.
     pub capture: Option<PathBuf>,
     /// Most MiB of that file; 1024 where it is not said.
     pub capture_mib: Option<u64>,

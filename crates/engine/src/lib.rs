@@ -8,7 +8,7 @@ mod stats;
 
 pub use context::Slot;
 pub use module::{LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage, Verdict};
-pub use port::{Drop, DropCounts, Frame, FramePool, Nanos};
+pub use port::{Drop, DropCounts, Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 
 use context::EngineEnd;
@@ -246,6 +246,9 @@ pub struct Burst<'a> {
     pub pool: &'a mut FramePool,
     /// What was dropped, host-wide.
     pub drops: &'a mut DropCounts,
+    /// While somebody captures: takes each frame where it leaves the engine, with what became of it. Frames on the
+    /// exception path are the control plane's to record, and those marked [`Frame::recorded`] were recorded before.
+    pub recorder: Option<&'a mut Recorder>,
 }
 
 /// A data-path for established connections.

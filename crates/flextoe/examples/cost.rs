@@ -79,6 +79,7 @@ impl Host {
                 commands: &mut self.commands,
                 pool: &mut self.pool,
                 drops: &mut drops,
+                recorder: None,
             },
         );
         self.spent += start.elapsed();

@@ -24,6 +24,7 @@ mod netif;
 mod postprocess;
 mod preprocess;
 mod protocol;
+mod record;
 mod scheduler;
 mod service;
 mod slots;
@@ -258,6 +259,7 @@ impl FlexToe {
                     self.waiting.push_back(frame);
                 } else {
                     burst.drops.count(Drop::PortQueue);
+                    record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
                     burst.pool.put(frame);
                 }
             }

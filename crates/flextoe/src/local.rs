@@ -5,6 +5,7 @@ use crate::message::{Control, Job, Work};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
+use crate::record;
 use crate::service::{Count, Service};
 use engine::{Burst, Limits, Nanos};
 use std::sync::Arc;
@@ -72,6 +73,9 @@ impl Local {
         self.dma.process(batch);
         for count in &self.counts[1..] {
             count.batch(batch.len());
+        }
+        if burst.recorder.is_some() {
+            batch.iter_mut().for_each(|work| record::work(work, now, burst));
         }
         for work in batch.iter_mut() {
             service.leave(work, now, burst);

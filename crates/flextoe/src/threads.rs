@@ -15,6 +15,7 @@ use crate::netif::Reorder;
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
+use crate::record;
 use crate::service::{Count, Service};
 use crossbeam_queue::ArrayQueue;
 use engine::{Burst, FramePool, Limits, Nanos, Worker};
@@ -170,6 +171,7 @@ impl Threads {
         while let Some(mut work) = self.ingress.take() {
             if let Job::Void = work.job {
                 self.in_flight -= 1;
+                record::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             } else {
                 fresh |= 1 << work.group;
@@ -209,6 +211,7 @@ impl Threads {
                 // Acknowledgements were made by the protocol module: they never entered.
                 self.in_flight -= !matches!(work.job, Job::Ack) as usize;
                 left += 1;
+                record::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             }
         }

@@ -152,6 +152,7 @@ impl Host {
                 commands: &mut self.commands,
                 pool: &mut self.pool,
                 drops: &mut drops,
+                recorder: None,
             };
             self.engine.poll(now, &mut burst);
             for _ in 0..self.workers.len() * 2 {

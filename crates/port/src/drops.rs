@@ -119,6 +119,10 @@ impl DropCounts {
     pub fn get(&self, reason: Drop) -> u64 {
         self.0[reason as usize]
     }
+    /// The first reason that was counted more often than it was `before`.
+    pub fn first_since(&self, before: &DropCounts) -> Option<Drop> {
+        Drop::ALL.iter().copied().find(|reason| self.get(*reason) > before.get(*reason))
+    }
     /// Adds all of another's.
     pub fn merge(&mut self, other: &DropCounts) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {

@@ -12,7 +12,7 @@ mod switch;
 
 pub use config::FabricConfig;
 
-use crate::{Capabilities, Checksum, DropCounts, Frame, FramePool, Nanos, Port, PortCounters, cut};
+use crate::{Capabilities, Checksum, DropCounts, Frame, FramePool, Nanos, Port, PortCounters, Recorder, cut};
 use bell::Bell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -178,6 +178,11 @@ impl Fabric {
     /// The impairments as they are.
     pub fn config(&self) -> FabricConfig {
         self.switch().config().clone()
+    }
+
+    /// Does something with the recorder of the frames that the fabric drops.
+    pub fn with_recorder<T>(&self, act: impl FnOnce(&mut Recorder) -> T) -> T {
+        act(&mut self.switch().recorder)
     }
 
     /// What each member has done so far.

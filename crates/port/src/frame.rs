@@ -34,6 +34,8 @@ pub struct Frame {
     pub segment_size: u16,
     /// What modules tell later modules about it (thesis section 4.3.3); zero before the first says something.
     pub metadata: [u32; 4],
+    /// A capture has it already ([`crate::Recorder`]): it passes a second time.
+    pub recorded: bool,
 }
 
 impl Frame {
@@ -49,6 +51,7 @@ impl Frame {
         self.checksum = Checksum::Complete;
         self.segment_size = 0;
         self.metadata = [0; 4];
+        self.recorded = false;
     }
 
     /// The contiguous part: all headers, and the payload unless that is in [`Frame::payload`].

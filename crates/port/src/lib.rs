@@ -3,6 +3,7 @@
 //! A port moves frames and parses nothing above what it needs to steer.
 
 mod afxdp;
+pub mod capture;
 mod cut;
 mod drops;
 mod fabric;
@@ -15,6 +16,7 @@ mod pool;
 mod tap;
 
 pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
+pub use capture::Recorder;
 pub use cut::cut;
 pub use drops::{Drop, DropCounts};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};

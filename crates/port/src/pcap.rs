@@ -1,7 +1,7 @@
-//! Writing what passes a port into a capture file, for tcpdump and Wireshark: the classic format with nanoseconds
-//! (draft-ietf-opsawg-pcap).
-use crate::frame::complete;
-use crate::{Capabilities, Checksum, DropCounts, Frame, FramePool, Nanos, Port, PortCounters};
+//! Writing what passes a port into a capture file, for tcpdump and Wireshark.
+use crate::capture::pcapng::{self, About};
+use crate::capture::{Direction, SNAPLEN, View};
+use crate::{Capabilities, DropCounts, Frame, FramePool, Nanos, Port, PortCounters};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::BorrowedFd;
@@ -9,14 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
-const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-const LINKTYPE_ETHERNET: u32 = 1;
-/// Most bytes kept of a frame: more than a super-segment has.
-const SNAPLEN: u32 = 262_144;
-const FILE_HEADER: u64 = 24;
-const RECORD_HEADER: u64 = 16;
-
-/// A capture file; clones write to the same one, so that several ports can share it.
+/// A capture file of one port.
 #[derive(Clone)]
 pub struct Capture(Arc<Mutex<Writer>>);
 
@@ -38,32 +31,28 @@ struct Writer {
     /// Unix time, in nanoseconds, of the port's time 0.
     epoch: Nanos,
     most: u64,
-    record: Vec<u8>,
+    block: Vec<u8>,
     figures: CaptureFigures,
 }
 
 impl Capture {
-    /// Makes the file. `epoch` is the Unix time, in nanoseconds, at which the ports' clock was 0; the file never grows
-    /// beyond `most` bytes.
-    pub fn create(path: &Path, epoch: Nanos, most: u64) -> Result<Capture, String> {
+    /// Makes the file for the port of this name. `epoch` is the Unix time, in nanoseconds, at which the port's clock was
+    /// 0; the file never grows beyond `most` bytes.
+    pub fn create(path: &Path, port: &str, epoch: Nanos, most: u64) -> Result<Capture, String> {
         let failed = |e| format!("cannot write the capture file {}: {e}", path.display());
         let mut file = BufWriter::with_capacity(256 * 1024, File::create(path).map_err(failed)?);
-        let mut header = Vec::with_capacity(FILE_HEADER as usize);
-        header.extend_from_slice(&MAGIC_NANOSECONDS.to_ne_bytes());
-        header.extend_from_slice(&2u16.to_ne_bytes());
-        header.extend_from_slice(&4u16.to_ne_bytes());
-        header.extend_from_slice(&[0; 8]);
-        header.extend_from_slice(&SNAPLEN.to_ne_bytes());
-        header.extend_from_slice(&LINKTYPE_ETHERNET.to_ne_bytes());
-        file.write_all(&header).and_then(|()| file.flush()).map_err(failed)?;
-        let figures = CaptureFigures { bytes: FILE_HEADER, ..CaptureFigures::default() };
-        Ok(Capture(Arc::new(Mutex::new(Writer { file, epoch, most, record: Vec::new(), figures }))))
+        let mut block = Vec::new();
+        pcapng::section(&mut block);
+        pcapng::interface(&mut block, port, "", SNAPLEN);
+        file.write_all(&block).and_then(|()| file.flush()).map_err(failed)?;
+        let figures = CaptureFigures { bytes: block.len() as u64, ..CaptureFigures::default() };
+        Ok(Capture(Arc::new(Mutex::new(Writer { file, epoch, most, block, figures }))))
     }
 
     /// Writes frames that passed at `now`, in order.
-    pub fn write(&self, now: Nanos, frames: &[Box<Frame>]) {
+    pub fn write(&self, now: Nanos, direction: Direction, frames: &[Box<Frame>]) {
         let mut writer = self.lock();
-        frames.iter().for_each(|frame| writer.write(now, frame));
+        frames.iter().for_each(|frame| writer.write(now, direction, frame));
     }
 
     /// Brings everything to the file.
@@ -85,14 +74,17 @@ impl Capture {
 }
 
 impl Writer {
-    fn write(&mut self, now: Nanos, frame: &Frame) {
-        let size = RECORD_HEADER + frame.len() as u64;
+    fn write(&mut self, now: Nanos, direction: Direction, frame: &Frame) {
+        let (time, len) = (self.epoch.saturating_add(now), frame.len() as u32);
+        let about = About { interface: 0, time, direction: Some(direction), len, comment: "" };
+        self.block.clear();
+        pcapng::packet(&mut self.block, &about, |into| View::from(frame).copy(into));
+        let size = self.block.len() as u64;
         if self.figures.error.is_some() || self.figures.bytes + size > self.most {
             self.figures.missed += 1;
             return;
         }
-        self.set_record(now, frame);
-        match self.file.write_all(&self.record) {
+        match self.file.write_all(&self.block) {
             Ok(()) => {
                 self.figures.frames += 1;
                 self.figures.bytes += size;
@@ -101,25 +93,6 @@ impl Writer {
                 self.figures.missed += 1;
                 self.figures.error = Some(error.to_string());
             }
-        }
-    }
-
-    /// The record: time, lengths, and the frame as it would be on a wire, that is, flat and with its checksum.
-    fn set_record(&mut self, now: Nanos, frame: &Frame) {
-        let (time, len) = (self.epoch.saturating_add(now), frame.len() as u32);
-        let record = &mut self.record;
-        record.clear();
-        for word in [(time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32, len, len] {
-            record.extend_from_slice(&word.to_ne_bytes());
-        }
-        record.extend_from_slice(frame.bytes());
-        if let Some(span) = frame.payload() {
-            let at = record.len();
-            record.resize(at + span.len(), 0);
-            span.read(&mut record[at..]);
-        }
-        if let Checksum::Partial { start, field } = frame.checksum {
-            complete(&mut record[RECORD_HEADER as usize..], start, field);
         }
     }
 }
@@ -154,14 +127,14 @@ impl Port for Captured {
         let before = into.len();
         let count = self.port.receive(now, most, pool, into);
         if count > 0 {
-            self.capture.write(now, &into[before..]);
+            self.capture.write(now, Direction::In, &into[before..]);
         }
         count
     }
 
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
         if !frames.is_empty() {
-            self.capture.write(now, frames);
+            self.capture.write(now, Direction::Out, frames);
         }
         self.port.send(now, frames, pool, drops);
     }

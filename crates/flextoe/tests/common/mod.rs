@@ -325,6 +325,7 @@ impl Side {
             commands: &mut self.commands,
             pool: &mut self.pool,
             drops: &mut self.drops,
+            recorder: None,
         };
         let done = self.engine.poll(now, &mut burst);
         assert!(self.rx.is_empty() && self.commands.is_empty());

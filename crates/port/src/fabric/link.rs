@@ -80,24 +80,24 @@ impl Link {
         }
     }
 
-    /// Sends a frame down the link. What is dropped is named to `dropped`.
+    /// Sends a frame down the link. What is dropped is named and shown to `dropped`.
     pub(super) fn push(
         &mut self,
         now: Nanos,
         frame: Box<Frame>,
         config: &FabricConfig,
         pool: &mut FramePool,
-        dropped: &mut impl FnMut(Drop),
+        dropped: &mut impl FnMut(Drop, &Frame),
     ) {
         if self.is_lost(config) {
-            pool.put(frame);
-            return dropped(Drop::FabricLoss);
+            dropped(Drop::FabricLoss, &frame);
+            return pool.put(frame);
         }
         let twin = self.random.chance(config.duplicate).then(|| copy(&frame, pool));
         for frame in std::iter::once(frame).chain(twin) {
             if let Err((frame, reason)) = self.carry(now, frame, config) {
+                dropped(reason, &frame);
                 pool.put(frame);
-                dropped(reason);
             }
         }
     }

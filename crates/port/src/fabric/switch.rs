@@ -2,6 +2,7 @@
 use super::bell::Bell;
 use super::config::FabricConfig;
 use super::link::{Link, copy};
+use crate::capture::{Direction, Fate, Recorder, Sight};
 use crate::{Capabilities, Drop, DropCounts, Frame, FramePool, Nanos, PortCounters, cut};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) struct Switch {
     /// Members that got a frame in this burst: to be told once.
     touched: Vec<Slot>,
     segments: Vec<Box<Frame>>,
+    /// Of frames that are dropped here.
+    pub(super) recorder: Recorder,
 }
 
 impl Switch {
@@ -46,6 +49,7 @@ impl Switch {
             learned: 0,
             touched: Vec::new(),
             segments: Vec::new(),
+            recorder: Recorder::default(),
         }
     }
 
@@ -118,6 +122,9 @@ impl Switch {
             self.forward(now, from, frame, pool, drops);
         }
         self.tell();
+        if self.recorder.is_on() {
+            self.recorder.hand_over(true);
+        }
     }
 
     /// Appends at most `most` frames that are due to a member.
@@ -137,10 +144,10 @@ impl Switch {
 
     fn forward(&mut self, now: Nanos, from: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut DropCounts) {
         let Ok(header) = ethernet::Header::parse(frame.bytes()) else {
-            return self.refuse(from, frame, Drop::Ethernet, pool, drops);
+            return self.refuse(now, from, frame, Drop::Ethernet, pool, drops);
         };
         if self.is_too_long(&frame) {
-            return self.refuse(from, frame, Drop::TooLong, pool, drops);
+            return self.refuse(now, from, frame, Drop::TooLong, pool, drops);
         }
         self.learn(header.src, from);
         if frame.segment_size == 0 || !self.config.needs_single_segments() {
@@ -153,7 +160,7 @@ impl Switch {
                     self.route(now, from, header.dst, segment, pool, drops);
                 }
             }
-            Err(frame) => self.refuse(from, frame, Drop::TooLong, pool, drops),
+            Err(frame) => self.refuse(now, from, frame, Drop::TooLong, pool, drops),
         }
         self.segments = segments;
     }
@@ -178,7 +185,7 @@ impl Switch {
         }
         match self.table.get(&to) {
             Some(slot) if *slot != from => self.deliver(now, *slot, frame, pool, drops),
-            Some(_) => self.refuse(from, frame, Drop::FabricUnknown, pool, drops),
+            Some(_) => self.refuse(now, from, frame, Drop::FabricUnknown, pool, drops),
             // All hosts are known: an unknown station can only be behind an uplink.
             None => self.flood(now, from, frame, pool, drops, |member| member.mac.is_none()),
         }
@@ -205,15 +212,19 @@ impl Switch {
         if reached {
             pool.put(frame);
         } else {
-            self.refuse(from, frame, Drop::FabricUnknown, pool, drops);
+            self.refuse(now, from, frame, Drop::FabricUnknown, pool, drops);
         }
     }
 
     fn deliver(&mut self, now: Nanos, to: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut DropCounts) {
         let Some(member) = self.members[to].as_mut() else { return pool.put(frame) };
-        let dropped = &mut |reason| {
+        let recorder = &mut self.recorder;
+        let dropped = &mut |reason, frame: &Frame| {
             drops.count(reason);
             member.drops.count(reason);
+            if recorder.is_on() {
+                recorder.record(now, frame, &dropped_here(reason));
+            }
         };
         member.link.push(now, frame, &self.config, pool, dropped);
         if !self.touched.contains(&to) {
@@ -222,7 +233,18 @@ impl Switch {
     }
 
     /// Drops a frame before it is on any link.
-    fn refuse(&mut self, from: Slot, frame: Box<Frame>, reason: Drop, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn refuse(
+        &mut self,
+        now: Nanos,
+        from: Slot,
+        frame: Box<Frame>,
+        reason: Drop,
+        pool: &mut FramePool,
+        drops: &mut DropCounts,
+    ) {
+        if self.recorder.is_on() {
+            self.recorder.record(now, &frame, &dropped_here(reason));
+        }
         pool.put(frame);
         drops.count(reason);
         if let Some(member) = self.member(from) {
@@ -261,4 +283,9 @@ impl Switch {
 /// Each link decides by itself, so that traffic on one does not change another one's fate.
 fn seed_of(config: &FabricConfig, slot: Slot) -> u64 {
     config.seed ^ (slot as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// What a capture says of a frame that goes no further. It is on its way to a member: into the fabric, seen from there.
+fn dropped_here(reason: Drop) -> Sight<'static> {
+    Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::Dropped(reason) }
 }

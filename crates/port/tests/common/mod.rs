@@ -1,7 +1,9 @@
 //! Frames for the tests of ports.
 #![allow(dead_code, reason = "each test file uses its part")]
 use port::{Checksum, DropCounts, Frame, FramePool, Netns};
+use shm::{Mirror, PAGE, Region, Span};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use wire::checksum::Sum;
 use wire::tcp::Flags;
 use wire::{EtherType, Mac, Seq, arp, ethernet, icmpv4, ipv4, tcp};
@@ -140,4 +142,16 @@ pub fn check_tcp(bytes: &[u8]) -> Result<(ipv4::Header, tcp::Header, Vec<u8>), w
 
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 256) as u8).collect()
+}
+
+/// A super-segment whose payload stands in a ring, by reference.
+pub fn super_segment(pool: &mut FramePool, data: &[u8]) -> Box<Frame> {
+    let region = Arc::new(Region::create("frame-test", 32 * PAGE).unwrap());
+    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    mirror.write(9, data);
+    let (bytes, headers) = tcp_segment(B, A, 7, Flags::ACK, ipv4::Ecn::NotEct, data);
+    let mut frame = frame_of(pool, &bytes[..headers]);
+    frame.set_payload(Some(Span::new(&mirror, 9, data.len() as u32)));
+    (frame.checksum, frame.segment_size) = (TCP_PARTIAL, 1448);
+    frame
 }

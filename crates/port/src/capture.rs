@@ -1,0 +1,105 @@
+//! Capturing frames on a running host: what is known of a frame where it is captured, which frames somebody wants,
+//! and the way of the copies to whoever writes them down (FlexTOE section 3.3, thesis section 4.3.3: tcpdump).
+//!
+//! [`Recorder`] stands where frames leave a host's pipeline, [`Queue`] is what somebody else empties, and
+//! [`pcapng`] is the form in which both pass frames on.
+mod filter;
+pub mod pcapng;
+mod recorder;
+
+pub use filter::{Filter, Instruction, MOST_INSTRUCTIONS};
+pub(crate) use recorder::View;
+pub use recorder::{Queue, Recorder};
+
+use crate::Drop;
+use std::fmt;
+
+/// Most bytes kept of a frame: more than a super-segment has.
+pub const SNAPLEN: u32 = 262_144;
+
+/// Which way a frame went, seen from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Received.
+    In,
+    /// Sent.
+    Out,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Received and used: what it carried is where it belongs.
+    Accepted,
+    /// Received and kept until an application takes the connection.
+    Held,
+    /// Received, and sent out again by a module.
+    Returned,
+    /// Sent.
+    Sent,
+    /// Sent, and not for the first time.
+    SentAgain,
+    /// Dropped, or a part of it was.
+    Dropped(Drop),
+}
+
+/// What is known of a frame where it is captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight<'a> {
+    /// Which way it went.
+    pub direction: Direction,
+    /// The flow's number in its engine, where it is one's.
+    pub flow: Option<u32>,
+    /// Who decided what became of it: a module of the engine, `control`, `fabric`.
+    pub module: &'a str,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+impl fmt::Display for Sight<'_> {
+    /// As in a capture's comment: `flow 3 protocol: dropped: outside_window`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(flow) = self.flow {
+            write!(f, "flow {flow} ")?;
+        }
+        write!(f, "{}: ", self.module)?;
+        match self.fate {
+            Fate::Accepted => f.write_str("accepted"),
+            Fate::Held => f.write_str("held until accepted"),
+            Fate::Returned => f.write_str("returned"),
+            Fate::Sent => f.write_str("sent"),
+            Fate::SentAgain => f.write_str("sent again"),
+            Fate::Dropped(reason) => write!(f, "dropped: {}", reason.label()),
+        }
+    }
+}
+
+/// Which frames somebody wants, and how much of each.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Those that this program accepts.
+    pub filter: Filter,
+    /// Only those of this flow.
+    pub flow: Option<u32>,
+    /// Only those that were dropped.
+    pub dropped: bool,
+    /// Only those that went this way.
+    pub direction: Option<Direction>,
+    /// Most bytes to keep of each.
+    pub snaplen: u32,
+}
+
+impl Wanted {
+    /// Everything, whole.
+    pub fn everything() -> Wanted {
+        Wanted { filter: Filter::everything(), flow: None, dropped: false, direction: None, snaplen: SNAPLEN }
+    }
+
+    /// What is known of a frame does not exclude it.
+    fn admits(&self, sight: &Sight<'_>) -> bool {
+        self.flow.is_none_or(|flow| sight.flow == Some(flow))
+            && (!self.dropped || matches!(sight.fate, Fate::Dropped(_)))
+            && self.direction.is_none_or(|direction| sight.direction == direction)
+    }
+}
