@@ -26,6 +26,8 @@ pub enum Checksum {
 #[derive(Default)]
 pub struct Frame {
     bytes: Vec<u8>,
+    /// Where the frame starts in `bytes`: what is before was stripped off and is room to grow.
+    start: usize,
     payload: Option<Span>,
     /// The transport checksum.
     pub checksum: Checksum,
@@ -47,6 +49,7 @@ impl Frame {
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.start = 0;
         self.payload = None;
         self.checksum = Checksum::Complete;
         self.segment_size = 0;
@@ -57,31 +60,75 @@ impl Frame {
     /// The contiguous part: all headers, and the payload unless that is in [`Frame::payload`].
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.start..]
     }
 
     /// The contiguous part, to change.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        &mut self.bytes[self.start..]
     }
 
     /// Sets the length of the contiguous part; new bytes are zero. Does not allocate up to the capacity that the
     /// pool gave.
     #[inline]
     pub fn resize(&mut self, len: usize) {
-        self.bytes.resize(len, 0);
+        self.bytes.resize(self.start + len, 0);
+    }
+
+    /// Takes `count` bytes off the front, which costs nothing; they are room for [`Frame::grow_front`]. False, and
+    /// nothing is done, where the contiguous part has fewer. A partial checksum stays partial, or is completed where
+    /// what is stripped reaches into what it covers.
+    pub fn strip_front(&mut self, count: usize) -> bool {
+        if count > self.bytes().len() {
+            return false;
+        }
+        if let Checksum::Partial { start, field } = self.checksum {
+            if count > usize::from(start) {
+                self.complete_checksum();
+            } else {
+                self.checksum = Checksum::Partial { start: start - count as u16, field: field - count as u16 };
+            }
+        }
+        self.start += count;
+        true
+    }
+
+    /// Puts `count` bytes before the front: those that were stripped last, and zeros where there were no more. Moves
+    /// the contiguous part where there is not enough room before it, and allocates where the capacity is too small.
+    pub fn grow_front(&mut self, count: usize) {
+        if let Checksum::Partial { start, field } = self.checksum {
+            match u16::try_from(usize::from(start.max(field)) + count) {
+                Ok(_) => {
+                    self.checksum = Checksum::Partial { start: start + count as u16, field: field + count as u16 };
+                }
+                Err(_) => self.complete_checksum(),
+            }
+        }
+        if let Some(missing) = count.checked_sub(self.start).filter(|missing| *missing > 0) {
+            let len = self.bytes.len();
+            self.bytes.resize(len + missing, 0);
+            self.bytes.copy_within(..len, missing);
+            self.bytes[..missing].fill(0);
+            self.start += missing;
+        }
+        self.start -= count;
     }
 
     /// Bytes that the contiguous part can hold without allocating.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() - self.start
     }
 
-    /// The contiguous part as a vector, for ports that fill it (with its spare capacity).
+    /// The contiguous part as a vector, for ports that fill it (with its spare capacity). Room before the front is
+    /// given up.
     #[inline]
     pub fn bytes_vec(&mut self) -> &mut Vec<u8> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
         &mut self.bytes
     }
 
@@ -100,7 +147,7 @@ impl Frame {
     /// Bytes of the whole frame.
     #[inline]
     pub fn len(&self) -> usize {
-        self.bytes.len() + self.payload.as_ref().map_or(0, Span::len)
+        self.bytes().len() + self.payload.as_ref().map_or(0, Span::len)
     }
 
     /// The frame has no bytes.
@@ -123,17 +170,21 @@ impl Frame {
     pub fn complete_checksum(&mut self) {
         self.flatten();
         if let Checksum::Partial { start, field } = self.checksum {
-            complete(&mut self.bytes, start, field);
+            complete(self.bytes_mut(), start, field);
             self.checksum = Checksum::Complete;
         }
     }
 }
 
-/// Completes a partial checksum in a whole frame's bytes.
+/// Completes a partial checksum in a whole frame's bytes. Nothing is to be done where a module cut the frame so short
+/// that it has no checksum any more.
 pub(crate) fn complete(bytes: &mut [u8], start: u16, field: u16) {
+    let (start, field) = (usize::from(start), usize::from(field));
+    if start > bytes.len() || field + 2 > bytes.len() {
+        return;
+    }
     let mut sum = Sum::new();
-    sum.add(&bytes[start as usize..]);
-    let field = field as usize;
+    sum.add(&bytes[start..]);
     bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
@@ -159,5 +210,54 @@ mod tests {
         check.add(&[1, 2, 0, 0, 3, 4]);
         assert_eq!(frame.bytes()[4..6], check.finish().to_be_bytes());
         assert_eq!(frame.checksum, Checksum::Complete);
+    }
+    /// A frame of `bytes` with a partial checksum over all from byte 4 on, whose field is at byte 6.
+    fn partial(bytes: &[u8]) -> Frame {
+        let mut frame = Frame::with_capacity(64);
+        frame.bytes_vec().extend_from_slice(bytes);
+        frame.checksum = Checksum::Partial { start: 4, field: 6 };
+        frame
+    }
+
+    #[test]
+    fn what_is_stripped_comes_back_and_new_room_is_zero() {
+        let mut frame = partial(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(frame.strip_front(2));
+        assert_eq!((frame.bytes(), frame.len()), (&[3, 4, 5, 6, 7, 8][..], 6));
+        assert_eq!(frame.checksum, Checksum::Partial { start: 2, field: 4 });
+        frame.grow_front(5);
+        assert_eq!(frame.bytes(), [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(frame.checksum, Checksum::Partial { start: 7, field: 9 });
+        assert!(!frame.strip_front(12));
+        assert!(frame.strip_front(11));
+        assert!(frame.is_empty());
+    }
+
+    #[test]
+    fn a_moved_start_is_seen_by_whoever_fills_the_frame() {
+        let mut frame = partial(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        frame.strip_front(3);
+        frame.resize(2);
+        assert_eq!(frame.bytes(), [4, 5]);
+        frame.bytes_vec().push(9);
+        assert_eq!(frame.bytes(), [4, 5, 9]);
+        frame.grow_front(1);
+        assert_eq!(frame.bytes(), [0, 4, 5, 9]);
+        frame.clear();
+        assert!(frame.is_empty() && frame.bytes_vec().is_empty());
+        assert_eq!(frame.capacity(), 64);
+    }
+
+    #[test]
+    fn a_checksum_is_completed_before_a_part_of_what_it_covers_goes() {
+        let mut whole = partial(&[9, 9, 9, 9, 1, 2, 0, 7, 3, 4]);
+        let mut cut = partial(&[9, 9, 9, 9, 1, 2, 0, 7, 3, 4]);
+        whole.complete_checksum();
+        assert!(cut.strip_front(5));
+        assert_eq!((cut.checksum, cut.bytes()), (Checksum::Complete, &whole.bytes()[5..]));
+        let mut short = partial(&[9, 9, 9, 9, 1, 2, 0, 7, 3, 4]);
+        short.resize(5);
+        short.complete_checksum();
+        assert_eq!(short.bytes(), [9, 9, 9, 9, 1], "nothing to complete, and nothing out of bounds");
     }
 }
