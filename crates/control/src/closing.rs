@@ -153,6 +153,8 @@ impl Plane {
             // RFC 9293 section 3.6.1: data for nobody resets the connection.
             Event::OrphanData(id) => self.remove_flow(id, After::Reset),
             Event::Removed(id, end) => self.flow_removed(now, id, &end),
+            // Answers to a question that the control plane does not ask yet.
+            Event::Frozen(..) | Event::Busy(_) => {}
             Event::RingCorrupt(context) => {
                 self.drops.count(engine::Drop::RingCorrupt);
                 self.end_context(context);

@@ -165,6 +165,20 @@ pub enum Command {
         /// Its new transmit buffer, of the same size.
         tx: Arc<Mirror>,
     },
+    /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet: established,
+    /// with nothing unread, out of order, unsent or unacknowledged. Answered by [`Event::Frozen`] or, where it is not
+    /// quiet, by [`Event::Busy`]. Nothing changes in a frozen flow: descriptors for it are ignored, its segments go to
+    /// the control plane as [`Exception::NoFlow`]. Then [`Command::Remove`] or [`Command::Thaw`] follows.
+    Freeze {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes written into the transmit buffer since the connection began.
+        tx_head: u32,
+        /// Bytes taken from the receive buffer since then.
+        rx_head: u32,
+    },
+    /// A frozen flow goes on. The application's descriptors since [`Command::Freeze`] are lost: it repeats them.
+    Thaw(FlowId),
     /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
     Advance {
         /// Which flow.
@@ -213,6 +227,10 @@ pub enum Event {
     Reset(FlowId),
     /// Data came for a flow that nobody reads.
     OrphanData(FlowId),
+    /// Answer to [`Command::Freeze`]: the flow stands still, as described.
+    Frozen(FlowId, FlowEnd),
+    /// Answer to [`Command::Freeze`]: the flow is not quiet, and goes on.
+    Busy(FlowId),
     /// Answer to [`Command::Remove`].
     Removed(FlowId, FlowEnd),
     /// The application broke the protocol of its ring: detach it.

@@ -186,6 +186,8 @@ impl FlexToe {
                 }
             }
             Command::Advance { flow, tx_head, rx_head, fin } => self.order(flow, Job::Bump { tx_head, rx_head, fin }),
+            Command::Freeze { flow, tx_head, rx_head } => self.order(flow, Job::Freeze { tx_head, rx_head }),
+            Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
             Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
             Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
             Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),

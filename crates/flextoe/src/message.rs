@@ -95,6 +95,8 @@ pub(crate) enum Job {
     Ack,
     /// End of a batch: acknowledgements that are due go out. The protocol module says when the next one is due.
     Flush { due: Option<Nanos> },
+    /// The flow stops if it is quiet; these are its application's positions.
+    Freeze { tx_head: u32, rx_head: u32 },
     /// The flow leaves.
     Remove,
     /// The flow's bytes are copied to new buffers: [`Aside::Move`].
@@ -109,6 +111,8 @@ pub(crate) enum Aside {
     Move(Relocation),
     /// For the control plane, in answer to a removal.
     End(FlowEnd),
+    /// For the control plane: whether the flow could stop, and where it stands.
+    Frozen(Option<FlowEnd>),
 }
 
 /// Commands for the protocol module, named as in [`engine::Command`].
@@ -122,6 +126,8 @@ pub(crate) enum Order {
     Orphan,
     /// Send a notice with the present positions.
     Announce,
+    /// Go on after [`Job::Freeze`].
+    Thaw,
 }
 
 /// A flow's payload buffers.

@@ -73,9 +73,12 @@ fn tell(work: &mut Work, burst: &mut Burst<'_>) {
         (Events::ORPHAN_DATA, Event::OrphanData(flow)),
     ];
     burst.events.extend(each.iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| *event));
-    if let Some(Aside::End(end)) = work.aside.take().map(|aside| *aside) {
-        burst.events.push(Event::Removed(flow, end));
-    }
+    burst.events.extend(work.aside.take().and_then(|aside| match *aside {
+        Aside::End(end) => Some(Event::Removed(flow, end)),
+        Aside::Frozen(Some(end)) => Some(Event::Frozen(flow, end)),
+        Aside::Frozen(None) => Some(Event::Busy(flow)),
+        Aside::Move(_) => None,
+    }));
 }
 
 /// What one module, or one replica, has done.

@@ -320,3 +320,45 @@ fn a_rate_limits_what_goes_out() {
     let least = 1_000_000 * 1_000_000_000 / rate;
     assert!(lab.now - start >= least * 95 / 100, "took {} ns, {least} at the rate", lab.now - start);
 }
+
+/// A flow stops only where nothing is under way in either direction (splicing): otherwise it goes on as it was.
+#[test]
+fn a_flow_freezes_only_when_it_is_quiet() {
+    let freeze = |tx_head, rx_head| Command::Freeze { flow: FLOW, tx_head, rx_head };
+    let mut solo = Solo::plain();
+    solo.write(100, false);
+    solo.receive(&[seg(1000, 1000, ACK, 50)]);
+    solo.events();
+    let outcome = |solo: &mut Solo, command: Command| {
+        solo.command(command);
+        solo.events()
+    };
+    assert_eq!(outcome(&mut solo, freeze(100, 49)), [Event::Busy(FLOW)], "100 bytes are not acknowledged");
+    solo.receive(&[seg(1050, 1100, ACK, 0)]);
+    assert_eq!(outcome(&mut solo, freeze(100, 49)), [Event::Busy(FLOW)], "a byte is unread");
+    solo.receive(&[seg(1060, 1100, ACK, 10)]);
+    assert_eq!(outcome(&mut solo, freeze(100, 50)), [Event::Busy(FLOW)], "ten bytes are out of order");
+    solo.receive(&[seg(1050, 1100, ACK, 10)]);
+    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Busy(FLOW)], "a byte is unsent");
+    solo.receive(&[seg(1070, 1101, ACK, 0)]);
+    let events = outcome(&mut solo, freeze(101, 70));
+    let [Event::Frozen(FLOW, end)] = events[..] else { panic!("{events:?}") };
+    assert_eq!((end.snd_una, end.unread), (end.snd_nxt, 0));
+    // Nothing moves it now, and its segments are the control plane's.
+    solo.side.exceptions.clear();
+    assert!(solo.write(10, false).is_empty());
+    assert!(solo.receive(&[seg(1070, 1101, ACK, 30)]).is_empty());
+    assert_eq!(solo.side.exceptions.len(), 1);
+    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Busy(FLOW)], "frozen already");
+    solo.command(Command::Thaw(FLOW));
+    assert_eq!(solo.notice(), Some((70, 101, false)));
+    let slot = solo.side.app.slot;
+    push(&mut solo, slot, 110, 70, false);
+    assert_eq!(solo.round().len(), 1, "it goes on where it stood");
+    assert_eq!(solo.receive(&[seg(1070, 1110, ACK, 30)]).len(), 0);
+    assert_eq!(solo.notice(), Some((100, 110, false)));
+    let fin = Flags::FIN | ACK;
+    solo.receive(&[seg(1100, 1110, fin, 0)]);
+    solo.events();
+    assert_eq!(outcome(&mut solo, freeze(110, 100)), [Event::Busy(FLOW)], "the peer has closed");
+}

@@ -26,6 +26,8 @@ pub enum Told {
     Rename(FlowId, ContextId, Slot),
     Move(FlowId, ContextId, Slot),
     Advance(FlowId, u32, u32, bool),
+    Freeze(FlowId),
+    Thaw(FlowId),
     Orphan(FlowId),
     Mss(FlowId, u16),
     Probe(FlowId),
@@ -130,6 +132,12 @@ impl Log {
                 }
                 Told::Advance(flow, tx_head, rx_head, fin)
             }
+            Command::Freeze { flow, .. } => {
+                let end = self.installed.get(&flow).map(end_of);
+                events.extend(end.map(|end| Event::Frozen(flow, end)));
+                Told::Freeze(flow)
+            }
+            Command::Thaw(flow) => Told::Thaw(flow),
             Command::Orphan(flow) => Told::Orphan(flow),
             Command::Mss(flow, mss) => Told::Mss(flow, mss),
             Command::Probe(flow) => Told::Probe(flow),

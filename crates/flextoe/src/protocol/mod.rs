@@ -6,7 +6,7 @@ mod transmit;
 
 use crate::message::{Aside, Control, Events, Job, Relocation, Work};
 use crate::slots::Slots;
-use engine::{Drop, Exception, Nanos};
+use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
 
@@ -75,6 +75,9 @@ impl Protocol {
             work.job = Job::Void;
             return;
         };
+        if state.frozen && !matches!(work.job, Job::Order(_)) {
+            return frozen(work);
+        }
         let acknowledged_now = state.ack_now;
         match work.job {
             Job::Receive => state.receive(work, now),
@@ -89,6 +92,9 @@ impl Protocol {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
                     state.relocate(relocation);
                 }
+            }
+            Job::Freeze { tx_head, rx_head } => {
+                work.aside = Some(Box::new(Aside::Frozen(state.freeze(tx_head, rx_head))));
             }
             Job::Ack | Job::Flush { .. } | Job::Remove | Job::Void => {}
         }
@@ -139,6 +145,19 @@ impl Protocol {
     }
 }
 
+/// A work for a flow that stands still: its segments are the control plane's, all else is for nobody.
+#[cold]
+fn frozen(work: &mut Work) {
+    match work.job {
+        Job::Receive => work.exception = Some(Exception::NoFlow),
+        Job::Transmit { .. } => return,
+        // It stands still already.
+        Job::Freeze { .. } => work.aside = Some(Box::new(Aside::Frozen(None))),
+        _ => {}
+    }
+    work.job = Job::Void;
+}
+
 /// After each work: what others should know of the flow's state.
 fn settle(state: &mut ProtocolState, work: &mut Work) {
     if !state.tracked && !state.dead && state.una != state.end() {
@@ -172,6 +191,14 @@ impl ProtocolState {
             self.update_window();
         }
         true
+    }
+
+    /// Stops if nothing is under way in either direction, and says where the flow stands.
+    fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
+        let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
+        let read_all = self.rcv_head == self.rcv_nxt && self.ooo_len == 0;
+        self.frozen = sent_all && read_all && !self.fin && !self.peer_fin && !self.fin_held && !self.dead;
+        self.frozen.then(|| self.flow_end())
     }
 
     /// Tells the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).

@@ -76,6 +76,8 @@ pub(crate) struct ProtocolState {
     pub orphan: bool,
     /// A RST came: nothing is sent or accepted any more.
     pub dead: bool,
+    /// The control plane is about to take it over: nothing changes until it says so.
+    pub frozen: bool,
     /// Acknowledge at the end of the batch.
     pub ack_now: bool,
     /// The flow stands in the module's list of acknowledgements to send.
@@ -173,6 +175,7 @@ impl ProtocolState {
             tracked: false,
             orphan: false,
             dead: false,
+            frozen: false,
             ack_now: false,
             ack_listed: false,
             recovering: false,

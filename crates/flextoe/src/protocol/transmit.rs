@@ -156,6 +156,11 @@ impl ProtocolState {
             Order::Probe => self.probe(work, now),
             Order::Untrack => self.tracked = false,
             Order::Orphan => self.orphan = true,
+            Order::Thaw => {
+                self.frozen = false;
+                self.ack_now |= self.unacked > 0;
+                work.notice = (!self.orphan).then(|| self.positions());
+            }
             Order::Announce => work.notice = (!self.orphan).then(|| self.positions()),
         }
     }
