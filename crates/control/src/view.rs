@@ -31,10 +31,14 @@ pub struct FlowView {
     pub mss: u16,
     /// Congestion window, bytes.
     pub cwnd: u32,
+    /// Slow-start threshold, bytes; none before the first congestion and where the policy has none.
+    pub ssthresh: Option<u32>,
     /// Sending rate, bytes a second; 0 for no limit.
     pub rate: u64,
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u64,
+    /// Mean deviation of the round-trip time, microseconds.
+    pub rttvar_us: u64,
     /// Retransmission timeout, microseconds.
     pub rto_us: u64,
     /// ECN was negotiated.
@@ -152,8 +156,10 @@ impl Plane {
             congestion: None,
             mss: 0,
             cwnd: 0,
+            ssthresh: None,
             rate: 0,
             rtt_us: 0,
+            rttvar_us: 0,
             rto_us: 0,
             ecn: false,
             figures: BTreeMap::new(),
@@ -175,8 +181,10 @@ impl Plane {
             congestion: flow.pace.policy.kind().name(),
             mss: flow.mss,
             cwnd: flow.pace.enforced.cwnd,
+            ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
             rate: flow.pace.enforced.rate,
             rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
+            rttvar_us: flow.pace.rtt.rttvar() / 1000,
             rto_us: flow.pace.rtt.rto() / 1000,
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),

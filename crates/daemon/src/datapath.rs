@@ -57,7 +57,21 @@ pub(crate) struct DataPath {
     actions: Receiver<Action>,
     wake: Arc<Wake>,
     workers: Workers,
+    pub(crate) figures: ThreadFigures,
     stopping: bool,
+}
+
+/// What a data-path thread has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ThreadFigures {
+    /// Rounds over all hosts and fabrics.
+    pub(crate) rounds: u64,
+    /// Of these, rounds in which something was done.
+    pub(crate) busy_rounds: u64,
+    /// Times that it slept.
+    pub(crate) sleeps: u64,
+    /// How long altogether.
+    pub(crate) asleep: Nanos,
 }
 
 type Action = Box<dyn FnOnce(&mut DataPath) + Send>;
@@ -109,6 +123,7 @@ impl DataPath {
             actions,
             wake,
             workers: Workers::new(),
+            figures: ThreadFigures::default(),
             stopping: false,
         };
         Ok((path, handle))
@@ -188,7 +203,9 @@ impl DataPath {
         let patience = spin + Duration::from_micros(self.polling.yield_us.into());
         let mut idle_since: Option<Instant> = None;
         while !self.stopping {
+            self.figures.rounds += 1;
             if self.round() > 0 {
+                self.figures.busy_rounds += 1;
                 idle_since = None;
                 continue;
             }
@@ -243,6 +260,8 @@ impl DataPath {
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
             // Interrupted or woken: either way the next round looks at everything.
             let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+            self.figures.sleeps += 1;
+            self.figures.asleep += self.clock.now() - now;
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
         self.hosts.iter().for_each(|seat| {

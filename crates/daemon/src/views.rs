@@ -3,6 +3,7 @@ use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use control::{BindingView, ContextView, DropView, FlowView, LabelView};
 use port::{Drop, DropCounts};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -78,7 +79,10 @@ impl Observer {
                 fabrics.insert(name, json!({ "uplink_drops": by_name(drops), "members": members }));
             }
         }
-        Ok(json!({ "hosts": hosts, "fabrics": fabrics }))
+        let threads =
+            self.handles.iter().enumerate().map(|(number, handle)| handle.ask(move |path| load(number, path)));
+        let threads = threads.collect::<Result<Vec<_>, _>>()?;
+        Ok(json!({ "hosts": hosts, "fabrics": fabrics, "threads": threads }))
     }
 
     /// What was dropped, by reason, in all hosts and their ports.
@@ -204,6 +208,8 @@ impl Figures {
         let flows: Vec<_> = self.flows.iter().filter(|of| flow.is_none() || of.flow == flow).collect();
         json!({
             "name": place.config.stack.name,
+            "engine": place.config.engine.name(),
+            "thread": place.thread,
             "port": {
                 "rx_frames": self.port.rx_frames,
                 "rx_bytes": self.port.rx_bytes,
@@ -215,6 +221,20 @@ impl Figures {
             "flows": flows,
         })
     }
+}
+
+/// What a data-path thread has done; runs on it.
+fn load(number: usize, path: &mut DataPath) -> Value {
+    let cpu = clock_gettime(ClockId::ThreadCPUTime);
+    json!({
+        "thread": number,
+        "now_ns": path.clock.now(),
+        "cpu_ns": cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+        "rounds": path.figures.rounds,
+        "busy_rounds": path.figures.busy_rounds,
+        "sleeps": path.figures.sleeps,
+        "asleep_ns": path.figures.asleep,
+    })
 }
 
 /// A host's drops and its port's, added up.

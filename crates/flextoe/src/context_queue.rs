@@ -142,6 +142,11 @@ impl ContextQueue {
         self.contexts.iter().flatten().any(ready)
     }
 
+    /// Notices that are not given yet.
+    pub fn waiting(&self) -> usize {
+        self.contexts.iter().flatten().map(|context| context.pending.len()).sum()
+    }
+
     /// When to look again for room for notices, if any wait.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         (!self.listed.is_empty()).then_some(now + RETRY)

@@ -288,9 +288,11 @@ impl FlexToe {
         }
         self.service.contexts.poll(DESCRIPTORS, &mut self.batch, burst.drops, burst.events);
         let taken = self.batch.len();
+        self.service.counts[0].batch(taken);
         self.run(burst);
         self.service.scheduler.pick(self.now, BATCH, &mut self.batch);
         let sent = self.batch.len();
+        self.service.counts[1].batch(sent);
         self.run(burst);
         taken + sent
     }
@@ -355,11 +357,11 @@ impl Engine for FlexToe {
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         let mut list = Vec::new();
-        let counts = match &self.pipeline {
-            Pipeline::Local(local) => local.counts(),
-            Pipeline::Threads(threads) => threads.counts(),
-        };
-        counts.iter().for_each(|count| count.list(&mut list));
+        match &self.pipeline {
+            Pipeline::Local(local) => local.counts().iter().for_each(|count| count.list(&mut list)),
+            Pipeline::Threads(threads) => threads.list(&mut list),
+        }
+        self.service.list(&mut list);
         list
     }
 }

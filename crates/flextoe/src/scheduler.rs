@@ -146,6 +146,11 @@ impl Scheduler {
         });
     }
 
+    /// Flows that wait for their turn or their time.
+    pub fn waiting(&self) -> usize {
+        self.ready.len() + self.wheel.count
+    }
+
     pub fn has_work(&self, now: Nanos) -> bool {
         !self.ready.is_empty() || self.wheel.next_deadline().is_some_and(|due| due <= now)
     }

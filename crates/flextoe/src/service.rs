@@ -13,6 +13,8 @@ pub(crate) struct Service {
     pub scheduler: Scheduler,
     /// For each flow group, when the next delayed acknowledgement is due.
     pub flush_due: Vec<Option<Nanos>>,
+    /// Descriptors taken, and turns given.
+    pub counts: [Arc<Count>; 2],
 }
 
 impl Service {
@@ -21,6 +23,15 @@ impl Service {
             contexts: ContextQueue::new(limits.flows, limits.contexts),
             scheduler: Scheduler::new(limits.flows),
             flush_due: vec![None; groups as usize],
+            counts: ["context_queue", "scheduler"].map(|name| Count::new(name.into())),
+        }
+    }
+
+    /// Figures of context queue and flow scheduler.
+    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+        self.counts.iter().for_each(|count| count.list(into));
+        for (count, waiting) in self.counts.iter().zip([self.contexts.waiting(), self.scheduler.waiting()]) {
+            into.push((count.name().into(), "waiting", waiting as u64));
         }
     }
 
@@ -99,6 +110,9 @@ impl Count {
 
     /// Counts a batch. The module itself is the only writer.
     pub fn batch(&self, works: usize) {
+        if works == 0 {
+            return;
+        }
         self.works.store(self.works.load(Relaxed) + works as u64, Relaxed);
         self.batches.store(self.batches.load(Relaxed) + 1, Relaxed);
     }

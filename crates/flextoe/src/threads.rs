@@ -59,7 +59,8 @@ pub(crate) struct Threads {
     finished: Ring,
     egress: Vec<Reorder<Work>>,
     stages: Vec<Stage>,
-    counts: Vec<Arc<Count>>,
+    /// What each worker did, and its ring.
+    figures: Vec<(Arc<Count>, Ring)>,
 }
 
 impl Threads {
@@ -102,7 +103,7 @@ impl Threads {
             dma,
             finished,
             egress: (0..groups).map(|_| Reorder::new()).collect(),
-            counts: stages.iter().map(|stage| Arc::clone(&stage.count)).collect(),
+            figures: stages.iter().map(|stage| (Arc::clone(&stage.count), Arc::clone(&stage.input))).collect(),
             stages,
         }
     }
@@ -227,8 +228,15 @@ impl Threads {
         !self.is_idle()
     }
 
-    pub fn counts(&self) -> &[Arc<Count>] {
-        &self.counts
+    /// Figures of the workers' modules, and of what waits on this thread.
+    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+        for (count, ring) in &self.figures {
+            count.list(into);
+            into.push((count.name().into(), "waiting", ring.len() as u64));
+        }
+        let steered: usize = self.steered.iter().map(VecDeque::len).sum();
+        into.push(("sequencer".into(), "waiting", (self.entry.len() + steered) as u64));
+        into.push(("netif".into(), "waiting", self.finished.len() as u64));
     }
 }
 
