@@ -60,6 +60,10 @@ pub trait ModuleSource: Send + Sync {
     /// It must see all bytes of a frame in one piece: payload by reference is copied into the frame first. Otherwise
     /// it sees at least all headers.
     fn whole_frames(&self) -> bool;
+    /// It may change a frame's bytes or length. Where it never does, the engine leaves checksums alone.
+    fn changes_frames(&self) -> bool {
+        true
+    }
     /// Makes a replica. `index` counts the replicas of this module in this engine from 0.
     fn replica(&self, index: u32) -> Box<dyn Module>;
 }
