@@ -1,5 +1,6 @@
 //! The command line.
 use clap::{Args, Parser, Subcommand};
+use port::capture::{Direction, SNAPLEN};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -56,6 +57,21 @@ Examples:
   toe why 4711 8           descriptor 8 of process 4711
   toe why --flow 3         what a connection is waiting for")]
     Why(WhyArguments),
+    /// Capture frames as they pass, with what became of each
+    #[command(
+        after_help = "FILTER is tcpdump's language (man pcap-filter). Without --write one line a frame is printed:
+time in UTC, host, direction, the packet with absolute sequence numbers, and in brackets its flow, who decided about it,
+and what became of it. Frames are captured where they leave the data-path, so those that it dropped are there too, with
+the reason; what the emulated network dropped comes from an interface of its own. Checksums that are left to the port
+are completed in the copy. Ends on Ctrl-C; exit status 2 where the filter does not parse.
+
+Examples:
+  toe pcap tcp port 80
+  toe pcap --dropped --host a
+  toe pcap --flow 3 -c 100 -w flow3.pcapng
+  toe pcap -w - 'tcp[tcpflags] & tcp-rst != 0' | wireshark -k -i -"
+    )]
+    Pcap(PcapArguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
     /// The daemon of one program
@@ -159,6 +175,44 @@ pub struct WhyArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct PcapArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// Which frames, in tcpdump's language; all where it is not said
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+    /// Write to this file (pcapng), or with - to standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Only of this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Only of this connection, by the number in toe ls
+    #[arg(long, value_name = "NUMBER")]
+    pub flow: Option<u32>,
+    /// Only frames that were dropped
+    #[arg(long)]
+    pub dropped: bool,
+    /// End after so many frames
+    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Most bytes to keep of each frame
+    #[arg(long, short, value_name = "BYTES", default_value_t = SNAPLEN, value_parser = clap::value_parser!(u32).range(14..=i64::from(SNAPLEN)))]
+    pub snaplen: u32,
+    /// Only frames that were received, or sent
+    #[arg(long, value_name = "in|out", value_parser = direction)]
+    pub direction: Option<Direction>,
+}
+
+fn direction(word: &str) -> Result<Direction, String> {
+    match word {
+        "in" => Ok(Direction::In),
+        "out" => Ok(Direction::Out),
+        _ => Err("it is `in` or `out`".into()),
+    }
 }
 
 #[derive(Args)]

@@ -7,6 +7,7 @@ mod doctor;
 mod library;
 mod locate;
 mod ls;
+mod pcap;
 mod private;
 mod run;
 mod stats;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Verb::Ls(arguments) => ls::ls(&arguments),
         Verb::Stats(arguments) => stats::stats(&arguments),
         Verb::Why(arguments) => why::why(&arguments),
+        Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),

@@ -12,6 +12,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the daemon whose attach socket is at `socket` one question. The error is a sentence.
 pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
+    open(socket, question).map(|(answer, _)| answer)
+}
+
+/// As [`ask`], of a question whose answer is more than one line: the rest is to be read from the connection.
+pub fn open(socket: &Path, question: &Question) -> Result<(Value, BufReader<UnixStream>), String> {
     let path = management_path(socket);
     let stream = UnixStream::connect(&path).map_err(|e| absent(socket, &e))?;
     let lost = |e: std::io::Error| format!("the daemon at {} does not answer: {e}", socket.display());
@@ -20,9 +25,11 @@ pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
     line.push('\n');
     (&stream).write_all(line.as_bytes()).map_err(lost)?;
     let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).map_err(lost)?;
+    let mut reader = BufReader::new(stream);
+    reader.read_line(&mut answer).map_err(lost)?;
+    reader.get_ref().set_read_timeout(None).map_err(lost)?;
     match serde_json::from_str(&answer) {
-        Ok(Answer::Ok(value)) => Ok(value),
+        Ok(Answer::Ok(value)) => Ok((value, reader)),
         Ok(Answer::Error(sentence)) => Err(sentence),
         Err(_) => Err(format!("the daemon at {} answers in a language of another version", socket.display())),
     }

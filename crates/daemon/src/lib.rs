@@ -4,6 +4,7 @@
 
 mod applications;
 mod build;
+mod capture;
 pub mod client;
 mod clock;
 pub mod config;

@@ -1,4 +1,5 @@
 //! The management socket's side of the daemon: a short-lived thread for each who asks.
+use crate::capture::Captures;
 use crate::protocol::{Answer, MAX_QUESTION, Question};
 use crate::views::Observer;
 use rustix::event::{EventfdFlags, eventfd};
@@ -22,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Management {
     observer: Arc<Observer>,
     clients: Arc<AtomicUsize>,
+    captures: Captures,
     /// Readable once somebody asked the daemon to end.
     stop: Arc<OwnedFd>,
 }
@@ -29,7 +31,8 @@ pub(crate) struct Management {
 impl Management {
     pub(crate) fn new(observer: Observer) -> io::Result<Management> {
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Management { observer: Arc::new(observer), clients: Arc::new(AtomicUsize::new(0)), stop: Arc::new(stop) })
+        let (clients, captures) = (Arc::new(AtomicUsize::new(0)), Captures::default());
+        Ok(Management { observer: Arc::new(observer), clients, captures, stop: Arc::new(stop) })
     }
 
     /// Readable once somebody asked the daemon to end.
@@ -69,6 +72,13 @@ impl Management {
             let question = serde_json::from_str(&line);
             let stops = matches!(question, Ok(Question::Stop));
             let answer = match question {
+                Ok(Question::Capture(wish)) => match self.captures.begin(&self.observer, &wish) {
+                    Ok(capture) => {
+                        write_answer(stream, &Answer::Ok(capture.interfaces()))?;
+                        return capture.stream(stream);
+                    }
+                    Err(sentence) => Answer::Error(sentence),
+                },
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
                 Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
             };
@@ -87,7 +97,8 @@ impl Management {
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
-            Question::Stop => Ok(Value::Null),
+            // Those that are more than an answer are looked at before.
+            Question::Stop | Question::Capture(_) => Ok(Value::Null),
         }
     }
 }

@@ -20,6 +20,16 @@ impl Observer {
         Observer { handles, hosts, socket }
     }
 
+    /// The hosts in the order of the configuration.
+    pub(crate) fn hosts(&self) -> &[HostPlace] {
+        &self.hosts
+    }
+
+    /// The data-path threads.
+    pub(crate) fn handles(&self) -> &[Handle] {
+        &self.handles
+    }
+
     /// Who is there.
     pub(crate) fn hello(&self) -> Value {
         let hosts = self.hosts.iter().map(|place| {

@@ -6,6 +6,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod describe;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod ipv4;

@@ -209,29 +209,44 @@ pub struct Packet {
 /// Reads the next block; none at the end. An end inside a block is an error of kind `UnexpectedEof`, and anything that
 /// this module does not write one of kind `InvalidData`.
 pub fn read(from: &mut impl Read) -> io::Result<Option<Block>> {
-    let mut head = [0; 8];
-    if from.read(&mut head[..1])? == 0 {
+    let mut block = Vec::new();
+    if !read_bytes(from, &mut block)? {
         return Ok(None);
     }
-    from.read_exact(&mut head[1..])?;
-    let (kind, len) = (word_at(&head, 0).unwrap_or(0), word_at(&head, 4).unwrap_or(0) as usize);
+    parse(&block).map(Some)
+}
+
+/// As [`read`], of the block's bytes as they are; false at the end.
+pub fn read_bytes(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
+    into.resize(8, 0);
+    if from.read(&mut into[..1])? == 0 {
+        return Ok(false);
+    }
+    from.read_exact(&mut into[1..])?;
+    let len = word_at(into, 4).unwrap_or(0) as usize;
     if !(FRAME..=LONGEST).contains(&len) || len % 4 != 0 {
         return Err(strange());
     }
-    let mut body = vec![0; len - 8];
-    from.read_exact(&mut body)?;
-    if word_at(&body, len - 12) != Some(len as u32) {
-        return Err(strange());
+    into.resize(len, 0);
+    from.read_exact(&mut into[8..])?;
+    match word_at(into, len - 4) {
+        Some(again) if again as usize == len => Ok(true),
+        _ => Err(strange()),
     }
-    body.truncate(len - FRAME);
-    parse(kind, &body).ok_or_else(strange).map(Some)
+}
+
+/// What a block's bytes, as [`read_bytes`] gives them, say.
+pub fn parse(block: &[u8]) -> io::Result<Block> {
+    let kind = word_at(block, 0).unwrap_or(0);
+    let body = block.get(8..block.len().max(FRAME) - 4).unwrap_or_default();
+    parse_body(kind, body).ok_or_else(strange)
 }
 
 fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "this is no capture that OpenTOE wrote")
 }
 
-fn parse(kind: u32, body: &[u8]) -> Option<Block> {
+fn parse_body(kind: u32, body: &[u8]) -> Option<Block> {
     Some(match kind {
         SECTION if word_at(body, 0)? != BYTE_ORDER => return None,
         SECTION => Block::Section,
