@@ -42,6 +42,13 @@ impl<'a> Daemon<'a> {
         command.args(["run", "--socket"]).arg(&self.socket).args(["--host", host, "--", program]);
         command
     }
+
+    /// The `toe` command with these arguments, on this daemon.
+    pub fn toe(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(beside("toe"));
+        command.args(arguments).arg("--socket").arg(&self.socket);
+        command
+    }
 }
 
 impl Daemon<'_> {
@@ -52,6 +59,13 @@ impl Daemon<'_> {
         let host = hosts.iter().find(|found| found["name"] == host).ok_or(format!("toe ls knows no host {host}"))?;
         let listeners = host["listeners"].as_array().ok_or("toe ls --json names no listeners")?;
         Ok(listeners.iter().any(|listener| listener["port"] == port))
+    }
+
+    /// Connections in any stage, on all hosts.
+    pub fn flows(&self) -> Result<usize, String> {
+        let answer = self.ask("ls")?;
+        let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
+        Ok(hosts.iter().filter_map(|host| host["flows"].as_array()).map(Vec::len).sum())
     }
 
     /// Sends a signal to the daemon itself.
@@ -77,7 +91,7 @@ impl Daemon<'_> {
     }
 
     /// Asks over the management socket, as the `toe` command does: a line of JSON each way.
-    fn ask(&self, question: &str) -> Result<Value, String> {
+    pub fn ask(&self, question: &str) -> Result<Value, String> {
         let failed = |error: std::io::Error| format!("management socket: {error}");
         let mut path = self.socket.clone().into_os_string();
         path.push(".manage");

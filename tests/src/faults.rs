@@ -1,5 +1,6 @@
 //! Bad input and sudden deaths. Each case has a laboratory of its own, and a pair of programs that has nothing to do
 //! with the fault and must not notice it.
+use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
 use crate::lab::Link;
 use crate::process::Process;
@@ -31,6 +32,8 @@ pub const ALL: &[Fault] = &[
     fault("address in use", EVERYWHERE, address_in_use),
     fault("loss, reordering, duplication, damage", &[Link::Lossy, Link::LossyThreads], bad_network),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
+    fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),
+    fault("capture with a reader that does not read", &[Link::Fabric], capture::stuck_reader),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];

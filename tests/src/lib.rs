@@ -5,6 +5,7 @@
 //! and looks afterwards for anything that was left behind ([`leaks`]).
 #![forbid(unsafe_code)]
 
+mod capture;
 pub mod cases;
 pub mod daemon;
 pub mod faults;

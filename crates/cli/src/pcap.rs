@@ -43,8 +43,9 @@ pub fn pcap(arguments: &PcapArguments) -> Result<(), String> {
             Box::new(Copy { to: BufWriter::new(file), name: path.display().to_string() })
         }
         Some(_) => Box::new(Copy { to: BufWriter::new(io::stdout()), name: "standard output".into() }),
-        None => Box::new(Lines { width: names.iter().map(String::len).max().unwrap_or(0), names }),
+        None => Box::new(Lines { width: names.iter().map(String::len).max().unwrap_or(0), names: names.clone() }),
     };
+    eprintln!("toe: capturing on {}; Ctrl-C ends it", names.join(", "));
     end_on_signals(stream.get_ref()).map_err(|e| format!("cannot receive signals: {e}"))?;
     run(stream, out)
 }
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn filters_are_compiled_or_refused_in_a_sentence() {
-        assert_eq!(compile("").unwrap(), [(6, 0, 0, 262_144)]);
+        assert_eq!(compile("").unwrap(), [(6, 0, 0, 65_535)]);
         assert_eq!(compile("arp").unwrap()[0], (40, 0, 0, 12));
         let sentence = compile("tcp prot 80").unwrap_err();
         assert!(sentence.starts_with("the filter `tcp prot 80` is not understood: "), "{sentence}");

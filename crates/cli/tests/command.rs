@@ -66,6 +66,9 @@ fn usage_errors_exit_with_2() {
         &["why", "12"],
         &["demo", "--seconds", "0"],
         &["stats", "--flow", "x"],
+        &["pcap", "tcp", "prot", "80"],
+        &["pcap", "--direction", "up"],
+        &["pcap", "--count", "0"],
         &["run", "--config", "a", "--socket", "b", "--", "true"],
     ] {
         let output = scratch.toe(arguments);
@@ -77,7 +80,7 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_is_everywhere_with_examples() {
     let scratch = Scratch::new();
-    for verb in ["run", "demo", "ls", "stats", "why"] {
+    for verb in ["run", "demo", "ls", "stats", "why", "pcap"] {
         let output = scratch.toe(&[verb, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{verb}");
@@ -89,7 +92,9 @@ fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
     let scratch = Scratch::new();
     let socket = scratch.0.join("nobody.sock");
     let socket = socket.to_str().unwrap();
-    for arguments in [&["ls"][..], &["stats"], &["why"], &["why", "1", "2"], &["run", "--lib", &any_library()]] {
+    for arguments in
+        [&["ls"][..], &["stats"], &["pcap", "-w", "x"], &["why"], &["why", "1", "2"], &["run", "--lib", &any_library()]]
+    {
         let mut all = arguments.to_vec();
         all.extend(["--socket", socket]);
         if arguments[0] == "run" {
@@ -103,6 +108,33 @@ fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
         );
     }
     assert!(!scratch.0.join("started").exists(), "the program was started");
+    assert!(!scratch.0.join("x").exists(), "a capture was begun");
+}
+
+#[test]
+fn a_capture_that_cannot_be_is_one_sentence_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let configuration = scratch.0.join("lab.toml");
+    fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
+    let old = scratch.0.join("old.pcapng");
+    fs::write(&old, "old").unwrap();
+    let (file, toe) = (old.to_str().unwrap(), env!("CARGO_BIN_EXE_toe"));
+    let capture = |arguments: &[&str]| {
+        let all =
+            ["run", "-q", "--lib", &any_library(), "--config", configuration.to_str().unwrap(), "--", toe, "pcap"];
+        let output = scratch.toe(&[&all[..], arguments].concat());
+        assert_eq!(error(&output).lines().count(), 1, "{}", error(&output));
+        (output.status.code(), error(&output))
+    };
+    let (status, sentence) = capture(&["-w", file, "tcp and"]);
+    assert!(status == Some(2) && sentence.starts_with("toe: the filter `tcp and` is not understood: "), "{sentence}");
+    let no_host = "toe: this daemon has no host `c`; it has a\n";
+    assert_eq!(capture(&["-w", file, "--host", "c"]), (Some(1), no_host.into()));
+    let (status, sentence) = capture(&["-w", "/nonexistent/x.pcapng"]);
+    assert!(status == Some(1) && sentence.starts_with("toe: cannot write /nonexistent/x.pcapng: "), "{sentence}");
+    let (status, sentence) = capture(&["ip6 protochain 6"]);
+    assert!(status == Some(1) && sentence.contains("jumps backwards"), "{sentence}");
+    assert_eq!(fs::read(&old).unwrap(), b"old");
 }
 
 #[test]

@@ -149,10 +149,9 @@ impl Host {
             frame.recorded = false;
             return;
         }
-        let fate = match plane.drops.first_since(&drops) {
-            Some(reason) => Fate::Dropped(reason),
-            None if plane.held > held => Fate::Held,
-            None => Fate::Accepted,
+        let fate = match Fate::of_received(plane.drops.since(&drops)) {
+            Fate::Accepted if plane.held > held => Fate::Held,
+            fate => fate,
         };
         self.recorder.record_kept(now, &of_control(Direction::In, fate));
     }

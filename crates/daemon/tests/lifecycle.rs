@@ -2,9 +2,10 @@
 //! application or the daemon ends.
 use context::attach::{Answer, Hello};
 use context::{AppEnd, Endpoint, Reply, Request};
-use daemon::client::{ask, is_running};
+use daemon::client::{ask, is_running, open};
 use daemon::management_path;
-use daemon::protocol::Question;
+use daemon::protocol::{Capture, Question};
+use port::capture::pcapng::{self, Block};
 use serde_json::{Value, json};
 use shm::{Region, handover};
 use std::fs;
@@ -258,4 +259,47 @@ fn strange_questions_are_answered_and_harm_nobody() {
     assert!(
         ask(&toed.socket(), &Question::Stats { host: Some("x".into()), flow: None }).unwrap_err().contains("no host")
     );
+}
+
+fn capture(program: &[(u16, u8, u8, u32)], host: Option<&str>) -> Question {
+    Question::Capture(Capture {
+        host: host.map(String::from),
+        flow: None,
+        dropped: false,
+        direction: None,
+        count: Some(1),
+        snaplen: 0,
+        filter: "a test's".into(),
+        program: program.to_vec(),
+    })
+}
+
+#[test]
+fn captures_are_refused_counted_and_ended() {
+    let mut toed = Toed::start(CONFIGURATION);
+    let everything = [(6, 0, 0, 1)];
+    let refused = |program: &[(u16, u8, u8, u32)], host: Option<&str>| {
+        ask(&toed.socket(), &capture(program, host)).expect_err("it was not refused")
+    };
+    assert_eq!(refused(&everything, Some("c")), "this daemon has no host `c`; it has a, b");
+    assert!(refused(&[(5, 0, 0, 9), (6, 0, 0, 0)], None).contains("instruction 0 jumps"));
+    assert!(refused(&[], None).contains("0 instructions"));
+    let open = || open(&toed.socket(), &capture(&everything, None));
+    let mut captures: Vec<_> = (0..8).map(|_| open().unwrap()).collect();
+    assert_eq!(captures[0].0, json!({ "interfaces": ["a", "b", "fabric fabric"] }));
+    assert!(open().unwrap_err().contains("8 captures are going on already"));
+    // One that went makes room.
+    captures.pop();
+    until("room for another capture", || open().is_ok());
+    // The others end when they are told to, complete to the last block.
+    let (_, mut stream) = captures.pop().unwrap();
+    stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    let mut blocks = Vec::new();
+    while let Some(block) = pcapng::read(&mut stream).unwrap() {
+        blocks.push(block);
+    }
+    assert_eq!(blocks.len(), 1 + 3 + 3, "section, interfaces, statistics: {blocks:?}");
+    assert_eq!(blocks.last(), Some(&Block::Statistics(2, pcapng::Counts::default())));
+    // A daemon that ends does not wait for readers.
+    assert_eq!(toed.end().code(), Some(0));
 }

@@ -8,7 +8,7 @@ mod stats;
 
 pub use context::Slot;
 pub use module::{LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage, Verdict};
-pub use port::{Drop, DropCounts, Frame, FramePool, Nanos, Recorder};
+pub use port::{Drop, DropCounts, DropSet, Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 
 use context::EngineEnd;

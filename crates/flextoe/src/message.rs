@@ -1,5 +1,5 @@
 //! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
-use engine::{Drop, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
+use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
 use shm::Mirror;
 use std::sync::Arc;
 use wire::ipv4::Ecn;
@@ -243,29 +243,6 @@ impl Events {
     }
     pub fn is_empty(self) -> bool {
         self.0 == 0
-    }
-}
-
-/// A set of drop reasons.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct DropSet(u64);
-
-const _: () = assert!(Drop::ALL.len() <= 64);
-
-impl DropSet {
-    pub fn add(&mut self, reason: Drop) {
-        self.0 |= 1 << reason as u8;
-    }
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-    pub fn iter(self) -> impl Iterator<Item = Drop> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let number = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            Drop::ALL.get(number as usize).copied()
-        })
     }
 }
 

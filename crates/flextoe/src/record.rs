@@ -24,7 +24,7 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
             // A work whose segment pre-processing refused is void.
             job => {
                 let module = if matches!(job, Job::Void) { "preprocess" } else { "protocol" };
-                let fate = work.drops.iter().next().map_or(Fate::Accepted, Fate::Dropped);
+                let fate = Fate::of_received(work.drops);
                 recorder.record(now, frame, &Sight { direction: Direction::In, flow, module, fate });
             }
         }
@@ -43,7 +43,8 @@ fn sent(flow: Option<u32>, again: bool) -> Sight<'static> {
 #[cold]
 pub(crate) fn refused(frame: &Frame, reason: Drop, now: Nanos, recorder: &mut Option<&mut Recorder>) {
     if let Some(recorder) = recorder {
-        let sight = Sight { direction: Direction::In, flow: None, module: "sequencer", fate: Fate::Dropped(reason) };
+        let sight =
+            Sight { direction: Direction::In, flow: None, module: "sequencer", fate: Fate::Dropped(reason.into()) };
         recorder.record(now, frame, &sight);
     }
 }

@@ -11,7 +11,7 @@ pub use filter::{Filter, Instruction, MOST_INSTRUCTIONS};
 pub(crate) use recorder::View;
 pub use recorder::{Queue, Recorder};
 
-use crate::Drop;
+use crate::DropSet;
 use std::fmt;
 
 /// Most bytes kept of a frame: more than a super-segment has.
@@ -40,8 +40,8 @@ pub enum Fate {
     Sent,
     /// Sent, and not for the first time.
     SentAgain,
-    /// Dropped, or a part of it was.
-    Dropped(Drop),
+    /// Dropped, or a part of it was: for these reasons, of which there is at least one.
+    Dropped(DropSet),
 }
 
 /// What is known of a frame where it is captured.
@@ -57,6 +57,13 @@ pub struct Sight<'a> {
     pub fate: Fate,
 }
 
+impl Fate {
+    /// Of a received frame for which these drops were counted.
+    pub fn of_received(drops: DropSet) -> Fate {
+        if drops.is_empty() { Fate::Accepted } else { Fate::Dropped(drops) }
+    }
+}
+
 impl fmt::Display for Sight<'_> {
     /// As in a capture's comment: `flow 3 protocol: dropped: outside_window`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +77,10 @@ impl fmt::Display for Sight<'_> {
             Fate::Returned => f.write_str("returned"),
             Fate::Sent => f.write_str("sent"),
             Fate::SentAgain => f.write_str("sent again"),
-            Fate::Dropped(reason) => write!(f, "dropped: {}", reason.label()),
+            Fate::Dropped(reasons) => {
+                let labels: Vec<&str> = reasons.iter().map(|reason| reason.label()).collect();
+                write!(f, "dropped: {}", labels.join(", "))
+            }
         }
     }
 }

@@ -99,6 +99,38 @@ drops! {
     RequestInvalid = "request_invalid",
 }
 
+/// A set of reasons.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DropSet(u64);
+
+const _: () = assert!(Drop::ALL.len() <= 64);
+
+impl DropSet {
+    /// Adds a reason.
+    pub fn add(&mut self, reason: Drop) {
+        self.0 |= 1 << reason as u8;
+    }
+    /// There is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// All of them, in the registry's order.
+    pub fn iter(self) -> impl Iterator<Item = Drop> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let number = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            Drop::ALL.get(number as usize).copied()
+        })
+    }
+}
+
+impl From<Drop> for DropSet {
+    fn from(reason: Drop) -> DropSet {
+        DropSet(1 << reason as u8)
+    }
+}
+
 /// A counter for each reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DropCounts([u64; Drop::ALL.len()]);
@@ -119,9 +151,12 @@ impl DropCounts {
     pub fn get(&self, reason: Drop) -> u64 {
         self.0[reason as usize]
     }
-    /// The first reason that was counted more often than it was `before`.
-    pub fn first_since(&self, before: &DropCounts) -> Option<Drop> {
-        Drop::ALL.iter().copied().find(|reason| self.get(*reason) > before.get(*reason))
+    /// The reasons that were counted more often than they were `before`.
+    pub fn since(&self, before: &DropCounts) -> DropSet {
+        let mut set = DropSet::default();
+        let more = |reason: &&Drop| self.get(**reason) > before.get(**reason);
+        Drop::ALL.iter().filter(more).for_each(|reason| set.add(*reason));
+        set
     }
     /// Adds all of another's.
     pub fn merge(&mut self, other: &DropCounts) {

@@ -18,7 +18,7 @@ mod tap;
 pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
 pub use capture::Recorder;
 pub use cut::cut;
-pub use drops::{Drop, DropCounts};
+pub use drops::{Drop, DropCounts, DropSet};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
 pub use interface::{Interface, Offloads};

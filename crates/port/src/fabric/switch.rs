@@ -287,5 +287,5 @@ fn seed_of(config: &FabricConfig, slot: Slot) -> u64 {
 
 /// What a capture says of a frame that goes no further. It is on its way to a member: into the fabric, seen from there.
 fn dropped_here(reason: Drop) -> Sight<'static> {
-    Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::Dropped(reason) }
+    Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::Dropped(reason.into()) }
 }

@@ -1,0 +1,141 @@
+//! `toe pcap` beside running programs: what it counts, what others read of it, and that it is in nobody's way.
+use crate::cases::{Bench, app};
+use crate::daemon::Daemon;
+use crate::process::Process;
+use crate::report::Outcome;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Connections of the echo client.
+const CONNECTIONS: usize = 8;
+
+/// A filter counts exactly, tcpdump reads what was written, and every drop is there with its reason.
+pub(crate) fn live(bench: &Bench) -> Outcome {
+    let daemon = daemon(bench)?;
+    let port = format!("tcp port {}", bench.port);
+    let opening = format!("tcp[tcpflags] & (tcp-syn|tcp-ack) = tcp-syn and dst port {}", bench.port);
+    let file = bench.session.dir().join("all.pcapng").display().to_string();
+    let count = CONNECTIONS.to_string();
+    let syns = ["pcap", "--host", "server", "--direction", "in", "-c", &count, &opening];
+    let (mut syns, mut all) = (start(bench, daemon, &syns)?, start(bench, daemon, &["pcap", "-w", &file, &port])?);
+    let mut dropped = start(bench, daemon, &["pcap", "--dropped"])?;
+    let before = drops(daemon)?;
+    echo(bench)?;
+    let lines = syns.succeed()?;
+    if lines.lines().filter(|line| line.contains("Flags [S")).count() != CONNECTIONS {
+        return Err(format!("openings that the filter found: {lines}"));
+    }
+    // What is sent again at the end of a connection may be dropped: only then is it quiet.
+    bench.session.until("the connections to be over", || Ok(daemon.flows()? == 0))?;
+    let (whole, lines) = (end(&mut all)?, end(&mut dropped)?);
+    let captured = number(&all)?;
+    let read = tcpdump(bench, &file)?;
+    if captured != read || captured < 20 * CONNECTIONS || !whole.is_empty() {
+        return Err(format!("{captured} frames were captured, tcpdump reads {read}"));
+    }
+    let (mut counted, mut seen) = (difference(&drops(daemon)?, &before), reasons(&lines));
+    // The kernel's IPv6 looks for neighbours on a TAP device whenever it likes, also before and after the capture.
+    for counts in [&mut counted, &mut seen] {
+        counts.remove("ethernet");
+    }
+    if counted != seen {
+        return Err(format!("drops counted: {counted:?}, captured: {seen:?}"));
+    }
+    let total: u64 = seen.values().sum();
+    Ok(format!("{CONNECTIONS} openings by filter, {captured} frames read by tcpdump, {total} drops by reason"))
+}
+
+/// A reader that stops costs the programs nothing; what it missed is counted. One that is killed is forgotten.
+pub(crate) fn stuck_reader(bench: &Bench) -> Outcome {
+    let daemon = daemon(bench)?;
+    let file = bench.session.dir().join("stuck.pcapng").display().to_string();
+    let mut stuck = start(bench, daemon, &["pcap", "-w", &file])?;
+    let killed = start(bench, daemon, &["pcap"])?;
+    stuck.signal(Signal::STOP)?;
+    killed.signal(Signal::STOP)?;
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    bench.client(&app("stream"), &["-c", &address, "-p", &port, "-u", "200000000", "-d", "200000000"])?;
+    server.succeed()?;
+    killed.signal(Signal::KILL)?;
+    stuck.signal(Signal::CONT)?;
+    end(&mut stuck)?;
+    let said = stuck.stderr();
+    let lost = said.split_once("captured, ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+    match lost {
+        Some(lost) if lost > 0 => Ok(format!("200 MB each way went through; {lost} frames lost, and counted")),
+        _ => Err(format!("nothing was lost: {said}")),
+    }
+}
+
+fn daemon<'a>(bench: &'a Bench) -> Result<&'a Daemon<'a>, String> {
+    bench.lab.daemon.as_ref().ok_or("there is no daemon here".into())
+}
+
+/// Starts a capture and waits until it goes on.
+fn start<'a>(bench: &Bench<'a>, daemon: &Daemon, arguments: &[&str]) -> Result<Process<'a>, String> {
+    let mut process = bench.session.spawn(daemon.toe(arguments))?;
+    bench.session.until("the capture to begin", || {
+        process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
+        Ok(process.stderr().contains("capturing on"))
+    })?;
+    Ok(process)
+}
+
+/// Ends a capture as Ctrl-C does.
+fn end(process: &mut Process) -> Outcome {
+    process.signal(Signal::INT)?;
+    process.succeed()
+}
+
+fn echo(bench: &Bench) -> Result<(), String> {
+    let (address, port, count) = (bench.address(), bench.port(), CONNECTIONS.to_string());
+    let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;
+    bench
+        .client(&app("echo_client"), &["-c", &address, "-p", &port, "-n", &count, "-s", "700", "-d", "2", "-t", "1"])?;
+    Ok(())
+}
+
+/// How many frames a capture says that it has.
+fn number(process: &Process) -> Result<usize, String> {
+    let said = process.stderr();
+    let line = said.lines().find(|line| line.contains("captured")).ok_or(format!("no count: {said}"))?;
+    let word = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    word.ok_or(format!("no count: {line}"))
+}
+
+fn tcpdump(bench: &Bench, file: &str) -> Result<usize, String> {
+    let mut command = Command::new("tcpdump");
+    // Root would give itself up, and could not read the file.
+    command.args(["-n", "-q", "-Z", "root", "-r", file]);
+    Ok(bench.session.run(command)?.lines().count())
+}
+
+/// What the daemon counted, by reason, in its hosts and fabrics.
+fn drops(daemon: &Daemon) -> Result<BTreeMap<String, u64>, String> {
+    let stats = daemon.ask("stats")?;
+    // What a fabric drops counts with the host that sent it.
+    let hosts = stats["hosts"].as_array().into_iter().flatten().map(|host| &host["drops"]);
+    let fabrics = stats["fabrics"].as_object().into_iter().flatten().map(|(_, fabric)| &fabric["uplink_drops"]);
+    let mut counts = BTreeMap::new();
+    for (reason, count) in hosts.chain(fabrics).filter_map(Value::as_object).flatten() {
+        *counts.entry(reason.clone()).or_default() += count.as_u64().unwrap_or(0);
+    }
+    Ok(counts)
+}
+
+fn difference(after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let more = after.iter().map(|(reason, count)| (reason.clone(), count - before.get(reason).unwrap_or(&0)));
+    more.filter(|(_, count)| *count > 0).collect()
+}
+
+/// The reasons that a capture names, line by line.
+fn reasons(lines: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for (_, rest) in lines.lines().filter_map(|line| line.split_once("dropped: ")) {
+        rest.trim_end_matches(')').split(", ").for_each(|reason| *counts.entry(reason.into()).or_default() += 1);
+    }
+    counts
+}
