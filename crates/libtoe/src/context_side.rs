@@ -1,8 +1,9 @@
 //! The application's side of a context: taking notices and replies in, sending bumps and requests out.
+use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::lock::Guard;
-use crate::socket::{Kind, Pending};
-use crate::state::{Key, Lib, Link};
+use crate::socket::{Kind, Pending, Socket};
+use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
 use crate::wait::{self, Signals, Wait};
 use crate::{readiness, table};
@@ -122,6 +123,15 @@ impl Context {
         entry.socket.filter(|_| entry.generation == slot.generation)
     }
 
+    #[inline]
+    fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
+        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else { return };
+        match entry.socket.filter(|_| entry.generation == notice.slot.generation) {
+            Some(key) => apply(sockets, sets, key, notice),
+            None => entry.early = Some(*notice),
+        }
+    }
+
     /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
     /// anything waits.
     #[inline]
@@ -147,8 +157,44 @@ impl Context {
         !self.owed.is_empty()
     }
 
+    /// There are replies to take in.
+    #[inline]
+    pub fn was_answered(&self) -> bool {
+        !self.end.replies.is_empty()
+    }
+
+    /// The daemon has said nothing that was not taken in, and need not be looked after either.
+    #[inline]
+    pub fn nothing_new(&mut self) -> bool {
+        let quiet = self.is_quiet() && (self.empty_drains + 1) % LIFE_CHECK != 0;
+        self.empty_drains = self.empty_drains.wrapping_add(quiet as u32);
+        quiet
+    }
+
+    #[inline]
     fn is_quiet(&mut self) -> bool {
         self.end.notices.is_empty() && self.end.replies.is_empty() && self.owed.is_empty()
+    }
+}
+
+#[inline]
+fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, key: Key, notice: &Notice) {
+    let Some(socket) = sockets.get_mut(key.index) else { return };
+    let Kind::Stream(stream) = &mut socket.kind else { return };
+    let (data, room, fin) = stream.apply(notice);
+    let mut bits = 0;
+    if data {
+        bits |= readiness::IN;
+    }
+    if fin {
+        bits |= readiness::IN | readiness::RDHUP | readiness::HUP;
+    }
+    if room && stream.wants_room && stream.is_roomy() {
+        stream.wants_room = false;
+        bits |= readiness::OUT;
+    }
+    if bits != 0 {
+        readiness::notify(socket, sets, bits);
     }
 }
 
@@ -180,7 +226,7 @@ impl Lib {
     /// Takes replies in, where there are any: for calls that have no reason to look at notices.
     #[inline]
     pub fn hear_errors(&mut self) {
-        if self.context().is_some_and(|context| !context.end.replies.is_empty()) {
+        if self.context().is_some_and(|context| context.was_answered()) {
             self.drain();
         }
     }
@@ -200,49 +246,20 @@ impl Lib {
     }
 
     fn drain_notices(&mut self) {
+        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
         // The engine may go on while we drain; one ring's worth is enough for one call.
-        let most = self.context().map_or(0, |context| context.end.geometry.data_entries);
-        for _ in 0..most {
-            let Some(context) = self.context() else { return };
+        for _ in 0..context.end.geometry.data_entries {
             match context.end.notices.pop() {
-                Ok(Some(words)) => self.take_notice(Notice::from_words(words)),
+                Ok(Some(words)) => context.take_notice(sockets, sets, &Notice::from_words(words)),
                 Ok(None) => return,
                 Err(_) => return self.daemon_died(),
             }
         }
     }
 
-    fn take_notice(&mut self, notice: Notice) {
-        let Link::Attached(context) = &mut self.link else { return };
-        match context.socket_of(notice.slot) {
-            Some(key) => self.apply(key, &notice),
-            None => {
-                if let Some(entry) = context.slots.get_mut(notice.slot.index as usize) {
-                    entry.early = Some(notice);
-                }
-            }
-        }
-    }
-
     /// Applies a notice to the socket's connection and wakes whom it concerns.
     pub fn apply(&mut self, key: Key, notice: &Notice) {
-        let Some(socket) = self.sockets.get_mut(key.index) else { return };
-        let Kind::Stream(stream) = &mut socket.kind else { return };
-        let (data, room, fin) = stream.apply(notice);
-        let mut bits = 0;
-        if data {
-            bits |= readiness::IN;
-        }
-        if fin {
-            bits |= readiness::IN | readiness::RDHUP | readiness::HUP;
-        }
-        if room && stream.wants_room && stream.is_roomy() {
-            stream.wants_room = false;
-            bits |= readiness::OUT;
-        }
-        if bits != 0 {
-            readiness::notify(socket, &mut self.sets, bits);
-        }
+        apply(&mut self.sockets, &mut self.sets, key, notice);
     }
 
     fn take_reply(&mut self, reply: Reply) {
@@ -374,9 +391,10 @@ impl Lib {
 
     /// Bytes that had arrived before the daemon died can still be read.
     fn drain_leftovers(&mut self) {
-        while let Some(context) = self.context() {
+        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
+        loop {
             match context.end.notices.pop() {
-                Ok(Some(words)) => self.take_notice(Notice::from_words(words)),
+                Ok(Some(words)) => context.take_notice(sockets, sets, &Notice::from_words(words)),
                 _ => return,
             }
         }

@@ -5,7 +5,7 @@
 //! sleep on both, a second set of the kernel holds the program's set and what the library wakes up for.
 use crate::errno::{self, Result};
 use crate::lock::Guard;
-use crate::socket::Kind;
+use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::table;
 use crate::wait::{self, BlockedSignals, OwnFd};
@@ -13,7 +13,7 @@ use crate::{readiness, real, share};
 use libc::{c_int, epoll_event, sigset_t};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
@@ -244,6 +244,12 @@ impl Entry {
     }
 }
 
+#[inline]
+fn among(sockets: &mut Slab<Socket>, key: Key, wanted: u32) -> u32 {
+    let socket = sockets.get_mut(key.index).filter(|socket| socket.id == key.id);
+    socket.map_or(0, |socket| readiness::among(socket, wanted))
+}
+
 impl Lib {
     /// Enters a set that was just made.
     pub fn add_set(&mut self, fd: RawFd) {
@@ -288,7 +294,7 @@ impl Lib {
 
     fn ready_bits(&mut self, target: Target, wanted: u32, depth: usize) -> u32 {
         match target {
-            Target::Socket(key) => self.socket(key).map_or(0, |socket| readiness::among(socket, wanted)),
+            Target::Socket(key) => among(&mut self.sockets, key, wanted),
             Target::Set(key) if self.set_is_ready(key, depth + 1) => readiness::IN & wanted,
             Target::Set(_) => 0,
         }
@@ -401,16 +407,26 @@ pub fn wait_events(
     lib: &mut Guard,
     key: Key,
     out: &mut [epoll_event],
-    deadline: Option<Instant>,
-    mask: Option<sigset_t>,
+    timeout: Option<Duration>,
+    mask: Option<&sigset_t>,
 ) -> Result<usize> {
     let found = collect(lib, key, out)?;
-    if found > 0 {
+    if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Ok(found);
     }
-    if wait::is_over(deadline) {
-        return Ok(0);
-    }
+    wait_longer(lib, key, out, timeout, mask.copied())
+}
+
+/// Nothing was there: waits. The clock is asked only now.
+#[cold]
+fn wait_longer(
+    lib: &mut Guard,
+    key: Key,
+    out: &mut [epoll_event],
+    timeout: Option<Duration>,
+    mask: Option<sigset_t>,
+) -> Result<usize> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
     let blocked = BlockedSignals::new(mask);
     let yielding = Instant::now();
@@ -462,18 +478,21 @@ fn collect_ours(lib: &mut Lib, key: Key, out: &mut [epoll_event]) -> usize {
         let Some(index) = set.ready.pop_front() else { break };
         let Some(entry) = set.entries.get_mut(index) else { continue };
         entry.queued = false;
-        let (target, events, data) = (entry.target, entry.events, entry.data);
         if entry.disabled {
             continue;
         }
-        let bits = lib.ready_bits(target, events, 0);
+        let (target, events) = (entry.target, entry.events);
+        let bits = match target {
+            Target::Socket(key) => among(&mut lib.sockets, key, events),
+            Target::Set(_) => lib.ready_bits(target, events, 0),
+        };
         if bits == 0 {
             continue;
         }
-        out[found] = epoll_event { events: bits, u64: data };
-        found += 1;
         let Some(set) = lib.sets.get_mut(key.index) else { break };
         let Some(entry) = set.entries.get_mut(index) else { continue };
+        out[found] = epoll_event { events: bits, u64: entry.data };
+        found += 1;
         if events & ONCE != 0 {
             entry.disabled = true;
         } else if events & EDGE == 0 {

@@ -5,7 +5,7 @@
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
-//! (everything is behind one lock), `socket`, `stream`, `connect`, `data`, `options` (what sockets do), `epoll`,
+//! (everything is behind one lock), `socket`, `stream`, `connect`, `fast`, `data`, `options` (what sockets do), `epoll`,
 //! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
@@ -17,6 +17,7 @@ mod data;
 mod epoll;
 mod errno;
 mod exec;
+mod fast;
 mod fork;
 mod interpose;
 mod lock;

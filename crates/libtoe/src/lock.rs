@@ -1,79 +1,175 @@
 //! The one lock of the library.
 //!
 //! A process has one context and one lock for all that belongs to it: an uncontended lock costs two atomic
-//! operations a call, and there is no order of locks to get wrong. A signal handler that calls into the library
-//! while its own thread holds the lock is recognised by the owner's mark and never waits for itself.
+//! operations a call, and there is no order of locks to get wrong. The lock's word names its owner, so a signal handler
+//! that calls into the library while its own thread holds the lock is recognised and never waits for itself.
 use crate::errno::Result;
 use crate::state::Lib;
-use std::cell::Cell;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-static LIB: Mutex<Lib> = Mutex::new(Lib::new());
-/// Mark of the thread that holds the lock; 0 for none.
-static OWNER: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static MARK: Cell<u8> = const { Cell::new(0) };
+struct Shared {
+    /// The number of the thread that holds the lock, with [`CONTENDED`] where others sleep; 0 for none.
+    owner: AtomicUsize,
+    lib: UnsafeCell<Lib>,
 }
 
-/// A number that no other living thread has: the address of a thread-local variable.
+// SAFETY: `lib` is only reached through a `Guard`, of which there is at most one at a time.
+unsafe impl Sync for Shared {}
+
+static SHARED: Shared = Shared { owner: AtomicUsize::new(0), lib: UnsafeCell::new(Lib::new()) };
+
+/// Somebody sleeps until the lock is free.
+const CONTENDED: usize = 1;
+/// Looks at a taken lock before going to sleep for it: a call holds it for some 100 ns.
+const SPINS: u32 = 200;
+
+/// A number that no other living thread has and that is even: where the C library keeps the thread's description.
+#[inline]
 fn me() -> usize {
-    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
+    // SAFETY: has no conditions.
+    unsafe { libc::pthread_self() as usize }
 }
 
-/// The library's state, locked.
-pub struct Guard(Option<MutexGuard<'static, Lib>>);
+/// The library's state, locked by this thread.
+pub struct Guard(PhantomData<*const ()>);
 
 /// Locks the library. `EAGAIN` in a signal handler that interrupted the library on this very thread.
 #[inline]
 pub fn lock() -> Result<Guard> {
     let me = me();
-    if OWNER.load(Relaxed) == me {
-        return Err(libc::EAGAIN);
+    if SHARED.owner.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+        if is_mine() {
+            return Err(libc::EAGAIN);
+        }
+        wait_for_it(me);
     }
-    Ok(Guard(Some(take(me))))
+    Ok(Guard(PhantomData))
 }
 
 /// Whether this thread holds the lock already, which only a signal handler can see.
 pub fn is_mine() -> bool {
-    OWNER.load(Relaxed) == me()
+    SHARED.owner.load(Relaxed) & !CONTENDED == me()
 }
 
-fn take(me: usize) -> MutexGuard<'static, Lib> {
-    let guard = LIB.lock().unwrap_or_else(PoisonError::into_inner);
-    OWNER.store(me, Relaxed);
-    guard
+#[cold]
+fn wait_for_it(me: usize) {
+    let owner = &SHARED.owner;
+    for _ in 0..SPINS {
+        if owner.load(Relaxed) == 0 && owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    loop {
+        let seen = owner.load(Relaxed);
+        // Others may sleep as well, so whoever took it after a sleep wakes the next one when it is done.
+        let next = if seen == 0 { me | CONTENDED } else { seen | CONTENDED };
+        if owner.compare_exchange(seen, next, Acquire, Relaxed).is_err() {
+            continue;
+        }
+        if seen == 0 {
+            return;
+        }
+        futex(libc::FUTEX_WAIT, next as u32);
+    }
+}
+
+#[inline]
+fn release() {
+    if SHARED.owner.swap(0, Release) & CONTENDED != 0 {
+        wake_one();
+    }
+}
+
+#[cold]
+fn wake_one() {
+    let errno = crate::errno::get();
+    futex(libc::FUTEX_WAKE, 1);
+    crate::errno::set(errno);
+}
+
+/// On the half of the word that has the contended bit.
+fn futex(operation: libc::c_int, value: u32) {
+    let low_half = if cfg!(target_endian = "little") { 0 } else { size_of::<usize>() / 4 - 1 };
+    // SAFETY: the address is in the static word; no time limit.
+    unsafe {
+        let word = (&raw const SHARED.owner).cast::<u32>().add(low_half);
+        let none = std::ptr::null::<libc::timespec>();
+        libc::syscall(libc::SYS_futex, word, operation | libc::FUTEX_PRIVATE_FLAG, value, none);
+    }
 }
 
 impl Guard {
     /// Runs something without the lock. What was looked up before must be looked up again.
     pub fn unlocked<T>(&mut self, run: impl FnOnce() -> T) -> T {
-        OWNER.store(0, Relaxed);
-        self.0 = None;
+        release();
+        let again = Again;
         let result = run();
-        self.0 = Some(take(me()));
+        drop(again);
         result
     }
 }
 
-impl Drop for Guard {
+/// Takes the lock again, also where what ran without it panics: the guard gives it back.
+struct Again;
+
+impl Drop for Again {
     fn drop(&mut self) {
-        OWNER.store(0, Relaxed);
+        let me = me();
+        if SHARED.owner.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+            wait_for_it(me);
+        }
+    }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        release();
     }
 }
 
 impl Deref for Guard {
     type Target = Lib;
+    #[inline]
     fn deref(&self) -> &Lib {
-        self.0.as_deref().expect("locked outside of `unlocked`")
+        // SAFETY: this thread holds the lock, and has no other guard.
+        unsafe { &*SHARED.lib.get() }
     }
 }
 
 impl DerefMut for Guard {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Lib {
-        self.0.as_deref_mut().expect("locked outside of `unlocked`")
+        // SAFETY: as above.
+        unsafe { &mut *SHARED.lib.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_turns_and_a_handler_does_not_wait_for_itself() {
+        let add = || {
+            for _ in 0..20_000 {
+                let mut lib = lock().unwrap();
+                assert!(is_mine());
+                assert_eq!(lock().err(), Some(libc::EAGAIN));
+                lib.fresh_id();
+                if lib.fresh_id() % 64 == 0 {
+                    lib.unlocked(std::thread::yield_now);
+                }
+            }
+        };
+        let before = lock().unwrap().fresh_id();
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(add))));
+        assert!(!is_mine());
+        assert_eq!(lock().unwrap().fresh_id(), before + 4 * 2 * 20_000 + 1);
     }
 }

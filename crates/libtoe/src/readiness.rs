@@ -18,8 +18,9 @@ pub const ERR: u32 = libc::EPOLLERR as u32;
 /// All of them.
 pub const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
 
-/// What the socket is ready for now.
-pub fn of(socket: &Socket) -> u32 {
+/// What the socket is ready for now; what nobody wants to know need not be looked for.
+#[inline]
+fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
         // As Linux shows a stream socket that is neither connected nor listening.
@@ -27,12 +28,13 @@ pub fn of(socket: &Socket) -> u32 {
         Kind::Connecting { .. } => error,
         Kind::Listener(listener) if listener.queue.is_empty() && !socket.broken => error,
         Kind::Listener(_) => IN | error,
-        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream),
-        Kind::Stream(stream) => rest(stream) | error,
+        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
+        Kind::Stream(stream) => rest(stream, wanted) | error,
     }
 }
 
-fn rest(stream: &Stream) -> u32 {
+#[inline]
+fn rest(stream: &Stream, wanted: u32) -> u32 {
     let flags = stream.flags();
     let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
     let mut bits = 0;
@@ -42,7 +44,7 @@ fn rest(stream: &Stream) -> u32 {
     if reading_is_over {
         bits |= RDHUP;
     }
-    if flags & SHUT_WRITE != 0 || stream.is_roomy() {
+    if wanted & OUT != 0 && (flags & SHUT_WRITE != 0 || stream.is_roomy()) {
         bits |= OUT;
     }
     if flags & SHUT_WRITE != 0 && reading_is_over {
@@ -53,8 +55,9 @@ fn rest(stream: &Stream) -> u32 {
 
 /// What the socket is ready for among `wanted` (errors and hang-ups are always wanted). Remembers that somebody
 /// waits for room where there is none.
+#[inline]
 pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
-    let ready = of(socket) & (wanted | ERR | HUP);
+    let ready = of(socket, wanted) & (wanted | ERR | HUP);
     if wanted & OUT != 0 && ready & OUT == 0 {
         if let Kind::Stream(stream) = &mut socket.kind {
             stream.wants_room = true;

@@ -57,13 +57,25 @@ impl Buffer {
         [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
     }
 
+    /// Where position `pos` lies, and whether `len` bytes follow there before the ring's end.
+    #[inline]
+    fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
+        let at = pos & (self.size - 1);
+        // SAFETY: `at` is below the size of the mapped ring.
+        (unsafe { self.base.add(at as usize) }, len <= self.size - at)
+    }
+
     /// # Safety
     /// `from` is valid for `len` bytes.
     #[inline]
     unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
-        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-        // SAFETY: both pieces lie in the ring; a program's buffer never overlaps it.
+        let (at, whole) = self.in_one_piece(pos, len);
+        // SAFETY: all pieces lie in the ring; a program's buffer never overlaps it.
         unsafe {
+            if whole {
+                return std::ptr::copy_nonoverlapping(from, at, len as usize);
+            }
+            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
             std::ptr::copy_nonoverlapping(from, a, a_len);
             std::ptr::copy_nonoverlapping(from.add(a_len), b, b_len);
         }
@@ -73,9 +85,13 @@ impl Buffer {
     /// `to` is valid for `len` bytes.
     #[inline]
     unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
-        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        let (at, whole) = self.in_one_piece(pos, len);
         // SAFETY: as in `copy_in`.
         unsafe {
+            if whole {
+                return std::ptr::copy_nonoverlapping(at, to, len as usize);
+            }
+            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
             std::ptr::copy_nonoverlapping(a, to, a_len);
             std::ptr::copy_nonoverlapping(b, to.add(a_len), b_len);
         }
@@ -253,6 +269,56 @@ impl Stream {
         }
         self.state().tx_head.store(pos, Release);
         pos.wrapping_sub(start) as usize
+    }
+
+    /// Copies received bytes into the program's buffers and counts them as read: the common case of
+    /// [`Stream::copy_out`] and [`Stream::consume`]. Returns how many.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    #[inline(always)]
+    pub unsafe fn take(&self, into: &[iovec]) -> u32 {
+        let state = self.state();
+        let head = state.rx_head.load(Relaxed);
+        let end = head.wrapping_add(state.rx_tail.load(Acquire).wrapping_sub(head).min(self.rx.size));
+        let mut pos = head;
+        for buffer in into {
+            let len = end.wrapping_sub(pos).min(buffer.iov_len.min(u32::MAX as usize) as u32);
+            if len == 0 {
+                continue;
+            }
+            // SAFETY: `len` bytes fit the buffer, which the caller vouches for.
+            unsafe { self.rx.copy_out(pos, buffer.iov_base.cast(), len) };
+            pos = pos.wrapping_add(len);
+        }
+        state.rx_head.store(pos, Release);
+        pos.wrapping_sub(head)
+    }
+
+    /// Appends all bytes of the program's buffers, where there is room for all of them and there are any.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    #[inline(always)]
+    pub unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
+        let state = self.state();
+        let head = state.tx_head.load(Relaxed);
+        let room = self.tx.size as usize - (head.wrapping_sub(state.tx_tail.load(Acquire)).min(self.tx.size) as usize);
+        let mut total = 0usize;
+        for buffer in from {
+            total = total.saturating_add(buffer.iov_len);
+        }
+        if total > room || total == 0 {
+            return None;
+        }
+        let mut pos = head;
+        for buffer in from {
+            // SAFETY: there is room for the buffer, which the caller vouches for.
+            unsafe { self.tx.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
+            pos = pos.wrapping_add(buffer.iov_len as u32);
+        }
+        state.tx_head.store(pos, Release);
+        Some(total as u32)
     }
 
     /// Where the next byte that is written goes.

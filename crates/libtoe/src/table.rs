@@ -59,6 +59,12 @@ pub fn get(fd: RawFd) -> Entry {
     if (fd as usize) < CAPACITY { Entry::from_word(TABLE[fd as usize].load(Acquire)) } else { Entry::Kernel }
 }
 
+/// Whether a descriptor that was looked up is still the same.
+#[inline]
+pub fn is_still(fd: RawFd, entry: Entry) -> bool {
+    TABLE[fd as usize].load(Relaxed) == entry.to_word()
+}
+
 /// Enters a descriptor; `false` where its number is too high for the table.
 pub fn set(fd: RawFd, entry: Entry) -> bool {
     if fd as usize >= CAPACITY {

@@ -9,18 +9,23 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespe
 use std::time::{Duration, Instant};
 
 /// A timeout in milliseconds; negative is for ever.
-fn after_millis(timeout: c_int) -> Option<Instant> {
-    (timeout >= 0).then(|| Instant::now() + Duration::from_millis(timeout as u64))
+fn millis(timeout: c_int) -> Option<Duration> {
+    (timeout >= 0).then(|| Duration::from_millis(timeout as u64))
 }
 
 /// A timeout as `timespec`; null is for ever.
-unsafe fn after(timeout: *const timespec) -> Result<Option<Instant>> {
+unsafe fn time(timeout: *const timespec) -> Result<Option<Duration>> {
     // SAFETY: the caller's pointer.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
     if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
         return Err(libc::EINVAL);
     }
-    Ok(Instant::now().checked_add(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)))
+    Ok(Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)))
+}
+
+/// When a timeout that begins now is over.
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 unsafe fn mask_of(mask: *const sigset_t) -> Option<sigset_t> {
@@ -45,7 +50,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     unsafe {
         match list(fds, count) {
             None => real::poll(fds, count, timeout),
-            Some(fds) => give(poll_ours(fds, after_millis(timeout), None)),
+            Some(fds) => give(poll_ours(fds, deadline(millis(timeout)), None)),
         }
     }
 }
@@ -62,7 +67,7 @@ pub unsafe extern "C" fn ppoll(
     unsafe {
         match list(fds, count) {
             None => real::ppoll(fds, count, timeout, mask),
-            Some(fds) => give(after(timeout).and_then(|deadline| poll_ours(fds, deadline, mask_of(mask)))),
+            Some(fds) => give(time(timeout).and_then(|timeout| poll_ours(fds, deadline(timeout), mask_of(mask)))),
         }
     }
 }
@@ -201,7 +206,7 @@ pub unsafe extern "C" fn pselect(
         if select_is_kernels(count, sets) {
             return real::pselect(count, read, write, except, timeout, mask);
         }
-        give(after(timeout).and_then(|deadline| select_ours(count, sets, deadline, mask_of(mask))))
+        give(time(timeout).and_then(|timeout| select_ours(count, sets, deadline(timeout), mask_of(mask))))
     }
 }
 
@@ -256,7 +261,7 @@ unsafe fn wait(
     set: c_int,
     events: *mut epoll_event,
     count: c_int,
-    deadline: impl FnOnce() -> Result<Option<Instant>>,
+    timeout: Result<Option<Duration>>,
     mask: *const sigset_t,
 ) -> Option<Result<c_int>> {
     let (mut lib, key) = match set_of(set) {
@@ -272,8 +277,8 @@ unsafe fn wait(
     // SAFETY: the caller's array.
     let out = unsafe { std::slice::from_raw_parts_mut(events, count as usize) };
     // SAFETY: the caller's pointer.
-    let mask = unsafe { mask_of(mask) };
-    let result = deadline().and_then(|deadline| epoll::wait_events(&mut lib, key, out, deadline, mask));
+    let mask = unsafe { mask.as_ref() };
+    let result = timeout.and_then(|timeout| epoll::wait_events(&mut lib, key, out, timeout, mask));
     Some(result.map(|found| found as c_int))
 }
 
@@ -282,7 +287,7 @@ unsafe fn wait(
 pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
     // SAFETY: the caller's pointers.
     unsafe {
-        match wait(set, events, count, || Ok(after_millis(timeout)), std::ptr::null()) {
+        match wait(set, events, count, Ok(millis(timeout)), std::ptr::null()) {
             Some(result) => give(result),
             None => real::epoll_wait(set, events, count, timeout),
         }
@@ -300,7 +305,7 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller's pointers.
     unsafe {
-        match wait(set, events, count, || Ok(after_millis(timeout)), mask) {
+        match wait(set, events, count, Ok(millis(timeout)), mask) {
             Some(result) => give(result),
             None => real::epoll_pwait(set, events, count, timeout, mask),
         }
@@ -318,7 +323,7 @@ pub unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller's pointers.
     unsafe {
-        match wait(set, events, count, || after(timeout), mask) {
+        match wait(set, events, count, time(timeout), mask) {
             Some(result) => give(result),
             None => real::epoll_pwait2(set, events, count, timeout, mask),
         }

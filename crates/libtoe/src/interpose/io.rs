@@ -5,7 +5,7 @@ use crate::errno::{self, Result, give};
 use crate::lock::Guard;
 use crate::real;
 use crate::state::Key;
-use crate::{address, share};
+use crate::{address, fast, share};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
@@ -41,9 +41,27 @@ pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
     sent
 }
 
+/// Returns what the common case gives, where it is one.
+macro_rules! quick {
+    ($fast:expr) => {
+        // SAFETY: the caller's buffers.
+        if let Some(done) = unsafe { $fast } {
+            return done;
+        }
+    };
+}
+pub(super) use quick;
+
 /// `read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    quick!(fast::receive(fd, &one(buffer, count), 0));
+    // SAFETY: as this function.
+    unsafe { any_read(fd, buffer, count) }
+}
+
+#[inline(never)]
+unsafe fn any_read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
     route!(
         fd,
         // A read of nothing gives nothing, whatever the state.
@@ -55,30 +73,65 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> 
 /// `write`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+    quick!(fast::transmit(fd, &one(buffer, count), 0));
+    // SAFETY: as this function.
+    unsafe { any_write(fd, buffer, count) }
+}
+
+#[inline(never)]
+unsafe fn any_write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
     route!(fd, |lib, key| transmit(lib, key, &one(buffer, count), 0), real::write(fd, buffer, count))
 }
 
 /// `readv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    quick!(buffers(iov, count).ok().and_then(|into| fast::receive(fd, into, 0)));
+    // SAFETY: as this function.
+    unsafe { any_readv(fd, iov, count) }
+}
+
+#[inline(never)]
+unsafe fn any_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     route!(fd, |lib, key| receive(lib, key, buffers(iov, count)?, 0), real::readv(fd, iov, count))
 }
 
 /// `writev`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    quick!(buffers(iov, count).ok().and_then(|from| fast::transmit(fd, from, 0)));
+    // SAFETY: as this function.
+    unsafe { any_writev(fd, iov, count) }
+}
+
+#[inline(never)]
+unsafe fn any_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     route!(fd, |lib, key| transmit(lib, key, buffers(iov, count)?, 0), real::writev(fd, iov, count))
 }
 
 /// `recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    quick!(fast::receive(fd, &one(buffer, len), flags));
+    // SAFETY: as this function.
+    unsafe { any_recv(fd, buffer, len, flags) }
+}
+
+#[inline(never)]
+unsafe fn any_recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     route!(fd, |lib, key| receive(lib, key, &one(buffer, len), flags), real::recv(fd, buffer, len, flags))
 }
 
 /// `send`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    quick!(fast::transmit(fd, &one(buffer, len), flags));
+    // SAFETY: as this function.
+    unsafe { any_send(fd, buffer, len, flags) }
+}
+
+#[inline(never)]
+unsafe fn any_send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     route!(fd, |lib, key| transmit(lib, key, &one(buffer, len), flags), real::send(fd, buffer, len, flags))
 }
 

@@ -1,11 +1,18 @@
 //! `recvmsg`, `sendmsg` and their plural forms.
-use super::io::{buffers, receive, transmit};
+use super::io::{buffers, quick, receive, transmit};
 use super::sockets::{ours, route};
 use crate::errno::{self, Result};
+use crate::fast;
 use crate::lock::Guard;
 use crate::real;
 use crate::state::Key;
-use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t, timespec};
+use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
+
+/// The buffers of a message; too many are an error.
+unsafe fn pieces<'a>(message: &msghdr) -> Result<&'a [iovec]> {
+    // SAFETY: the caller's list.
+    unsafe { buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int) }
+}
 
 /// `recvmsg`. A stream has no sender's address and no control messages.
 #[unsafe(no_mangle)]
@@ -17,7 +24,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
     // SAFETY: the caller's message.
     unsafe {
         let message = message.as_mut().ok_or(libc::EFAULT)?;
-        let into = buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int)?;
+        let into = pieces(message)?;
         let got = receive(lib, key, into, flags)?;
         message.msg_namelen = 0;
         message.msg_controllen = 0;
@@ -29,6 +36,14 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 /// `sendmsg`. Control messages are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's message.
+    quick!(message.as_ref().and_then(|message| fast::transmit(fd, pieces(message).ok()?, flags)));
+    // SAFETY: as this function.
+    unsafe { any_sendmsg(fd, message, flags) }
+}
+
+#[inline(never)]
+unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     route!(fd, |lib, key| send_message(lib, key, message, flags), real::sendmsg(fd, message, flags))
 }
 
@@ -36,7 +51,7 @@ unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags:
     // SAFETY: the caller's message.
     unsafe {
         let message = message.as_ref().ok_or(libc::EFAULT)?;
-        transmit(lib, key, buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int)?, flags)
+        transmit(lib, key, pieces(message)?, flags)
     }
 }
 

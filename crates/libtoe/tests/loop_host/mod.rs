@@ -27,7 +27,8 @@ const GEOMETRY: Geometry =
 pub struct LoopHost {
     path: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Leftovers>>,
+    thread: Option<JoinHandle<(Host, OwnedFd)>>,
+    paused: Option<(Host, OwnedFd)>,
 }
 
 /// What was still there when the host stopped.
@@ -54,9 +55,20 @@ impl LoopHost {
                     std::thread::sleep(Duration::from_micros(50));
                 }
             }
-            host.leftovers()
+            (host, listener)
         });
-        LoopHost { path: path.to_owned(), stop, thread: Some(thread) }
+        LoopHost { path: path.to_owned(), stop, thread: Some(thread), paused: None }
+    }
+
+    /// From now on it works only when [`LoopHost::step`] is called: for measurements that are to repeat exactly.
+    pub fn pause(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.paused = self.thread.take().map(|thread| thread.join().unwrap());
+    }
+
+    /// Does all that there is to do, while paused.
+    pub fn step(&mut self) {
+        while self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener)) {}
     }
 
     /// The path of its socket.
@@ -66,9 +78,11 @@ impl LoopHost {
 
     /// Stops it, as if the daemon died.
     pub fn stop(&mut self) -> Leftovers {
-        self.stop.store(true, Ordering::Relaxed);
         let _ = std::fs::remove_file(&self.path);
-        self.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default()
+        if self.thread.is_some() {
+            self.pause();
+        }
+        self.paused.take().map(|(host, _)| host.leftovers()).unwrap_or_default()
     }
 }
 

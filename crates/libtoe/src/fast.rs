@@ -1,0 +1,97 @@
+//! The common case of reading and writing: an open connection that only this process has, with bytes or room there.
+//!
+//! One look-up, one lock, one copy, one bump. Whatever is not common gives `None` before anything was changed, and goes
+//! the long way (`data`), which knows all cases.
+use crate::lock::{self, Guard};
+use crate::socket::{Kind, Socket};
+use crate::state::{Key, Lib, Link};
+use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, Stream};
+use crate::table::{self, Entry};
+use crate::{context_side::Context, errno};
+use libc::{c_int, iovec, ssize_t};
+
+/// The socket of a descriptor, with the library locked, by its index.
+#[inline(always)]
+fn locked(fd: c_int) -> Option<(Guard, usize)> {
+    let entry = table::get(fd);
+    let Entry::Socket(index) = entry else { return None };
+    let lib = lock::lock().ok()?;
+    // It may have become another one before the lock was there.
+    table::is_still(fd, entry).then_some((lib, index))
+}
+
+/// The socket at an index and the context.
+#[inline(always)]
+fn parts(lib: &mut Lib, index: usize) -> Option<(&mut Socket, &mut Context)> {
+    let Lib { sockets, link, .. } = lib;
+    match link {
+        Link::Attached(context) => Some((sockets.get_mut(index)?, context)),
+        _ => None,
+    }
+}
+
+/// The open connection, where no other process has it.
+#[inline(always)]
+fn own(kind: &mut Kind) -> Option<&mut Stream> {
+    match kind {
+        Kind::Stream(stream) if !stream.shared => Some(stream),
+        _ => None,
+    }
+}
+
+/// `recv`, `read` and their kin.
+///
+/// # Safety
+/// The buffers are valid.
+#[inline(always)]
+pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t> {
+    if flags & !libc::MSG_DONTWAIT != 0 {
+        return None;
+    }
+    let (mut lib, index) = locked(fd)?;
+    let (socket, context) = parts(&mut lib, index)?;
+    let dont_wait = socket.nonblocking || flags != 0;
+    let failed = socket.error != 0 || socket.broken;
+    let key = Key { index, id: socket.id };
+    let stream = own(&mut socket.kind)?;
+    let state = stream.flags();
+    if state & SHUT_READ != 0 {
+        return None;
+    }
+    // SAFETY: the caller vouches for the buffers.
+    let got = unsafe { stream.take(into) };
+    if got == 0 {
+        let nothing = dont_wait && !failed && state & RX_FIN == 0 && stream.readable() == 0 && context.nothing_new();
+        drop(lib);
+        return nothing.then(|| errno::give(Err(libc::EAGAIN)));
+    }
+    if stream.window_is_worth_telling() {
+        context.bump(key, stream);
+    }
+    Some(got as ssize_t)
+}
+
+/// `send`, `write` and their kin.
+///
+/// # Safety
+/// The buffers are valid.
+#[inline(always)]
+pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_t> {
+    if flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) != 0 {
+        return None;
+    }
+    let (mut lib, index) = locked(fd)?;
+    let (socket, context) = parts(&mut lib, index)?;
+    if socket.error != 0 || socket.broken || socket.options.cork || context.was_answered() {
+        return None;
+    }
+    let key = Key { index, id: socket.id };
+    let stream = own(&mut socket.kind)?;
+    if stream.flags() & SHUT_WRITE != 0 {
+        return None;
+    }
+    // SAFETY: the caller vouches for the buffers.
+    let put = unsafe { stream.put(from) }?;
+    context.bump(key, stream);
+    Some(put as ssize_t)
+}
