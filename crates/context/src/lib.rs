@@ -19,11 +19,11 @@ pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
 pub use layout::{Geometry, SLOT_STATE_BYTES};
 pub use names::{Congestion, OptionName, Unaccelerated};
-pub use request::{Endpoint, FlowInfo, Reply, Request};
+pub use request::{Endpoint, FlowInfo, Reply, Request, SpliceEnd};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.

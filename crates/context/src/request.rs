@@ -111,6 +111,16 @@ pub enum Request {
         /// Its slot there.
         slot: Slot,
     },
+    /// Join two connections of this context, with all that is on its way acknowledged and read: from now on the
+    /// data-path passes their bytes on, and the application keeps two names that tell it when they end
+    /// ([`Reply::SpliceOver`]). Answered by [`Reply::Done`], or [`Reply::Failed`] with nothing changed: then the
+    /// application repeats its bumps.
+    Splice {
+        /// Repeated in the reply.
+        tag: u32,
+        /// The two connections, with the application's positions in each.
+        ends: [SpliceEnd; 2],
+    },
     /// For `toe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that the
     /// application has accepted the connection: from then on it is not given to another context.
     Label {
@@ -123,6 +133,17 @@ pub enum Request {
         /// Its binding, where it has one; otherwise 0.
         binding: u32,
     },
+}
+
+/// One of two connections that are to be joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpliceEnd {
+    /// Which connection.
+    pub slot: Slot,
+    /// The application's position in the transmit buffer, as in [`crate::Bump`].
+    pub tx_head: u32,
+    /// The application's position in the receive buffer.
+    pub rx_head: u32,
 }
 
 /// A connection's figures: what `TCP_INFO` needs.
@@ -222,6 +243,13 @@ pub enum Reply {
         /// Which connection.
         slot: Slot,
         /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
+        errno: u16,
+    },
+    /// A connection that was joined with another one is over; the slot stays until [`Request::Close`].
+    SpliceOver {
+        /// Which connection.
+        slot: Slot,
+        /// 0 where both sides have closed; otherwise a Linux error number: `ECONNRESET`, `ETIMEDOUT`.
         errno: u16,
     },
     /// A closed connection is over: its slot may be used again.
@@ -332,6 +360,13 @@ impl Request {
                 w[2] = slot.is_some() as u64;
                 w[3] = slot.map_or(0, put_slot);
             }
+            Request::Splice { tag, ends } => {
+                w[0] = pair(13, tag);
+                for (at, end) in ends.iter().enumerate() {
+                    w[1 + 2 * at] = put_slot(end.slot);
+                    w[2 + 2 * at] = pair(end.tx_head, end.rx_head);
+                }
+            }
         }
         w
     }
@@ -368,6 +403,11 @@ impl Request {
                 slot: (w[2] != 0).then(|| get_slot(w[3])),
                 binding: high(w[1]),
             },
+            13 => {
+                let end =
+                    |at: usize| SpliceEnd { slot: get_slot(w[at]), tx_head: low(w[at + 1]), rx_head: high(w[at + 1]) };
+                Request::Splice { tag, ends: [end(1), end(3)] }
+            }
             _ => return None,
         })
     }
@@ -429,6 +469,10 @@ impl Reply {
                 w[0] = pair(12, tag);
                 info.put(&mut w);
             }
+            Reply::SpliceOver { slot, errno } => {
+                w[0] = pair(13, errno as u32);
+                w[1] = put_slot(slot);
+            }
         }
         w
     }
@@ -455,6 +499,7 @@ impl Reply {
             10 => Reply::Forked { tag, token: w[1] },
             11 => Reply::Claimed { tag, slot: get_slot(w[1]) },
             12 => Reply::Info { tag, info: FlowInfo::get(&w) },
+            13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
             _ => return None,
         })
     }
@@ -510,6 +555,13 @@ mod tests {
             Request::Fork { tag: 11 },
             Request::Claim { tag: 12, context: 13, slot: SLOT },
             Request::Label { fd: 14, reason: Unaccelerated::NoRoute, slot: Some(SLOT), binding: 15 },
+            Request::Splice {
+                tag: 16,
+                ends: [
+                    SpliceEnd { slot: SLOT, tx_head: 17, rx_head: 18 },
+                    SpliceEnd { slot: Slot { index: 3, generation: 4 }, tx_head: 19, rx_head: u32::MAX },
+                ],
+            },
         ] {
             assert_eq!(Request::from_words(request.to_words()), Some(request));
         }
@@ -532,6 +584,7 @@ mod tests {
             Reply::Forked { tag: 9, token: u64::MAX },
             Reply::Claimed { tag: 10, slot: SLOT },
             Reply::Info { tag: 11, info },
+            Reply::SpliceOver { slot: SLOT, errno: 104 },
         ] {
             assert_eq!(Reply::from_words(reply.to_words()), Some(reply));
         }

@@ -19,6 +19,7 @@ impl Plane {
     /// Gives up a share of a flow; the last one closes the connection. Without `positions` (the process is gone) the
     /// engine's own knowledge of what was written counts.
     pub fn give_up_share(&mut self, now: Nanos, id: FlowId, holder: Holder, positions: Option<Positions>, abort: bool) {
+        self.leave_joining(id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if !flow.holders.remove(&holder) {
             return;
@@ -111,6 +112,7 @@ impl Plane {
 
     /// Takes a flow out of the engine.
     pub fn remove_flow(&mut self, id: FlowId, after: After) {
+        self.leave_joining(id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
@@ -153,8 +155,8 @@ impl Plane {
             // RFC 9293 section 3.6.1: data for nobody resets the connection.
             Event::OrphanData(id) => self.remove_flow(id, After::Reset),
             Event::Removed(id, end) => self.flow_removed(now, id, &end),
-            // Answers to a question that the control plane does not ask yet.
-            Event::Frozen(..) | Event::Busy(_) => {}
+            Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
+            Event::Busy(id) => self.freeze_answered(now, id, None),
             Event::RingCorrupt(context) => {
                 self.drops.count(engine::Drop::RingCorrupt);
                 self.end_context(context);
@@ -175,11 +177,13 @@ impl Plane {
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;
         let (tuple, fin_received) = (flow.tuple, flow.closing.state == State::TimeWait);
-        self.connections.remove(&tuple);
+        if after != After::Splice {
+            self.connections.remove(&tuple);
+        }
         match after {
             After::Wait => self.start_wait(now, Wait::new(now, tuple, end, fin_received)),
             After::Reset => self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt)),
-            After::Nothing => {}
+            After::Splice | After::Nothing => {}
         }
         self.settle(now, id);
     }
@@ -197,6 +201,7 @@ impl Plane {
             return self.timers.set(Timer::Flow(id.0), now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
+        self.forget_splice_name(id, flow.spliced);
         for name in flow.names.iter().filter(|name| name.taken) {
             self.reply(name.context, Reply::Freed { slot: name.slot });
             self.free_slot(name.context, name.slot);
@@ -233,7 +238,7 @@ impl Plane {
     }
 
     /// Adds a closed connection to those that wait. Where there are too many, the oldest is forgotten.
-    fn start_wait(&mut self, now: Nanos, wait: Wait) {
+    pub fn start_wait(&mut self, now: Nanos, wait: Wait) {
         let is_over = |waits: &Slab<Wait>, since, key| waits.get(key).is_none_or(|wait| wait.since != since);
         while let Some((since, key)) = self.wait_order.front().copied() {
             let over = is_over(&self.waits, since, key);

@@ -95,6 +95,9 @@ pub struct TimerConfig {
     pub keepalive_interval_s: u32,
     /// Unanswered keepalive probes before the connection fails.
     pub keepalive_probes: u32,
+    /// How long two joined connections may be silent before both are reset, seconds: nobody else would notice that a
+    /// peer is gone.
+    pub splice_idle_s: u32,
     /// Least time between two looks of congestion control at a flow, microseconds.
     pub congestion_interval_us: u32,
     /// How long an ARP entry is believed without asking again, milliseconds.
@@ -131,6 +134,8 @@ pub struct LimitConfig {
     pub icmp_per_s: u32,
     /// Forks of one application whose child has not attached yet.
     pub forks_per_application: u32,
+    /// Pairs of connections that are joined at once; the splice module's map may hold fewer.
+    pub max_splices: u32,
     /// Addresses in the ARP table.
     pub arp_entries: u32,
     /// Frames kept for connections that nobody has accepted yet.
@@ -221,6 +226,7 @@ impl Default for TimerConfig {
             keepalive_idle_s: 7200,
             keepalive_interval_s: 75,
             keepalive_probes: 9,
+            splice_idle_s: 7200,
             congestion_interval_us: 100,
             arp_reachable_ms: 60_000,
             arp_retry_ms: 500,
@@ -243,6 +249,7 @@ impl Default for LimitConfig {
             resets_per_s: 10_000,
             icmp_per_s: 1000,
             forks_per_application: 256,
+            max_splices: 8192,
             arp_entries: 1024,
             held_frames: 1024,
         }

@@ -30,6 +30,20 @@ pub(crate) struct Flow {
     pub place: Place,
     pub options: FlowOptions,
     pub pace: Pace,
+    /// Answers to [`engine::Command::Freeze`] that are still to come.
+    pub freezing: u32,
+    pub spliced: Spliced,
+}
+
+/// Whether a connection was joined with another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spliced {
+    /// It was not.
+    No,
+    /// It is part of this splice.
+    In(u32),
+    /// It was, and is over, with this error number or 0.
+    Over(u16),
 }
 
 /// A slot of a context that names a flow.
@@ -61,6 +75,8 @@ pub(crate) enum After {
     Wait,
     /// The peer is told with a reset.
     Reset,
+    /// It goes on, joined with another one.
+    Splice,
     /// It is over on both sides.
     Nothing,
 }

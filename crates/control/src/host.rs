@@ -2,6 +2,7 @@
 use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::plane::Plane;
+use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::{Burst, ContextId, Engine, Event, Exception, Nanos, Worker};
@@ -228,6 +229,12 @@ impl Host {
         self.plane.contexts.get(context.0).map(|context| context.end.daemon_bell.fd())
     }
 
+    /// The splice module of the data-path was loaded, or unloaded: then what is spliced is passed on by the control
+    /// plane, and nothing more is spliced.
+    pub fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
+        self.plane.set_splice_table(table);
+    }
+
     /// Modules of the engine that need threads of their own. Called once.
     pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.engine.workers()
@@ -303,9 +310,12 @@ impl Host {
         &mut self.recorder
     }
 
-    /// Figures of the engine's modules: module, counter, value.
+    /// Figures of the engine's modules, and of what is spliced: module, counter, value.
     pub fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
-        self.engine.module_stats()
+        let splices = self.plane.splices.figures().into_iter();
+        let mut stats = self.engine.module_stats();
+        stats.extend(splices.map(|(counter, value)| ("splice".into(), counter, value)));
+        stats
     }
 }
 

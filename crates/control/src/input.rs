@@ -71,6 +71,7 @@ impl Plane {
         match self.connections.get(&segment.tuple) {
             Some(Stage::Flow(id)) => return self.on_early_segment(why, id, frame),
             Some(Stage::Opening(key)) => return self.on_opening_segment(now, key, segment, src_mac, frame),
+            Some(Stage::Splice(key, side)) => return self.on_spliced(now, (key, side), segment, src_mac, frame),
             Some(Stage::Wait(key)) => self.on_waiting(now, key, segment, src_mac),
             None => self.on_listen(now, segment, src_mac, None),
         }
@@ -163,6 +164,7 @@ impl Plane {
                 self.commands.push(Command::NextHop(FlowId(id), mac));
             }
         }
+        self.splice_next_hop(ip, mac);
     }
 
     /// An ARP entry's timer: ask again, or give up and tell who waits.

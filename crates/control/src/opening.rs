@@ -1,7 +1,7 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
 use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Buffers, Holder, ends};
-use crate::flow::{Flow, Name, Place};
+use crate::flow::{Flow, Name, Place, Spliced};
 use crate::net::Segment;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::rtt::RttEstimator;
@@ -403,6 +403,8 @@ impl Plane {
             place: Place::Engine,
             options: self.flow_options(),
             pace: self.pace(now, congestion, &open, enforced),
+            freezing: 0,
+            spliced: Spliced::No,
         });
         self.connections.set(tuple, Stage::Flow(id));
         let params = self.flow_params(id, &open, (rx, tx))?;

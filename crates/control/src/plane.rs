@@ -10,6 +10,7 @@ use crate::random::Random;
 use crate::route::Routes;
 use crate::shares::Hold;
 use crate::slab::Slab;
+use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use context::{Endpoint, Reply};
@@ -28,6 +29,8 @@ pub(crate) enum Stage {
     Opening(u32),
     /// An engine runs it, or is about to.
     Flow(FlowId),
+    /// It is joined with another one: which splice, and which side of it.
+    Splice(u32, usize),
     /// It is closed and waits.
     Wait(u32),
 }
@@ -97,6 +100,7 @@ pub(crate) struct Plane {
     /// Keys of waits in the order in which they came, some of them over.
     pub wait_order: VecDeque<(Nanos, u32)>,
     pub connections: Connections,
+    pub splices: Splices,
     pub holds: BTreeMap<u64, Hold>,
     pub timers: Timers,
     /// For the engine.
@@ -136,6 +140,7 @@ impl Plane {
             waits: Slab::new(config.limits.max_time_wait.max(1)),
             wait_order: VecDeque::new(),
             connections: Connections::default(),
+            splices: Splices::new(config.limits.max_splices),
             holds: BTreeMap::new(),
             timers: Timers::default(),
             commands: Vec::new(),
@@ -197,6 +202,7 @@ impl Plane {
             Timer::Opening(key) => self.opening_due(now, key),
             Timer::Flow(flow) => self.flow_due(now, FlowId(flow)),
             Timer::Wait(key) => self.wait_due(now, key),
+            Timer::Splice(key) => self.splice_due(now, key),
             Timer::Arp(ip) => self.arp_due(now, ip),
             Timer::Hold(token) => self.hold_due(now, token),
         }

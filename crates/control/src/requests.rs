@@ -72,6 +72,7 @@ impl Plane {
             }
             Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
             Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
+            Request::Splice { tag, ends } => (tag, self.splice(id, tag, ends)),
             Request::Fork { tag } => (tag, self.fork(now, id, tag)),
             Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),
             Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
@@ -98,7 +99,7 @@ impl Plane {
     }
 
     /// The flow that an application calls `slot`. Naming it shows that the application has accepted it.
-    fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
+    pub fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
         let flow = self.contexts.get(id.0)?.slots.flow(slot)?;
         let open = self.flows.get_mut(flow.0)?;
         if !open.names.iter().any(|name| name.context == id && name.slot == slot && name.open) {

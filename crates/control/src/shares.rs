@@ -1,6 +1,6 @@
 //! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
 use crate::contexts::{Application, Context, Holder, Life, ends};
-use crate::flow::{Name, Place};
+use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
@@ -126,12 +126,16 @@ impl Plane {
             }
         };
         flow.current = at;
-        let (slot, alive) = (flow.names[at].slot, flow.place == Place::Engine);
+        let (slot, alive, spliced) = (flow.names[at].slot, flow.place == Place::Engine, flow.spliced);
         self.reply(child, Reply::Claimed { tag, slot });
         if alive {
             self.commands.push(Command::Rename { flow: id, context: child, slot });
         } else {
-            self.reply(child, Reply::Error { slot, errno: libc::ECONNRESET as u16 });
+            match spliced {
+                Spliced::No => self.reply(child, Reply::Error { slot, errno: libc::ECONNRESET as u16 }),
+                Spliced::In(_) => {}
+                Spliced::Over(errno) => self.reply(child, Reply::SpliceOver { slot, errno }),
+            }
         }
         Ok(())
     }

@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Wait(u32),
     /// An address in the ARP table.
     Arp(Ipv4Addr),
+    /// Two connections that are joined.
+    Splice(u32),
     /// What is held for a forked child.
     Hold(u64),
 }

@@ -1,7 +1,8 @@
 //! What people and machines see of a host: plain values.
 use crate::contexts::ends;
-use crate::flow::Place;
+use crate::flow::{Place, Spliced};
 use crate::plane::Plane;
+use crate::splice::Side;
 use context::Unaccelerated;
 use engine::{Drop, FlowId};
 use serde::Serialize;
@@ -132,7 +133,8 @@ fn socket(endpoint: context::Endpoint) -> SocketAddrV4 {
 
 impl Plane {
     pub fn flow_views(&self) -> Vec<FlowView> {
-        let flows = self.flows.iter().map(|(id, _)| self.flow_view(FlowId(id)));
+        let flows = self.flows.iter().filter(|(_, flow)| !matches!(flow.spliced, Spliced::In(_)));
+        let flows = flows.map(|(id, _)| self.flow_view(FlowId(id)));
         let openings = self.openings.iter().map(|(_, opening)| {
             let state = if opening.open.is_some() { "ESTABLISHED" } else { opening.handshake.name() };
             Some(self.bare_view(&opening.tuple, state))
@@ -140,7 +142,10 @@ impl Plane {
         let waits = self.waits.iter().map(|(_, wait)| {
             Some(self.bare_view(&wait.tuple, if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }))
         });
-        flows.chain(openings).chain(waits).flatten().collect()
+        let spliced = self.splices.all.iter().flat_map(|(key, splice)| {
+            splice.sides.iter().enumerate().map(move |(at, side)| Some(self.splice_view(key, at, side)))
+        });
+        flows.chain(openings).chain(waits).chain(spliced).flatten().collect()
     }
 
     fn bare_view(&self, tuple: &engine::FourTuple, state: &'static str) -> FlowView {
@@ -165,6 +170,16 @@ impl Plane {
             figures: BTreeMap::new(),
             last_drop: None,
         }
+    }
+
+    /// One side of a splice, with what came in there and was passed on.
+    fn splice_view(&self, key: u32, at: usize, side: &Side) -> FlowView {
+        let seen = self.splices.seen(key, at);
+        let figures = [("rx_bytes", seen.bytes), ("rx_segments", seen.segments)].into();
+        let view = FlowView { figures, ..self.bare_view(&side.tuple, "SPLICED") };
+        let named = side.flow.and_then(|id| self.flow_view(id));
+        let Some(FlowView { flow, context, slot, pid, mss, .. }) = named else { return view };
+        FlowView { flow, context, slot, pid, mss, ..view }
     }
 
     fn flow_view(&self, id: FlowId) -> Option<FlowView> {
@@ -255,6 +270,7 @@ impl Plane {
             ("flows", self.flows.len() as u64),
             ("time_wait", self.waits.len() as u64),
             ("contexts", self.contexts.len() as u64),
+            ("splices", self.splices.all.len() as u64),
             ("fork_holds", self.holds.len() as u64),
             ("held_frames", self.held as u64),
             ("timed_flows", self.tracked as u64),

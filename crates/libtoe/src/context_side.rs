@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    fn socket_of(&self, slot: Slot) -> Option<Key> {
+    pub fn socket_of(&self, slot: Slot) -> Option<Key> {
         let entry = self.slots.get(slot.index as usize)?;
         entry.socket.filter(|_| entry.generation == slot.generation)
     }
@@ -283,6 +283,8 @@ impl Lib {
             }
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
+            Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
+            Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
             // Which slots are free is the control plane's business.
             Reply::Freed { .. } => {}
         }

@@ -5,7 +5,7 @@ use crate::real;
 use crate::share;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
-use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE};
+use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
 use crate::wait::{self, Signals, Target, Wait};
 use libc::{c_int, iovec};
 use std::os::fd::RawFd;
@@ -293,7 +293,7 @@ fn can_write(socket: &mut Socket) -> Result<()> {
     }
     match &socket.kind {
         _ if socket.broken => Err(libc::EPIPE),
-        Kind::Stream(stream) if stream.flags() & SHUT_WRITE != 0 => Err(libc::EPIPE),
+        Kind::Stream(stream) if stream.flags() & (SHUT_WRITE | SPLICED) != 0 => Err(libc::EPIPE),
         Kind::Stream(_) => Ok(()),
         Kind::Connecting { .. } => Err(libc::EAGAIN),
         // Linux says EPIPE on a socket that was never connected.

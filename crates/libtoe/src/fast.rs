@@ -5,7 +5,7 @@
 use crate::lock::{self, Guard};
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
-use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, Stream};
+use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, Stream};
 use crate::table::{self, Entry};
 use crate::{context_side::Context, errno};
 use libc::{c_int, iovec, ssize_t};
@@ -87,7 +87,7 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
     }
     let key = Key { index, id: socket.id };
     let stream = own(&mut socket.kind)?;
-    if stream.flags() & SHUT_WRITE != 0 {
+    if stream.flags() & (SHUT_WRITE | SPLICED) != 0 {
         return None;
     }
     // SAFETY: the caller vouches for the buffers.

@@ -27,6 +27,7 @@ mod readiness;
 mod real;
 mod share;
 mod socket;
+mod splice;
 mod state;
 mod stream;
 mod table;

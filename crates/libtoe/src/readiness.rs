@@ -2,7 +2,7 @@
 use crate::epoll::{self, EpollSet};
 use crate::socket::{Kind, Socket};
 use crate::state::Slab;
-use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, Stream};
+use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, Stream};
 use crate::wait;
 
 /// Something can be read or accepted.
@@ -44,7 +44,8 @@ fn rest(stream: &Stream, wanted: u32) -> u32 {
     if reading_is_over {
         bits |= RDHUP;
     }
-    if wanted & OUT != 0 && (flags & SHUT_WRITE != 0 || stream.is_roomy()) {
+    let writable = flags & SHUT_WRITE != 0 || (flags & SPLICED == 0 && stream.is_roomy());
+    if wanted & OUT != 0 && writable {
         bits |= OUT;
     }
     if flags & SHUT_WRITE != 0 && reading_is_over {

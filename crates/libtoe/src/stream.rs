@@ -35,6 +35,8 @@ pub const RX_FIN: u32 = 1;
 pub const SHUT_WRITE: u32 = 2;
 /// The program shut down its receiving side.
 pub const SHUT_READ: u32 = 4;
+/// It is joined with another connection: the program neither reads nor writes it, but hears of its end.
+pub const SPLICED: u32 = 8;
 
 /// A ring of payload bytes in a region.
 #[derive(Clone, Copy)]

@@ -95,6 +95,8 @@ drops! {
     ModuleDrop = "module_drop",
     /// A module failed on the frame (XDP_ABORTED, or it was stopped): `toe xdp ls` shows which.
     ModuleAborted = "module_aborted",
+    /// A segment of two connections that are joined, with an impossible sequence number or no hops left.
+    SpliceRefused = "splice_refused",
     /// An application's request was malformed or named what is not its own.
     RequestInvalid = "request_invalid",
 }

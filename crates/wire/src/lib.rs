@@ -14,10 +14,12 @@ pub mod plain;
 pub mod seq;
 pub mod tcp;
 pub mod template;
+pub mod translate;
 
 pub use ethernet::{EtherType, Mac};
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
+pub use translate::Translation;
 
 /// Why bytes are not a packet of the format asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

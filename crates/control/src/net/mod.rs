@@ -94,6 +94,11 @@ impl Net {
         self.outgoing.push(Outgoing::Ip { dst, packet });
     }
 
+    /// Sends a frame of others on, as it is.
+    pub fn forward(&mut self, frame: Box<Frame>) {
+        self.outgoing.push(Outgoing::Frame(frame));
+    }
+
     /// Packets wait to be built.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
@@ -102,7 +107,7 @@ impl Net {
     /// Builds frames of all that is to be sent: to others, and to this host itself.
     pub fn flush(&mut self, pool: &mut FramePool, tx: &mut Vec<Box<Frame>>, looped: &mut Vec<Box<Frame>>) {
         for outgoing in self.outgoing.drain(..) {
-            let to_self = outgoing.dst() == self.mac;
+            let to_self = outgoing.dst() == Some(self.mac);
             let frame = packet::build(self.mac, self.address, outgoing, pool);
             if to_self { looped.push(frame) } else { tx.push(frame) }
         }

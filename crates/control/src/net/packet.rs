@@ -23,30 +23,40 @@ pub(crate) enum Body {
 
 /// A packet with the hardware address that it goes to.
 pub(super) enum Outgoing {
-    Arp { dst: Mac, packet: arp::Packet },
-    Ip { dst: Mac, packet: Packet },
+    Arp {
+        dst: Mac,
+        packet: arp::Packet,
+    },
+    Ip {
+        dst: Mac,
+        packet: Packet,
+    },
+    /// A frame that is complete.
+    Frame(Box<Frame>),
 }
 
 impl Outgoing {
-    pub fn dst(&self) -> Mac {
+    /// The station that it goes to; none for a frame, which always leaves.
+    pub fn dst(&self) -> Option<Mac> {
         match self {
-            Outgoing::Arp { dst, .. } | Outgoing::Ip { dst, .. } => *dst,
+            Outgoing::Arp { dst, .. } | Outgoing::Ip { dst, .. } => Some(*dst),
+            Outgoing::Frame(_) => None,
         }
     }
 }
 
 /// Builds a frame. Control segments are few: their checksum is always complete.
 pub(super) fn build(src: Mac, src_ip: Ipv4Addr, outgoing: Outgoing, pool: &mut FramePool) -> Box<Frame> {
-    let dst = outgoing.dst();
     match outgoing {
-        Outgoing::Arp { packet, .. } => {
+        Outgoing::Frame(frame) => frame,
+        Outgoing::Arp { dst, packet } => {
             let mut frame = pool.small();
             frame.resize(ethernet::HEADER_LEN + arp::LEN);
             ethernet::Header { dst, src, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
             packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
             frame
         }
-        Outgoing::Ip { packet, .. } => build_ip(dst, src, src_ip, packet, pool),
+        Outgoing::Ip { dst, packet } => build_ip(dst, src, src_ip, packet, pool),
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod recording;
 pub mod sockets;
+pub mod splicer;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};

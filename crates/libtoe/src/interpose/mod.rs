@@ -12,3 +12,4 @@ mod io;
 mod messages;
 mod process;
 mod sockets;
+mod toe;

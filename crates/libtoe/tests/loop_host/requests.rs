@@ -32,6 +32,8 @@ impl Host {
             }
             Request::Fork { tag } => self.fork(from, tag),
             Request::Claim { tag, context, slot } => self.claim(from, tag, context, slot),
+            // It has no data-path that could pass anything on.
+            Request::Splice { tag, .. } => self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 }),
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
     }

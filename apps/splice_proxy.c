@@ -1,0 +1,159 @@
+/* splice_proxy: a TCP proxy. It accepts a connection, opens one to a fixed server, and copies both ways; where it runs on
+ * OpenTOE, it joins the two as soon as nothing is on its way, and is out of the path (toe_splice, include/toe.h).
+ *
+ * Plain POSIX, identical for every stack: toe_splice is looked up at run time. One thread a connection.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BUFFER = 64 * 1024 };
+
+static struct sockaddr_in here = {.sin_family = AF_INET}, server = {.sin_family = AF_INET};
+static int (*splice_sockets)(int, int);
+static atomic_ulong accepted, spliced, copied, ended;
+
+static _Noreturn void die(const char *what) {
+    fprintf(stderr, "splice_proxy: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static int write_all(int fd, const char *from, size_t len) {
+    while (len) {
+        ssize_t put = send(fd, from, len, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return -1;
+        from += put, len -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Resets a connection instead of closing it, so that a failure on one side is one on the other. */
+static void reset(int fd) {
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+/* Waits for the end of a spliced pair: end of file, or an error. Nothing else can be read. */
+static int await_end(int fds[2]) {
+    char byte;
+    int result = 0;
+    for (int side = 0; side < 2; side++) {
+        ssize_t got;
+        while ((got = recv(fds[side], &byte, 1, 0)) < 0 && errno == EINTR) {}
+        if (got) result = -1;
+    }
+    return result;
+}
+
+/* Copies until both directions are closed, or until the pair is spliced. */
+static int relay(int fds[2], char *buffer) {
+    struct pollfd polled[2] = {{.fd = fds[0], .events = POLLIN}, {.fd = fds[1], .events = POLLIN}};
+    int open = 2, may_splice = splice_sockets != NULL;
+    while (open) {
+        if (may_splice && open == 2) {
+            if (splice_sockets(fds[0], fds[1]) == 0) {
+                atomic_fetch_add(&spliced, 1);
+                return await_end(fds);
+            }
+            /* What is not quiet now may be later; any other reason stays. */
+            may_splice = errno == EAGAIN;
+        }
+        if (poll(polled, 2, -1) < 0 && errno != EINTR) return -1;
+        for (int side = 0; side < 2; side++) {
+            if (!polled[side].revents) continue;
+            ssize_t got = recv(fds[side], buffer, BUFFER, 0);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0 || (got > 0 && write_all(fds[1 - side], buffer, (size_t)got) < 0)) return -1;
+            if (got == 0) {
+                shutdown(fds[1 - side], SHUT_WR);
+                polled[side].fd = -1;
+                open--;
+            }
+            atomic_fetch_add(&copied, (unsigned long)got);
+        }
+    }
+    return 0;
+}
+
+static void *serve(void *argument) {
+    int fds[2] = {(int)(long)argument, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}, one = 1;
+    char *buffer = malloc(BUFFER);
+    int failed = !buffer || fds[1] < 0 || connect(fds[1], (struct sockaddr *)&server, sizeof server) < 0;
+    if (!failed) {
+        setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(fds[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        failed = relay(fds, buffer) < 0;
+    }
+    for (int side = 0; side < 2; side++) {
+        if (fds[side] < 0) continue;
+        if (failed) reset(fds[side]);
+        close(fds[side]);
+    }
+    free(buffer);
+    atomic_fetch_add(&ended, 1);
+    return NULL;
+}
+
+/* One line a second while something changes, so that whoever started it sees what it does. */
+static void *report(void *argument) {
+    unsigned long last = 0;
+    for (;; sleep(1)) {
+        unsigned long now = accepted + spliced + ended;
+        if (now == last) continue;
+        last = now;
+        printf("accepted %lu spliced %lu ended %lu copied_bytes %lu\n", accepted, spliced, ended, copied);
+        fflush(stdout);
+    }
+    return argument;
+}
+
+static _Noreturn void usage(void) {
+    fprintf(stderr, "usage: splice_proxy LISTEN_ADDRESS PORT SERVER_ADDRESS PORT\n"
+                    "  e.g. toe run -- splice_proxy 10.77.0.2 8080 10.77.0.3 80\n");
+    exit(2);
+}
+
+static void read_address(struct sockaddr_in *into, const char *address, const char *port) {
+    char *end;
+    long number = strtol(port, &end, 10);
+    if (inet_pton(AF_INET, address, &into->sin_addr) != 1 || *end || number < 1 || number > 65535) usage();
+    into->sin_port = htons((unsigned short)number);
+}
+
+int main(int count, char **words) {
+    if (count != 5) usage();
+    read_address(&here, words[1], words[2]);
+    read_address(&server, words[3], words[4]);
+    signal(SIGPIPE, SIG_IGN);
+    *(void **)&splice_sockets = dlsym(RTLD_DEFAULT, "toe_splice");
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    if (listener < 0) die("socket");
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(listener, (struct sockaddr *)&here, sizeof here) < 0) die("bind");
+    if (listen(listener, 1024) < 0) die("listen");
+    pthread_attr_t small;
+    pthread_t thread;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 128 * 1024);
+    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &small, report, NULL)) die("pthread_create");
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) die("accept");
+        atomic_fetch_add(&accepted, 1);
+        if (pthread_create(&thread, &small, serve, (void *)(long)fd)) close(fd);
+    }
+}

@@ -1,0 +1,243 @@
+//! Joining two connections: both are stopped where nothing is on its way, then the pair takes their places.
+use super::{Seen, Side, Splice};
+use crate::flow::{After, Flow, Place, Spliced};
+use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::tcp::State;
+use context::{Reply, SpliceEnd};
+use engine::{Command, ContextId, Drop, FlowEnd, FlowId, Nanos};
+use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::{Seq, Translation};
+
+/// Pairs that are being joined at once: each takes a round or two.
+const MOST: usize = 256;
+
+/// Two flows that the engine was asked to stop.
+pub(crate) struct Joining {
+    context: ContextId,
+    tag: u32,
+    flows: [FlowId; 2],
+    /// What the engine said of each: where it stands, or that it is not quiet.
+    answers: [Option<Option<FlowEnd>>; 2],
+}
+
+/// One connection at the moment of joining: what the arithmetic needs of it.
+#[derive(Clone, Copy)]
+struct Stand {
+    end: FlowEnd,
+    /// TSval now, where timestamps are in use.
+    clock: Option<u32>,
+    snd_shift: u8,
+    rcv_shift: u8,
+    snd_wnd: u32,
+    sack: bool,
+}
+
+impl Plane {
+    /// An application wants two of its connections joined.
+    pub fn splice(&mut self, id: ContextId, tag: u32, ends: [SpliceEnd; 2]) -> Result<(), i32> {
+        if self.splices.table.is_none() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let mut named = || Some([self.named(id, ends[0].slot)?, self.named(id, ends[1].slot)?]);
+        let flows = named().ok_or(libc::EBADF)?;
+        if flows[0] == flows[1] {
+            return Err(libc::EINVAL);
+        }
+        let [a, b] = flows.map(|flow| self.flows.get(flow.0));
+        let (a, b) = (a.ok_or(libc::EBADF)?, b.ok_or(libc::EBADF)?);
+        may_be_joined(a, b)?;
+        if !self.splices.have_room() {
+            self.splices.totals.refused += 1;
+            return Err(libc::ENOBUFS);
+        }
+        let joining = self.splices.joining.iter().any(|joining| flows.iter().any(|flow| joining.flows.contains(flow)));
+        if joining || self.splices.joining.len() >= MOST {
+            return Err(libc::EAGAIN);
+        }
+        self.splices.joining.push(Joining { context: id, tag, flows, answers: [None; 2] });
+        for (id, SpliceEnd { tx_head, rx_head, .. }) in flows.into_iter().zip(ends) {
+            if let Some(flow) = self.flows.get_mut(id.0) {
+                flow.freezing += 1;
+            }
+            self.commands.push(Command::Freeze { flow: id, tx_head, rx_head });
+        }
+        Ok(())
+    }
+
+    /// The engine has stopped a flow, or says that it is not quiet.
+    pub fn freeze_answered(&mut self, now: Nanos, id: FlowId, end: Option<FlowEnd>) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        flow.freezing = flow.freezing.saturating_sub(1);
+        if flow.freezing > 0 {
+            // The answer to an earlier question, which was withdrawn.
+            return;
+        }
+        let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) else { return };
+        let joining = &mut self.splices.joining[at];
+        for (flow, answer) in joining.flows.iter().zip(&mut joining.answers) {
+            if *flow == id {
+                *answer = Some(end);
+            }
+        }
+        let [Some(a), Some(b)] = joining.answers else { return };
+        let joining = self.splices.joining.swap_remove(at);
+        let joined = a.zip(b).is_some_and(|(a, b)| self.join(now, &joining, [a, b]).is_some());
+        if joined {
+            self.reply(joining.context, Reply::Done { tag: joining.tag });
+        } else {
+            self.give_up_joining(&joining);
+        }
+    }
+
+    /// One of two flows that are being joined is closed, or fails: both go on as they are.
+    pub fn leave_joining(&mut self, id: FlowId) {
+        if let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) {
+            let joining = self.splices.joining.swap_remove(at);
+            self.give_up_joining(&joining);
+        }
+    }
+
+    fn give_up_joining(&mut self, joining: &Joining) {
+        self.commands.extend(joining.flows.map(Command::Thaw));
+        self.splices.totals.refused += 1;
+        self.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
+    }
+
+    /// The pair takes the place of two flows that stand still.
+    fn join(&mut self, now: Nanos, joining: &Joining, ends: [FlowEnd; 2]) -> Option<()> {
+        let flows = joining.flows;
+        if !self.splices.have_room() {
+            return None;
+        }
+        let stand = |at: usize| {
+            let flow = self.flows.get(flows[at].0).filter(|flow| flow.place == Place::Engine)?;
+            Some(Stand::of(now, flow, ends[at]))
+        };
+        let stands = [stand(0)?, stand(1)?];
+        let side = |at: usize| {
+            let (flow, other) = (self.flows.get(flows[at].0)?, self.flows.get(flows[1 - at].0)?);
+            let translation = translation(self.net.mac, other, &stands[at], &stands[1 - at]);
+            Some(Side::new(flow, flows[at], translation, &stands[at]))
+        };
+        let sides = [side(0)?, side(1)?];
+        let key =
+            self.splices.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: now, segments: 0 })?;
+        self.splices.totals.made += 1;
+        for (at, side) in sides.iter().enumerate() {
+            self.remove_flow(flows[at], After::Splice);
+            self.connections.set(side.tuple, Stage::Splice(key, at));
+            if let Some(flow) = self.flows.get_mut(flows[at].0) {
+                flow.spliced = Spliced::In(key);
+            }
+            self.start_direction(key, at);
+            // The peers hear of each other's windows, and that all they sent has arrived.
+            let header = opening_ack(side, &stands[at], &stands[1 - at]);
+            self.send_tcp(now, &side.tuple, header);
+        }
+        self.time_splice(now, key);
+        Some(())
+    }
+}
+
+/// Two connections can be joined if what their peers agreed with this host on is what they would have agreed on with
+/// each other, as far as it cannot be translated.
+fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
+    for flow in [a, b] {
+        if flow.place != Place::Engine || flow.closing.state != State::Established || flow.closing.orphan {
+            return Err(libc::ENOTCONN);
+        }
+        if flow.holders.len() > 1 {
+            // Another process may be reading and writing.
+            return Err(libc::EBUSY);
+        }
+        if flow.tuple.local_ip == flow.tuple.remote_ip {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let figures = flow.stats.read();
+        if figures.outstanding > 0 || figures.unsent > 0 {
+            return Err(libc::EAGAIN);
+        }
+    }
+    let class = |flow: &Flow| (flow.mss, flow.agreed.timestamps, flow.agreed.ecn);
+    if class(a) == class(b) { Ok(()) } else { Err(libc::EPROTONOSUPPORT) }
+}
+
+impl Stand {
+    fn of(now: Nanos, flow: &Flow, end: FlowEnd) -> Stand {
+        Stand {
+            end,
+            clock: end.timestamps.map(|stamps| ((now / MILLISECOND) as u32).wrapping_add(stamps.offset)),
+            snd_shift: flow.agreed.snd_shift,
+            rcv_shift: flow.agreed.rcv_shift,
+            snd_wnd: flow.stats.read().snd_wnd,
+            sack: flow.agreed.sack,
+        }
+    }
+
+    fn recent(&self) -> u32 {
+        self.end.timestamps.map_or(0, |stamps| stamps.recent)
+    }
+}
+
+/// From segments of the connection that stands at `from` to segments of `flow`, which stands at `to`: what came next
+/// on the one is what goes next on the other (FlexTOE listing 1). The sender's clock goes on where this host's stood,
+/// and echoes lead back to it.
+fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Translation {
+    let stamps = from.clock.zip(to.clock);
+    Translation {
+        dst_mac: flow.remote_mac,
+        src_mac,
+        src: flow.tuple.local_ip,
+        dst: flow.tuple.remote_ip,
+        src_port: flow.tuple.local_port,
+        dst_port: flow.tuple.remote_port,
+        seq: to.end.snd_nxt - from.end.rcv_nxt,
+        ack: to.end.rcv_nxt - from.end.snd_nxt,
+        timestamps: stamps.map(|(here, there)| (there.wrapping_sub(from.recent()), to.recent().wrapping_sub(here))),
+        sack: to.sack,
+        window_in: from.snd_shift,
+        window_out: to.rcv_shift,
+    }
+}
+
+impl Side {
+    fn new(flow: &Flow, id: FlowId, translation: Translation, stand: &Stand) -> Side {
+        let seen = Seen { next: stand.end.rcv_nxt, ack: stand.end.snd_nxt, window: stand.snd_wnd, ..Seen::default() };
+        Side {
+            tuple: flow.tuple,
+            next_hop: flow.next_hop,
+            translation,
+            clock_offset: stand.end.timestamps.map(|stamps| stamps.offset),
+            stamps: (stand.recent(), stand.clock.unwrap_or(0)),
+            flow: Some(id),
+            fin: None,
+            fin_acked: false,
+            seen,
+        }
+    }
+}
+
+/// The first segment of the joined path: acknowledges all, with the window of the other peer.
+fn opening_ack(side: &Side, stand: &Stand, other: &Stand) -> Header {
+    let timestamps = stand.clock.map(|value| Timestamps { value, echo: stand.recent() });
+    Header {
+        src_port: side.tuple.local_port,
+        dst_port: side.tuple.remote_port,
+        seq: stand.end.snd_nxt,
+        ack: stand.end.rcv_nxt,
+        flags: Flags::ACK,
+        window: (other.snd_wnd >> stand.rcv_shift).min(u16::MAX as u32) as u16,
+        options: Options { timestamps, ..Options::default() },
+    }
+}
+
+impl Splice {
+    /// How far a sequence number, as it goes out on the other side's connection, is from what the peer there expects.
+    pub fn distance(&self, side: usize, seq: Seq, expected: Seq) -> u32 {
+        let out = self.sides[side].translation.seq(seq);
+        (out - expected).min(expected - out)
+    }
+}
+
+/// The reason in the registry for a segment that is not passed on.
+pub(super) const REFUSED: Drop = Drop::SpliceRefused;

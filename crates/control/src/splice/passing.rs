@@ -1,0 +1,234 @@
+//! What the module hands over of a splice: FIN, RST, SYN, and what it cannot translate. And the end of a splice.
+use super::joining::REFUSED;
+use super::{Seen, Side, Splice};
+use crate::net::Segment;
+use crate::plane::{MILLISECOND, Plane};
+use crate::tcp::Wait;
+use crate::timers::Timer;
+use engine::{Drop, FlowEnd, Nanos, TimestampState};
+use port::{Checksum, Frame};
+use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::{Mac, Seq};
+
+/// How long a splice that was reset is kept: a peer that has not heard of it is told again by the other one.
+const RESET_LINGER: Nanos = 2000 * MILLISECOND;
+/// Longest time between two looks at a splice: the next hops' addresses are kept known.
+const LOOK: Nanos = 30_000 * MILLISECOND;
+/// How far above the last sequence number a connection starts that uses the four-tuple again.
+const REUSE_DISTANCE: u32 = 65_535 + 2;
+
+impl Plane {
+    /// A segment of a splice that the data-path does not pass on. Gives the frame back where it goes no further.
+    pub fn on_spliced(
+        &mut self,
+        now: Nanos,
+        (key, side): (u32, usize),
+        segment: &Segment,
+        src_mac: Mac,
+        frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
+        let seen = [0, 1].map(|side| self.splices.seen(key, side));
+        let splice = self.splices.all.get_mut(key)?;
+        if segment.syn() {
+            self.on_spliced_syn(now, (key, side), segment, src_mac);
+            return Some(frame);
+        }
+        let ending = segment.fin() || segment.rst();
+        let window = seen[1 - side].window.max(u16::MAX as u32);
+        if ending && splice.distance(side, segment.header.seq, seen[1 - side].ack) > window {
+            // A stranger's guess: the peer behind would not believe it either, and nothing ends.
+            self.drops.count(REFUSED);
+            self.splices.hand_over(key, side);
+            return Some(frame);
+        }
+        splice.heard_at = now;
+        splice.note(side, segment);
+        let revived = !segment.rst() && splice.reset == Some(side);
+        if revived {
+            // The peer goes on: it was somebody else who sent the RST.
+            splice.reset = None;
+        }
+        let (reset, closed) = (splice.reset.is_some(), splice.both_closed());
+        let over = splice.sides.iter().all(|side| side.fin_acked);
+        let passed = self.pass(key, side, segment, frame);
+        if segment.rst() {
+            self.splices.take_back(key);
+            self.splices.totals.resets += 1;
+            self.tell_reset(key);
+            self.time_splice(now, key);
+        } else if over && !reset {
+            self.close_splice(now, key);
+        } else if closed {
+            self.splices.take_back(key);
+            self.time_splice(now, key);
+        } else if segment.fin() || revived {
+            self.splices.hand_over(key, side);
+            self.splices.hand_over(key, 1 - side);
+        }
+        passed
+    }
+
+    /// Translates a segment and sends it on.
+    fn pass(&mut self, key: u32, side: usize, segment: &Segment, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+        let splice = self.splices.all.get_mut(key)?;
+        let translation = splice.sides[side].translation;
+        let Ok(end) = translation.apply(frame.bytes_mut()) else {
+            self.drops.count(REFUSED);
+            return Some(frame);
+        };
+        frame.checksum = Checksum::Partial { start: end.start, field: end.field };
+        let seen = &mut splice.sides[side].seen;
+        seen.segments += 1;
+        seen.bytes += segment.payload as u64;
+        if let (Some(stamps), Some((value, _))) = (segment.header.options.timestamps, translation.timestamps) {
+            splice.sides[side].stamps.0 = stamps.value;
+            splice.sides[1 - side].stamps.1 = stamps.value.wrapping_add(value);
+        }
+        self.splices.totals.passed += 1;
+        self.net.forward(frame);
+        None
+    }
+
+    /// SYN on a splice: that of a new connection where this one is over; else the peer is asked (RFC 5961 section 4).
+    fn on_spliced_syn(&mut self, now: Nanos, (key, side): (u32, usize), segment: &Segment, src_mac: Mac) {
+        let seen = self.splices.seen(key, side);
+        let Some(splice) = self.splices.all.get(key) else { return };
+        if !segment.ack() && (splice.reset.is_some() || splice.both_closed()) {
+            let errno = if splice.reset.is_some() { libc::ECONNRESET } else { 0 };
+            self.end_splice(key, errno);
+            return self.on_listen(now, segment, src_mac, Some(seen.ack + REUSE_DISTANCE));
+        }
+        let header = splice.sides[side].acknowledgement(now, &seen);
+        self.drops.count(Drop::SynChallenged);
+        self.splices.hand_over(key, side);
+        self.challenge(now, &segment.tuple, header);
+    }
+
+    /// Both sides have closed and know it. The side that this host closed first, to its peer, keeps TIME-WAIT
+    /// (RFC 9293 section 3.6): the one whose own FIN came second.
+    fn close_splice(&mut self, now: Nanos, key: u32) {
+        let Some(splice) = self.end_splice(key, 0) else { return };
+        let second = 1 - splice.first_fin.unwrap_or(0);
+        let (side, other) = (&splice.sides[second], &splice.sides[1 - second]);
+        let (Some(fin), Some(own_fin)) = (side.fin, other.fin) else { return };
+        let snd_nxt = other.translation.seq(own_fin);
+        let timestamps =
+            side.clock_offset.map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(now, offset) });
+        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt: fin, unread: 0, timestamps };
+        self.start_wait(now, Wait::new(now, side.tuple, &end, true));
+    }
+
+    /// The applications hear of a reset at once; the pair itself is kept for a while.
+    fn tell_reset(&mut self, key: u32) {
+        let Some(splice) = self.splices.all.get_mut(key) else { return };
+        let flows: Vec<_> = splice.sides.iter_mut().filter_map(|side| side.flow.take()).collect();
+        flows.into_iter().for_each(|flow| self.tell_over(flow, libc::ECONNRESET));
+    }
+
+    /// How long a splice may be silent.
+    fn splice_patience(&self, splice: &Splice) -> Nanos {
+        let timers = &self.config.timers;
+        if splice.reset.is_some() {
+            RESET_LINGER
+        } else if splice.both_closed() {
+            timers.fin_timeout_ms as Nanos * MILLISECOND
+        } else {
+            timers.splice_idle_s as Nanos * 1000 * MILLISECOND
+        }
+    }
+
+    /// Sets the clock of a splice.
+    pub fn time_splice(&mut self, now: Nanos, key: u32) {
+        let Some(splice) = self.splices.all.get(key) else { return };
+        let patience = self.splice_patience(splice);
+        let due = (splice.heard_at + patience).max(now + MILLISECOND);
+        self.timers.set(Timer::Splice(key), due.min(now + (patience / 4).clamp(MILLISECOND, LOOK)));
+    }
+
+    /// Looks whether a splice lives.
+    pub fn splice_due(&mut self, now: Nanos, key: u32) {
+        let segments = [0, 1].map(|side| self.splices.seen(key, side).segments).iter().sum();
+        let Some(splice) = self.splices.all.get_mut(key) else { return };
+        if splice.segments != segments {
+            (splice.segments, splice.heard_at) = (segments, now);
+        }
+        let (heard_at, reset, closed) = (splice.heard_at, splice.reset.is_some(), splice.both_closed());
+        let hops = [0, 1].map(|side| splice.sides[side].next_hop);
+        let Some(patience) = self.splices.all.get(key).map(|splice| self.splice_patience(splice)) else { return };
+        if now.saturating_sub(heard_at) < patience {
+            for hop in hops {
+                self.net.resolve(now, hop, &mut self.timers);
+            }
+            return self.time_splice(now, key);
+        }
+        match (reset, closed) {
+            (true, _) => drop(self.end_splice(key, libc::ECONNRESET)),
+            (_, true) => self.close_splice(now, key),
+            _ => self.reset_splice(now, key),
+        }
+    }
+
+    /// Nothing was heard for long: both peers are told.
+    fn reset_splice(&mut self, now: Nanos, key: u32) {
+        let seen = [0, 1].map(|side| self.splices.seen(key, side));
+        let Some(splice) = self.end_splice(key, libc::ETIMEDOUT) else { return };
+        self.splices.totals.resets += 1;
+        for (side, seen) in splice.sides.iter().zip(seen) {
+            self.reset_tuple(now, &side.tuple, seen.ack, Some(seen.next));
+        }
+    }
+}
+
+impl Splice {
+    /// What a segment says of the end of the splice.
+    fn note(&mut self, side: usize, segment: &Segment) {
+        let end = segment.header.seq + segment.len();
+        let Splice { sides, first_fin, .. } = self;
+        if segment.fin() {
+            first_fin.get_or_insert(side);
+            sides[side].fin = Some(end);
+        } else if sides[side].fin.is_some_and(|fin| fin.before(end)) {
+            // The FIN was somebody else's: the peer goes on after it.
+            (sides[side].fin, sides[side].fin_acked) = (None, false);
+            *first_fin = first_fin.filter(|first| *first != side);
+        }
+        let seen = &mut sides[side].seen;
+        seen.next = seen.next.max(end);
+        if segment.ack() {
+            let ack = segment.header.ack;
+            seen.ack = seen.ack.max(ack);
+            seen.window = (segment.header.window as u32) << sides[side].translation.window_in.min(14);
+            let (acks, other) = (sides[side].translation.ack(ack), &mut sides[1 - side]);
+            other.fin_acked |= other.fin.is_some_and(|fin| fin.at_or_before(acks));
+        }
+        if segment.rst() {
+            self.reset = Some(side);
+        }
+    }
+}
+
+impl Side {
+    /// What is added to this host's clock so that it does not go back behind the last timestamp to the peer.
+    fn offset(&self, now: Nanos, offset: u32) -> u32 {
+        let clock = (now / MILLISECOND) as u32;
+        let ahead = Seq(clock.wrapping_add(offset)).before(Seq(self.stamps.1));
+        if ahead { self.stamps.1.wrapping_sub(clock) } else { offset }
+    }
+
+    /// The present acknowledgement to the peer, as far as it is known here.
+    fn acknowledgement(&self, now: Nanos, seen: &Seen) -> Header {
+        let timestamps = self.clock_offset.map(|offset| Timestamps {
+            value: ((now / MILLISECOND) as u32).wrapping_add(self.offset(now, offset)),
+            echo: self.stamps.0,
+        });
+        Header {
+            src_port: self.tuple.local_port,
+            dst_port: self.tuple.remote_port,
+            seq: seen.ack,
+            ack: seen.next,
+            flags: Flags::ACK,
+            window: u16::MAX,
+            options: Options { timestamps, ..Options::default() },
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Two connections of a proxy become one path: joining, passing on, and every way to end, in virtual time.
+mod support;
+
+use context::{Reply, Request, Slot, SpliceEnd};
+use control::HostConfig;
+use engine::{Drop, Limits, Nanos};
+use flextoe::{FlexToe, Mapping};
+use support::recording::{header, parse, tcp_frame};
+use support::sockets::Sockets;
+use support::splicer::{Shared, Splicer, Table, shared};
+use support::*;
+use wire::Seq;
+use wire::tcp::Flags;
+
+const CLIENT: usize = 0;
+const PROXY: usize = 1;
+const SERVER: usize = 2;
+
+struct Program {
+    app: App,
+    sockets: Sockets,
+}
+
+impl Program {
+    fn write(&mut self, slot: Slot, bytes: &[u8]) -> usize {
+        self.sockets.write(&mut self.app, slot, bytes)
+    }
+    fn read(&mut self, slot: Slot) -> Vec<u8> {
+        self.sockets.read(&mut self.app, slot)
+    }
+    fn at_end(&mut self, slot: Slot) -> bool {
+        self.sockets.at_end(&mut self.app, slot)
+    }
+    fn shut(&mut self, slot: Slot) {
+        self.sockets.shut(&mut self.app, slot);
+    }
+    fn abort(&mut self, slot: Slot) {
+        let socket = self.sockets.0.remove(&slot).unwrap();
+        self.app.close(slot, socket.tx_head, socket.rx_head, true);
+    }
+}
+
+/// A client, a proxy with a connection to each of the others, and a server.
+struct Lab {
+    net: Net,
+    client: Program,
+    proxy: Program,
+    server: Program,
+    model: Shared,
+    /// Of the client, of the proxy to the client, of the proxy to the server, of the server.
+    slots: [Slot; 4],
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab::with(Mapping::default(), |_, config| config)
+    }
+
+    fn with(mapping: Mapping, change: impl Fn(usize, HostConfig) -> HostConfig) -> Lab {
+        let model = shared(64);
+        let of_engine = model.clone();
+        let engine = move |node: usize, config: &HostConfig| -> Box<dyn engine::Engine> {
+            let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+            let inner = Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)));
+            if node == PROXY { Box::new(Splicer { inner, model: of_engine.clone() }) } else { inner }
+        };
+        let mut net = Net::new((0..3).map(|node| change(node, config(node))).collect(), engine);
+        net.nodes[PROXY].host.set_splice_table(Some(Box::new(Table(model.clone()))));
+        let program = |net: &mut Net, node| Program { app: net.attach(node), sockets: Sockets::default() };
+        let (mut client, mut proxy, mut server) =
+            (program(&mut net, CLIENT), program(&mut net, PROXY), program(&mut net, SERVER));
+        proxy.app.serve(&mut net, 80);
+        server.app.serve(&mut net, 81);
+        let slots = pair(&mut net, &mut client, &mut proxy, &mut server);
+        Lab { net, client, proxy, server, model, slots }
+    }
+
+    /// Asks for the splice; the errno where it is refused.
+    fn splice(&mut self) -> Result<(), u16> {
+        let [_, a, b, _] = self.slots;
+        self.splice_slots(a, b)
+    }
+
+    fn splice_slots(&mut self, a: Slot, b: Slot) -> Result<(), u16> {
+        let tag = self.proxy.app.next_tag();
+        let end = |slot: Slot| {
+            let socket = self.proxy.sockets.0.get(&slot);
+            let (tx_head, rx_head) = socket.map_or((0, 0), |socket| (socket.tx_head, socket.rx_head));
+            SpliceEnd { slot, tx_head, rx_head }
+        };
+        self.proxy.app.ask(Request::Splice { tag, ends: [end(a), end(b)] });
+        self.net.settle();
+        self.proxy.app.expect(|reply| match *reply {
+            Reply::Done { tag: of } if of == tag => Some(Ok(())),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
+    fn over(&mut self) -> Option<(Slot, u16)> {
+        self.proxy
+            .app
+            .find(|reply| if let Reply::SpliceOver { slot, errno } = *reply { Some((slot, errno)) } else { None })
+    }
+
+    /// `len` bytes each way, which must arrive as they are.
+    fn exchange(&mut self, len: usize) {
+        let up: Vec<u8> = (0..len).map(|at| (at * 31 + at / 251) as u8).collect();
+        let down: Vec<u8> = (0..len).map(|at| (at * 17 + at / 239) as u8).collect();
+        let Lab { net, client, server, slots, .. } = self;
+        let (mut sent, mut got) = ([0, 0], [Vec::new(), Vec::new()]);
+        net.run_until(2000 * SECOND, |_| {
+            sent[0] += client.write(slots[0], &up[sent[0]..]);
+            sent[1] += server.write(slots[3], &down[sent[1]..]);
+            got[0].extend(server.read(slots[3]));
+            got[1].extend(client.read(slots[0]));
+            got[0].len() >= len && got[1].len() >= len
+        });
+        assert!(got[0] == up && got[1] == down, "the bytes are the same");
+    }
+
+    fn tables(&self) -> Vec<(&'static str, u64)> {
+        self.net.nodes[PROXY].host.tables().into_iter().filter(|(_, size)| *size > 0).collect()
+    }
+
+    fn splices(&self) -> u64 {
+        self.net.nodes[PROXY].host.tables().into_iter().find(|(name, _)| *name == "splices").unwrap().1
+    }
+
+    fn figure(&self, counter: &str) -> u64 {
+        let stats = self.net.nodes[PROXY].host.module_stats();
+        stats.iter().find(|(module, name, _)| module == "splice" && *name == counter).unwrap().2
+    }
+
+    /// Both ends close, the client first, and the proxy closes its names.
+    fn close_all(&mut self) {
+        let [first, a, b, last] = self.slots;
+        self.client.shut(first);
+        let Lab { net, server, .. } = self;
+        net.run_until(100 * SECOND, |_| server.at_end(last));
+        self.server.shut(last);
+        let Lab { net, client, .. } = self;
+        net.run_until(100 * SECOND, |_| client.at_end(first));
+        self.net.settle();
+        let mut over = [self.over().unwrap(), self.over().unwrap()];
+        over.sort_by_key(|(slot, _)| slot.index);
+        assert_eq!(over, [(a, 0), (b, 0)]);
+    }
+
+    fn end(self) {
+        let Lab { mut net, client, proxy, server, model, .. } = self;
+        net.end_all(vec![client.app, proxy.app, server.app]);
+        assert!(model.lock().unwrap().entries.is_empty(), "the module's table is empty");
+    }
+}
+
+fn pair(net: &mut Net, client: &mut Program, proxy: &mut Program, server: &mut Program) -> [Slot; 4] {
+    let (first, a) = join(net, client, proxy, 80);
+    let (b, last) = join(net, proxy, server, 81);
+    [first, a, b, last]
+}
+
+fn join(net: &mut Net, a: &mut Program, b: &mut Program, port: u16) -> (Slot, Slot) {
+    let ip = net.nodes[b.app.node].ip;
+    let tag = a.app.connect(ip, port, 0);
+    let (mut first, mut second) = (None, None);
+    net.run_until(20 * SECOND, |_| {
+        first = first.or_else(|| a.app.connected(tag));
+        second = second.or_else(|| b.app.accepted());
+        first.is_some() && second.is_some()
+    });
+    (a.sockets.open(&a.app, first.unwrap().unwrap()), b.sockets.open(&b.app, second.unwrap()))
+}
+
+#[test]
+fn bytes_pass_through_a_splice_and_both_ends_close() {
+    let mut lab = Lab::new();
+    // The proxy has read and written before: the numbers of the two connections differ.
+    let [first, a, b, last] = lab.slots;
+    lab.client.write(first, b"CONNECT\n");
+    lab.net.settle();
+    assert_eq!(lab.proxy.read(a), b"CONNECT\n");
+    lab.proxy.write(b, b"hello, server");
+    lab.proxy.write(a, b"OK\n");
+    lab.net.run_for(MS);
+    assert_eq!((lab.client.read(first), lab.server.read(last)), (b"OK\n".to_vec(), b"hello, server".to_vec()));
+    lab.net.run_for(100 * MS);
+    assert_eq!(lab.splice(), Ok(()));
+    assert_eq!(lab.net.states(PROXY), ["SPLICED", "SPLICED"]);
+    lab.exchange(500_000);
+    assert!(lab.figure("bytes") >= 1_000_000 && lab.model.lock().unwrap().sent > 600);
+    assert_eq!(lab.figure("passed_by_control_plane"), 0, "the control plane was not needed");
+    lab.close_all();
+    // The server's side was closed first by the proxy's host: it keeps TIME-WAIT there, and nowhere else.
+    assert_eq!(lab.net.states(PROXY), ["CLOSED", "CLOSED", "TIME-WAIT"]);
+    assert_eq!((lab.figure("made"), lab.figure("resets"), lab.splices()), (1, 0, 0));
+    lab.net.run_for(11 * SECOND);
+    assert_eq!(lab.net.states(PROXY), ["CLOSED", "CLOSED"], "only the application's names are left");
+    lab.end();
+}
+
+#[test]
+fn a_splice_survives_loss_and_the_loss_of_its_module() {
+    for mapping in [Mapping::default(), Mapping { threads: true, preprocess: 2, ..Mapping::default() }] {
+        let mut lab = Lab::with(mapping, |_, config| config);
+        assert_eq!(lab.splice(), Ok(()));
+        let mut state = 1u32;
+        lab.net.filter = Box::new(move |_, _| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16 >= 65_536 / 20
+        });
+        lab.exchange(300_000);
+        assert_eq!(lab.figure("passed_by_control_plane"), 0);
+        lab.net.nodes[PROXY].host.set_splice_table(None);
+        assert!(lab.model.lock().unwrap().entries.is_empty());
+        lab.exchange(100_000);
+        assert!(lab.figure("passed_by_control_plane") > 100);
+        let table = Table(lab.model.clone());
+        lab.net.nodes[PROXY].host.set_splice_table(Some(Box::new(table)));
+        let before = lab.figure("passed_by_control_plane");
+        lab.exchange(100_000);
+        assert_eq!(lab.figure("passed_by_control_plane"), before);
+        lab.close_all();
+        assert!(lab.figure("bytes") >= 1_000_000);
+        lab.end();
+    }
+}
+
+#[test]
+fn half_a_splice_goes_on_in_the_data_path() {
+    for closer in [CLIENT, SERVER] {
+        let mut lab = Lab::new();
+        assert_eq!(lab.splice(), Ok(()));
+        let [first, _, _, last] = lab.slots;
+        let bytes = vec![5; 400_000];
+        let Lab { net, client, server, .. } = &mut lab;
+        let ((from, out), (to, into)) =
+            if closer == CLIENT { ((server, last), (client, first)) } else { ((client, first), (server, last)) };
+        to.shut(into);
+        net.run_until(SECOND, |_| from.at_end(out));
+        let (mut sent, mut got) = (0, 0);
+        net.run_until(100 * SECOND, |_| {
+            sent += from.write(out, &bytes[sent..]);
+            got += to.read(into).len();
+            got == bytes.len()
+        });
+        assert_eq!(lab.figure("passed_by_control_plane"), 1, "the FIN alone");
+        lab.client.shut(first);
+        lab.server.shut(last);
+        lab.net.run_for(SECOND);
+        assert_eq!(lab.splices(), 0);
+        assert_eq!((lab.over().unwrap().1, lab.over().unwrap().1), (0, 0));
+        lab.end();
+    }
+}
+
+#[test]
+fn what_is_not_quiet_is_not_spliced_and_goes_on() {
+    let mut lab = Lab::new();
+    let [first, a, b, last] = lab.slots;
+    lab.client.write(first, b"unread");
+    lab.net.settle();
+    assert_eq!(lab.splice(), Err(libc::EAGAIN as u16));
+    assert_eq!(lab.proxy.read(a), b"unread");
+    lab.net.settle();
+    // A byte that the engine has not heard of is unsent.
+    let socket = lab.proxy.sockets.0.get_mut(&b).unwrap();
+    socket.tx.write(socket.tx_head, b"!");
+    socket.tx_head += 1;
+    lab.net.filter = Box::new(|from, _| from != SERVER);
+    assert_eq!(lab.splice(), Err(libc::EAGAIN as u16), "not acknowledged");
+    lab.net.filter = Box::new(|_, _| true);
+    let Lab { net, server, .. } = &mut lab;
+    net.run_until(10 * SECOND, |_| server.read(last) == b"!");
+    // Both go on by themselves: neither is frozen.
+    lab.proxy.write(a, b"to client");
+    lab.proxy.write(b, b"to server");
+    lab.net.run_for(SECOND);
+    assert_eq!((lab.client.read(first), lab.server.read(last)), (b"to client".to_vec(), b"to server".to_vec()));
+    assert_eq!(lab.splice(), Ok(()));
+    lab.exchange(1000);
+    lab.end();
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused() {
+    let few = |node, config: HostConfig| match node {
+        PROXY => HostConfig { limits: control::LimitConfig { max_splices: 1, ..config.limits }, ..config },
+        _ => config,
+    };
+    let mut lab = Lab::with(Mapping::default(), few);
+    let [_, a, b, _] = lab.slots;
+    assert_eq!(lab.splice_slots(a, a), Err(libc::EINVAL as u16));
+    assert_eq!(lab.splice_slots(a, Slot { generation: 9, ..b }), Err(libc::EBADF as u16));
+    let token = lab.proxy.app.fork(&mut lab.net);
+    assert_eq!(lab.splice(), Err(libc::EBUSY as u16), "a child may use them");
+    let child = lab.net.attach_as(PROXY, 0, Some(token)).unwrap();
+    lab.net.nodes[PROXY].host.detach(lab.net.now, child.id);
+    lab.net.run_for(SECOND);
+    assert_eq!(lab.splice(), Ok(()));
+    assert_eq!(lab.splice(), Err(libc::ENOTCONN as u16), "they are joined already");
+    let Lab { net, client, proxy, server, .. } = &mut lab;
+    let [_, c, d, _] = pair(net, client, proxy, server);
+    assert_eq!(lab.splice_slots(c, d), Err(libc::ENOBUFS as u16));
+    assert_eq!(lab.figure("refused"), 1);
+    lab.net.nodes[PROXY].host.set_splice_table(None);
+    assert_eq!(lab.splice_slots(c, d), Err(libc::EOPNOTSUPP as u16));
+    lab.end();
+}
+
+#[test]
+fn peers_that_agreed_on_other_things_are_not_joined() {
+    let other = |node, config: HostConfig| if node == SERVER { HostConfig { mtu: 1400, ..config } } else { config };
+    let mut lab = Lab::with(Mapping::default(), other);
+    assert_eq!(lab.splice(), Err(libc::EPROTONOSUPPORT as u16));
+    lab.end();
+}
+
+#[test]
+fn a_reset_ends_the_splice_for_everybody() {
+    for closer in [CLIENT, SERVER] {
+        let mut lab = Lab::new();
+        assert_eq!(lab.splice(), Ok(()));
+        lab.exchange(10_000);
+        let [first, _, _, last] = lab.slots;
+        if closer == CLIENT {
+            lab.client.abort(first)
+        } else {
+            lab.server.abort(last)
+        };
+        lab.net.run_for(MS);
+        let other = if closer == CLIENT { &mut lab.server } else { &mut lab.client };
+        assert_eq!(other.app.error().unwrap().1, libc::ECONNRESET as u16);
+        let reset = libc::ECONNRESET as u16;
+        assert_eq!((lab.over().unwrap().1, lab.over().unwrap().1), (reset, reset));
+        lab.net.run_for(3 * SECOND);
+        assert_eq!((lab.splices(), lab.figure("resets")), (0, 1));
+        lab.end();
+    }
+}
+
+#[test]
+fn the_proxys_death_does_not_end_its_splices() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.splice(), Ok(()));
+    lab.net.nodes[PROXY].host.detach(lab.net.now, lab.proxy.app.id);
+    lab.net.run_for(SECOND);
+    let left: Vec<_> = lab.tables().into_iter().filter(|(name, _)| *name != "timers").collect();
+    assert_eq!(left, [("connections", 2), ("splices", 1)], "nothing else is held");
+    lab.exchange(200_000);
+    lab.client.shut(lab.slots[0]);
+    lab.server.shut(lab.slots[3]);
+    lab.net.run_for(SECOND);
+    assert_eq!(lab.splices(), 0);
+    let Lab { mut net, client, server, .. } = lab;
+    net.end_all(vec![client.app, server.app]);
+}
+
+#[test]
+fn the_proxy_may_close_its_names_in_any_order() {
+    let mut lab = Lab::new();
+    let [_, a, b, _] = lab.slots;
+    assert_eq!(lab.splice(), Ok(()));
+    let Lab { net, proxy, .. } = &mut lab;
+    proxy.sockets.close(net, &mut proxy.app, b);
+    assert_eq!(proxy.app.freed(), Some(b));
+    lab.exchange(10_000);
+    lab.client.shut(lab.slots[0]);
+    lab.server.shut(lab.slots[3]);
+    lab.net.run_for(SECOND);
+    assert_eq!((lab.over(), lab.over()), (Some((a, 0)), None));
+    lab.end();
+}
+
+/// A close that comes while two connections are being joined wins, and nothing stays frozen.
+#[test]
+fn a_connection_that_closes_meanwhile_is_not_joined() {
+    let mut lab = Lab::new();
+    let [first, a, b, last] = lab.slots;
+    let tag = lab.proxy.app.next_tag();
+    let end = |slot| SpliceEnd { slot, tx_head: 0, rx_head: 0 };
+    lab.proxy.app.ask(Request::Splice { tag, ends: [end(a), end(b)] });
+    lab.proxy.app.close(a, 0, 0, false);
+    lab.net.run_for(SECOND);
+    let failed =
+        lab.proxy.app.expect(|reply| if let Reply::Failed { errno, .. } = *reply { Some(errno) } else { None });
+    assert_eq!(failed, libc::EAGAIN as u16);
+    assert!(lab.client.at_end(first), "its FIN was sent");
+    lab.proxy.write(b, b"still here");
+    lab.net.run_for(SECOND);
+    assert_eq!(lab.server.read(last), b"still here");
+    lab.end();
+}
+
+#[test]
+fn silence_ends_a_splice_after_a_long_time() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.splice(), Ok(()));
+    lab.net.run_for(7000 * SECOND);
+    lab.exchange(10);
+    lab.net.run_for(7000 * SECOND);
+    assert_eq!(lab.splices(), 1, "it was used meanwhile");
+    lab.net.run_for(300 * SECOND);
+    assert_eq!(lab.splices(), 0);
+    assert_eq!(lab.over().unwrap().1, libc::ETIMEDOUT as u16);
+    for program in [&mut lab.client, &mut lab.server] {
+        assert_eq!(program.app.error().unwrap().1, libc::ECONNRESET as u16, "the reset is exact");
+    }
+    lab.end();
+}
+
+/// The last segment from a node: addresses of the sender, headers.
+fn last_from(net: &Net, node: usize) -> (wire::ipv4::Header, wire::tcp::Header) {
+    let (ip, tcp, _) =
+        net.seen.iter().rev().filter(|(from, _)| *from == node).find_map(|(_, frame)| parse(frame)).unwrap();
+    (ip, tcp)
+}
+
+fn forge(lab: &mut Lab, seq: Seq, flags: Flags, wait: Nanos) {
+    let (ip, tcp) = last_from(&lab.net, CLIENT);
+    let forged = header(tcp.src_port, tcp.dst_port, seq, tcp.ack, flags);
+    let frame = tcp_frame((mac_of(CLIENT), ip.src), (mac_of(PROXY), ip.dst), &forged, &[]);
+    lab.net.inject(PROXY, &frame);
+    lab.net.run_for(wait);
+}
+
+#[test]
+fn strangers_cannot_end_a_splice() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.splice(), Ok(()));
+    lab.exchange(10_000);
+    let (_, tcp) = last_from(&lab.net, CLIENT);
+    for (flags, far) in [(Flags::RST, 1 << 30), (Flags::FIN | Flags::ACK, 1 << 29), (Flags::RST | Flags::ACK, 1 << 31)]
+    {
+        forge(&mut lab, tcp.seq + far, flags, MS);
+    }
+    assert_eq!(lab.net.drops(PROXY, Drop::SpliceRefused), 3);
+    forge(&mut lab, tcp.seq + 5, Flags::SYN, MS);
+    assert_eq!(lab.net.drops(PROXY, Drop::SynChallenged), 1);
+    lab.exchange(10_000);
+    let handed = lab.figure("passed_by_control_plane");
+    // Near enough to be passed on: the server does not believe it, and the client goes on.
+    forge(&mut lab, tcp.seq + 10_000 + 2000, Flags::RST, MS);
+    assert_eq!(lab.over().unwrap().1, libc::ECONNRESET as u16, "the proxy, which is not in the path, is told");
+    lab.exchange(100_000);
+    assert_eq!(lab.figure("passed_by_control_plane"), handed + 3, "forged, challenged, gone on");
+    let (_, tcp) = last_from(&lab.net, CLIENT);
+    forge(&mut lab, tcp.seq + 3000, Flags::FIN | Flags::ACK, MS);
+    lab.exchange(100_000);
+    assert_eq!(lab.splices(), 1);
+    lab.client.shut(lab.slots[0]);
+    lab.server.shut(lab.slots[3]);
+    lab.net.run_for(SECOND);
+    assert_eq!(lab.splices(), 0);
+    lab.end();
+}
+
+#[test]
+fn a_four_tuple_can_be_used_again_while_its_splice_lingers() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.splice(), Ok(()));
+    lab.exchange(10);
+    lab.client.abort(lab.slots[0]);
+    lab.net.run_for(MS);
+    assert_eq!(lab.splices(), 1);
+    let (_, tcp) = last_from(&lab.net, CLIENT);
+    lab.net.filter = Box::new(|from, _| from != PROXY);
+    forge(&mut lab, tcp.seq + 100_000, Flags::SYN, MS);
+    assert_eq!(lab.splices(), 0);
+    assert!(lab.net.states(PROXY).contains(&"SYN-RECEIVED"), "{:?}", lab.net.states(PROXY));
+    lab.end();
+}
