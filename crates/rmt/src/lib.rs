@@ -3,9 +3,10 @@
 //! the program uses, and an interpreter. It knows nothing of TCP.
 //!
 //! `docs/P4.md` describes the subset and the limits.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ast;
+mod control;
 mod deps;
 mod diag;
 mod elab;
@@ -13,6 +14,7 @@ pub mod interp;
 pub mod ir;
 mod lexer;
 mod limits;
+pub mod native;
 mod ops;
 mod parse;
 mod place;

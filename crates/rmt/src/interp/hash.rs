@@ -2,7 +2,7 @@
 use crate::ir::{HashKind, mask};
 
 /// Of the bytes, cut to `width` bits.
-pub(super) fn hash(kind: HashKind, bytes: &[u8], width: u32) -> u128 {
+pub(crate) fn hash(kind: HashKind, bytes: &[u8], width: u32) -> u128 {
     let value = match kind {
         HashKind::Identity => bytes.iter().rev().take(16).rev().fold(0, |v: u128, b| v << 8 | *b as u128),
         HashKind::Crc16 => crc(bytes, 0, 0xa001, 0) as u128,

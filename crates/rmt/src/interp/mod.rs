@@ -9,7 +9,10 @@ mod hash;
 mod packet;
 mod tables;
 
-pub use tables::{ControlError, EntryKey};
+pub use crate::control::{ControlError, EntryKey};
+pub(crate) use hash::hash;
+pub(crate) use packet::sum;
+pub(crate) use tables::matches;
 
 use crate::ir::{Gress, Program};
 use packet::Outcome;

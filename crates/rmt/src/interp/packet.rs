@@ -41,7 +41,7 @@ impl BitWriter {
 }
 
 /// Ones' complement sum of 16-bit words (RFC 1071).
-fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let word = |c: &[u8]| (c[0] as u32) << 8 | c.get(1).copied().unwrap_or(0) as u32;
     bytes.chunks(2).fold(0, |s, c| add(s, word(c)))
 }

@@ -1,0 +1,104 @@
+//! Making machine code, and calling it.
+#![allow(unsafe_code)]
+
+use super::context::{self, Context};
+use super::lower::{Helpers, Lower, Refusal};
+use crate::ir::{Gress, Program};
+use cranelift_codegen::Context as CodegenContext;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{AbiParam, Function, Signature};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module};
+
+/// One pass; 0 where the parser rejects the packet.
+type Pass = extern "C" fn(*mut Context) -> u64;
+
+/// The machine code of both halves.
+pub(super) struct Code {
+    module: Option<JITModule>,
+    passes: [Pass; 2],
+}
+
+// SAFETY: the module holds memory with code, which nobody changes after it is finished, and is not used but to free it.
+unsafe impl Send for Code {}
+// SAFETY: likewise.
+unsafe impl Sync for Code {}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: the functions are reached through this object only, which goes now.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+impl Code {
+    pub fn make(program: &Program) -> Result<Code, Refusal> {
+        let mut module = module()?;
+        let ids = [half(&mut module, program, Gress::Ingress)?, half(&mut module, program, Gress::Egress)?];
+        module.finalize_definitions().map_err(failed)?;
+        let pass = |id: FuncId| {
+            // SAFETY: the function was made with exactly this signature, and lives as long as the module.
+            unsafe { std::mem::transmute::<*const u8, Pass>(module.get_finalized_function(id)) }
+        };
+        let passes = ids.map(pass);
+        Ok(Code { module: Some(module), passes })
+    }
+
+    /// Runs a pass. All pointers in `context` must be good for what the program does with them.
+    #[inline]
+    pub fn run(&self, gress: Gress, context: &mut Context) -> bool {
+        self.passes[(gress == Gress::Egress) as usize](context) != 0
+    }
+}
+
+fn failed(what: impl std::fmt::Display) -> Refusal {
+    Refusal::new(format!("something in it ({what})"))
+}
+
+fn module() -> Result<JITModule, Refusal> {
+    let mut flags = settings::builder();
+    for (name, value) in [("opt_level", "speed"), ("is_pic", "false"), ("use_colocated_libcalls", "false")] {
+        flags.set(name, value).map_err(failed)?;
+    }
+    let isa = cranelift_native::builder().map_err(failed)?.finish(settings::Flags::new(flags)).map_err(failed)?;
+    let mut builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
+    builder.symbol("lookup", context::lookup as *const u8);
+    builder.symbol("hash", context::hash_of as *const u8);
+    builder.symbol("math", context::math as *const u8);
+    builder.symbol("sum", context::sum as *const u8);
+    Ok(JITModule::new(builder))
+}
+
+fn signature(module: &JITModule, params: usize) -> Signature {
+    let mut signature = module.make_signature();
+    signature.params = vec![AbiParam::new(I64); params];
+    signature.returns = vec![AbiParam::new(I64)];
+    signature
+}
+
+fn half(module: &mut JITModule, program: &Program, gress: Gress) -> Result<FuncId, Refusal> {
+    let mut codegen = CodegenContext::new();
+    codegen.func = Function::with_name_signature(Default::default(), signature(module, 1));
+    let mut import = |name: &str, params: usize| {
+        let signature = signature(module, params);
+        let id = module.declare_function(name, Linkage::Import, &signature).map_err(failed)?;
+        Ok(module.declare_func_in_func(id, &mut codegen.func))
+    };
+    let helpers = Helpers {
+        lookup: import("lookup", 3)?,
+        hash: import("hash", 4)?,
+        math: import("math", 4)?,
+        sum: import("sum", 2)?,
+    };
+    let mut memory = FunctionBuilderContext::new();
+    let builder = FunctionBuilder::new(&mut codegen.func, &mut memory);
+    Lower::function(builder, program, gress, helpers)?;
+    let own = signature(module, 1);
+    let id = module.declare_function(gress.name(), Linkage::Local, &own).map_err(failed)?;
+    module.define_function(id, &mut codegen).map_err(|e| failed(format!("{e:?}")))?;
+    Ok(id)
+}

@@ -1,0 +1,148 @@
+//! What generated code and the rest share: the layout of one pass's memory, and the functions that generated code
+//! calls. The only unsafe code of the crate is here and in `code`.
+#![allow(unsafe_code)]
+
+use super::tables::Memory;
+use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
+use crate::interp::hash;
+use crate::ir::{Gress, Program, Ty};
+use crate::ops;
+use std::mem::offset_of;
+
+/// A copy that a mirror made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct MirrorOut {
+    pub session: u64,
+    pub len: u64,
+    pub bytes: [u8; MOST_SIDE_BYTES],
+}
+
+/// Memory of one pass. Pointers are made anew for each batch, from what the batch has borrowed.
+#[repr(C)]
+pub(super) struct Context {
+    pub packet: *const u8,
+    pub len: u64,
+    pub length: u64,
+    pub port: u64,
+    pub queue: u64,
+    pub now: u64,
+    /// Room for all headers that the deparser may emit.
+    pub head: *mut u8,
+    pub registers: *const u64,
+    pub counters: *const u64,
+    pub defaults: *const u64,
+    pub tables: *const Memory,
+    pub program: *const Program,
+    pub random: u64,
+    pub head_len: u64,
+    pub rest: u64,
+    pub port_set: u64,
+    pub out: [u64; 6],
+    pub mirror_count: u64,
+    pub mirrors: [MirrorOut; MOST_MIRRORS],
+}
+
+/// Values that the caller gives.
+#[derive(Clone, Copy)]
+pub(super) enum In {
+    Packet,
+    Len,
+    Length,
+    Port,
+    Queue,
+    Now,
+    Head,
+}
+
+impl In {
+    pub fn offset(self) -> i32 {
+        let at = match self {
+            In::Packet => offset_of!(Context, packet),
+            In::Len => offset_of!(Context, len),
+            In::Length => offset_of!(Context, length),
+            In::Port => offset_of!(Context, port),
+            In::Queue => offset_of!(Context, queue),
+            In::Now => offset_of!(Context, now),
+            In::Head => offset_of!(Context, head),
+        };
+        at as i32
+    }
+}
+
+pub(super) const REGISTERS: i32 = offset_of!(Context, registers) as i32;
+pub(super) const COUNTERS: i32 = offset_of!(Context, counters) as i32;
+pub(super) const DEFAULTS: i32 = offset_of!(Context, defaults) as i32;
+pub(super) const RANDOM: i32 = offset_of!(Context, random) as i32;
+pub(super) const HEAD_LEN: i32 = offset_of!(Context, head_len) as i32;
+pub(super) const REST: i32 = offset_of!(Context, rest) as i32;
+pub(super) const PORT_SET: i32 = offset_of!(Context, port_set) as i32;
+pub(super) const MIRROR_COUNT: i32 = offset_of!(Context, mirror_count) as i32;
+pub(super) const MIRRORS: i32 = offset_of!(Context, mirrors) as i32;
+pub(super) const MIRROR_SIZE: usize = size_of::<MirrorOut>();
+pub(super) const MIRROR_SESSION: i32 = offset_of!(MirrorOut, session) as i32;
+pub(super) const MIRROR_LEN: i32 = offset_of!(MirrorOut, len) as i32;
+pub(super) const MIRROR_BYTES: i32 = offset_of!(MirrorOut, bytes) as i32;
+
+/// Places in [`Context::out`].
+pub(super) const OUT_DROP: usize = 0;
+pub(super) const OUT_PORT: usize = 1;
+pub(super) const OUT_QUEUE: usize = 2;
+pub(super) const OUT_BYPASS: usize = 3;
+pub(super) const OUT_MIRROR_PORT: usize = 4;
+pub(super) const OUT_MIRROR_QUEUE: usize = 5;
+
+/// Fields of the architecture that say what becomes of a packet, and where generated code leaves them.
+pub(super) fn results(gress: Gress) -> [(&'static str, i32); 6] {
+    let out = |place: usize| offset_of!(Context, out) as i32 + place as i32 * 8;
+    match gress {
+        Gress::Ingress => [
+            ("ingress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
+            ("ingress_intrinsic_metadata_for_tm_t.ucast_egress_port", out(OUT_PORT)),
+            ("ingress_intrinsic_metadata_for_tm_t.qid", out(OUT_QUEUE)),
+            ("ingress_intrinsic_metadata_for_tm_t.bypass_egress", out(OUT_BYPASS)),
+            ("ingress_intrinsic_metadata_for_deparser_t.mirror_egress_port", out(OUT_MIRROR_PORT)),
+            ("ingress_intrinsic_metadata_for_deparser_t.mirror_qid", out(OUT_MIRROR_QUEUE)),
+        ],
+        Gress::Egress => [
+            ("egress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
+            ("", out(OUT_PORT)),
+            ("", out(OUT_QUEUE)),
+            ("", out(OUT_BYPASS)),
+            ("egress_intrinsic_metadata_for_deparser_t.mirror_egress_port", out(OUT_MIRROR_PORT)),
+            ("egress_intrinsic_metadata_for_deparser_t.mirror_qid", out(OUT_MIRROR_QUEUE)),
+        ],
+    }
+}
+
+// ---- functions that generated code calls ----
+//
+// Generated code passes on the context that it was called with, whose pointers `Native::run` made from what it has
+// borrowed for the whole batch, numbers that the code generator took from the program, and its own stack.
+
+pub(super) extern "C" fn lookup(context: *const Context, table: u64, keys: *const u64) -> *const u64 {
+    // SAFETY: `tables` points to one Memory for each table of the program, and `table` is the number of one.
+    let table = unsafe { &*(*context).tables.add(table as usize) };
+    // SAFETY: generated code stored this many words there, on its stack.
+    let keys = unsafe { std::slice::from_raw_parts(keys, table.key_words()) };
+    table.find(keys).as_ptr()
+}
+
+pub(super) extern "C" fn hash_of(context: *const Context, unit: u64, bytes: *const u8, len: u64) -> u64 {
+    // SAFETY: the program outlives the batch, and `len` bytes lie packed on the stack of generated code.
+    let (program, bytes) = unsafe { (&*(*context).program, std::slice::from_raw_parts(bytes, len as usize)) };
+    let info = &program.hashes[unit as usize];
+    hash(info.kind, bytes, info.width) as u64
+}
+
+pub(super) extern "C" fn math(context: *const Context, unit: u64, value: u64, width: u64) -> u64 {
+    // SAFETY: the program outlives the batch.
+    let program = unsafe { &*(*context).program };
+    ops::math(program.maths[unit as usize], value as u128, Ty::Bit(width as u32)) as u64
+}
+
+pub(super) extern "C" fn sum(bytes: *const u8, len: u64) -> u64 {
+    // SAFETY: the rest of the packet, within its length.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, len as usize) };
+    crate::interp::sum(bytes) as u64
+}

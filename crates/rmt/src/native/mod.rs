@@ -1,0 +1,387 @@
+//! Programs compiled to native code when they are loaded. A [`Native`] is what [`crate::interp::Machine`] is, with the
+//! same control API, the same outputs and the same registers, in batches and without an allocation for each packet.
+//! The interpreter is the reference: `tests/native` compares them packet by packet.
+//!
+//! A packet is given as its first bytes, which the parser reads, and its whole length; what lies behind those bytes
+//! (payload by reference) is never touched. What comes out are the bytes in front, and how much of the packet they
+//! replace.
+mod code;
+mod context;
+mod lower;
+mod matching;
+mod packet;
+mod tables;
+mod values;
+
+pub use crate::control::{ControlError, EntryKey};
+pub use lower::Refusal;
+
+use crate::control::{self, Addition};
+use crate::interp::Session;
+use crate::ir::{Deparse, Gress, Program};
+use code::Code;
+use context::{Context, MirrorOut};
+use tables::Memory;
+
+/// Copies that one pass can make.
+const MOST_MIRRORS: usize = 4;
+/// Bytes that a mirror puts in front of its copy at most: the hardware's limit.
+const MOST_SIDE_BYTES: usize = 48;
+/// Batches through one pass are cut at this many packets, so that the headers' room has a bound.
+const HEADS: usize = 256;
+
+/// A packet into a half.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'p> {
+    /// Ingress: where it came from. Egress: where it goes.
+    pub port: u16,
+    /// Egress: its queue.
+    pub queue: u8,
+    /// Its bytes, from the first; all that a parser may read.
+    pub bytes: &'p [u8],
+    /// Its length, bytes, with what lies behind.
+    pub length: usize,
+}
+
+impl<'p> Input<'p> {
+    /// A packet whose bytes are all there.
+    pub fn whole(port: u16, bytes: &'p [u8]) -> Input<'p> {
+        Input { port, queue: 0, bytes, length: bytes.len() }
+    }
+}
+
+/// What a half made of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Output {
+    /// It goes on: ingress to the traffic manager, egress out of its port. Otherwise it was dropped.
+    pub kept: bool,
+    /// Ingress: egress port.
+    pub port: u16,
+    /// Ingress: queue.
+    pub queue: u8,
+    /// Ingress: without egress processing.
+    pub bypass: bool,
+    /// Bytes of the input that [`Output::head`] replaces.
+    pub rest: usize,
+    head: (u32, u32),
+    mirrors: (u32, u32),
+}
+
+/// A copy by the mirror, on its way to egress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mirrored {
+    /// Egress port.
+    pub port: u16,
+    /// Queue.
+    pub queue: u8,
+    /// Bytes of the packet itself that follow at most: of the original (ingress), of what left (egress).
+    pub truncate: usize,
+    len: usize,
+    bytes: [u8; MOST_SIDE_BYTES],
+}
+
+impl Mirrored {
+    /// What stands in front.
+    pub fn front(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Results of a batch; its memory is used again for the next.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// One for each packet, in order.
+    pub outputs: Vec<Output>,
+    heads: Vec<u8>,
+    mirrors: Vec<Mirrored>,
+}
+
+impl Batch {
+    /// The bytes in front of what is left of a packet.
+    pub fn head(&self, output: &Output) -> &[u8] {
+        &self.heads[output.head.0 as usize..][..output.head.1 as usize]
+    }
+
+    /// Its copies.
+    pub fn mirrors(&self, output: &Output) -> &[Mirrored] {
+        &self.mirrors[output.mirrors.0 as usize..output.mirrors.1 as usize]
+    }
+
+    fn clear(&mut self) {
+        self.outputs.clear();
+        self.heads.clear();
+        self.mirrors.clear();
+    }
+}
+
+/// A compiled program with its state.
+pub struct Native {
+    program: Program,
+    code: Code,
+    registers: Vec<Vec<u8>>,
+    counters: Vec<Vec<u64>>,
+    tables: Vec<Memory>,
+    sessions: Vec<Option<Session>>,
+    random: u64,
+    now_ns: u64,
+    /// Most bytes of headers that each half may emit.
+    head_bytes: [usize; 2],
+    /// Addresses for generated code, made anew for each batch.
+    addresses: [Vec<u64>; 3],
+}
+
+impl Native {
+    /// Compiles. Registers are at their initial values, tables hold their constant entries.
+    ///
+    /// # Errors
+    /// A construct that the interpreter runs and the code generator does not know: digests, resubmission, arithmetic
+    /// above 64 bits that no stateful ALU has.
+    pub fn new(program: Program) -> Result<Native, Refusal> {
+        let code = Code::make(&program)?;
+        let registers = program.registers.iter().map(initial).collect();
+        let tables: Vec<Memory> = program.tables.iter().map(|t| Memory::new(&program, t)).collect();
+        let counters: Vec<Vec<u64>> = program.counters.iter().map(|c| vec![0; c.size as usize]).collect();
+        let head_bytes = [Gress::Ingress, Gress::Egress].map(|g| emitted(&program, &program.half(g).deparser));
+        Ok(Native {
+            code,
+            registers,
+            counters,
+            tables,
+            sessions: vec![None; 256],
+            random: 0x9e37_79b9_7f4a_7c15,
+            now_ns: 0,
+            head_bytes,
+            addresses: Default::default(),
+            program,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The time that packets see, nanoseconds.
+    pub fn set_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Where copies of a session go.
+    pub fn set_session(&mut self, id: u8, session: Session) {
+        self.sessions[id as usize] = Some(session);
+    }
+
+    /// Packets through ingress, in order.
+    pub fn ingress<'p>(&mut self, packets: impl IntoIterator<Item = Input<'p>>, out: &mut Batch) {
+        self.run(Gress::Ingress, packets, out);
+    }
+
+    /// Packets through egress, in order. Those that bypass egress leave as they are: they are not for here.
+    pub fn egress<'p>(&mut self, packets: impl IntoIterator<Item = Input<'p>>, out: &mut Batch) {
+        self.run(Gress::Egress, packets, out);
+    }
+
+    fn run<'p>(&mut self, gress: Gress, packets: impl IntoIterator<Item = Input<'p>>, out: &mut Batch) {
+        out.clear();
+        let mut context = self.context();
+        let room = self.head_bytes[(gress == Gress::Egress) as usize];
+        for packet in packets {
+            let at = out.heads.len();
+            if out.heads.capacity() < at + room {
+                out.heads.reserve(room.max(1) * HEADS);
+            }
+            out.heads.resize(at + room, 0);
+            context.packet = packet.bytes.as_ptr();
+            context.len = packet.bytes.len() as u64;
+            context.length = packet.length as u64;
+            (context.port, context.queue) = (packet.port as u64, packet.queue as u64);
+            context.head = out.heads[at..].as_mut_ptr();
+            context.mirror_count = 0;
+            let accepted = self.code.run(gress, &mut context);
+            let output = self.output(gress, &context, accepted, at, &mut out.mirrors);
+            out.heads.truncate(at + output.head.1 as usize);
+            out.outputs.push(output);
+        }
+        self.random = context.random;
+    }
+
+    /// Pointers to everything that a pass may touch, good until something of it is borrowed again.
+    fn context(&mut self) -> Context {
+        let [registers, counters, defaults] = &mut self.addresses;
+        registers.clear();
+        registers.extend(self.registers.iter_mut().map(|r| r.as_mut_ptr().expose_provenance() as u64));
+        counters.clear();
+        counters.extend(self.counters.iter_mut().map(|c| c.as_mut_ptr().expose_provenance() as u64));
+        defaults.clear();
+        defaults.extend(self.tables.iter().map(|t| t.default().as_ptr().expose_provenance() as u64));
+        Context {
+            packet: std::ptr::null(),
+            len: 0,
+            length: 0,
+            port: 0,
+            queue: 0,
+            now: self.now_ns,
+            head: std::ptr::null_mut(),
+            registers: registers.as_ptr(),
+            counters: counters.as_ptr(),
+            defaults: defaults.as_ptr(),
+            tables: self.tables.as_ptr(),
+            program: &self.program,
+            random: self.random,
+            head_len: 0,
+            rest: 0,
+            port_set: 0,
+            out: [0; 6],
+            mirror_count: 0,
+            mirrors: [MirrorOut { session: 0, len: 0, bytes: [0; MOST_SIDE_BYTES] }; MOST_MIRRORS],
+        }
+    }
+
+    #[inline]
+    fn output(
+        &self,
+        gress: Gress,
+        context: &Context,
+        accepted: bool,
+        at: usize,
+        mirrors: &mut Vec<Mirrored>,
+    ) -> Output {
+        let drop = context.out[context::OUT_DROP];
+        let first = mirrors.len() as u32;
+        if accepted && drop & 4 == 0 {
+            for copy in &context.mirrors[..context.mirror_count as usize] {
+                let Some(session) = self.sessions[copy.session as usize & 0xff] else { continue };
+                let port = match context.out[context::OUT_MIRROR_PORT] {
+                    0 => session.port,
+                    port => port as u16,
+                };
+                let queue = context.out[context::OUT_MIRROR_QUEUE] as u8;
+                let (len, truncate) = (copy.len as usize, session.truncate);
+                mirrors.push(Mirrored { port, queue, truncate, len, bytes: copy.bytes });
+            }
+        }
+        let goes = gress == Gress::Egress || context.port_set == 1;
+        Output {
+            kept: accepted && drop & 1 == 0 && goes,
+            port: context.out[context::OUT_PORT] as u16,
+            queue: context.out[context::OUT_QUEUE] as u8,
+            bypass: context.out[context::OUT_BYPASS] == 1,
+            rest: if accepted { context.rest as usize } else { 0 },
+            head: (at as u32, if accepted { context.head_len as u32 } else { 0 }),
+            mirrors: (first, mirrors.len() as u32),
+        }
+    }
+
+    // ---- the control plane's view: as the interpreter's ----
+
+    /// As [`crate::interp::Machine::table_add`].
+    ///
+    /// # Errors
+    /// A name, keys or arguments that the program does not have; a full table; constant entries.
+    pub fn table_add(
+        &mut self,
+        table: &str,
+        keys: &[EntryKey],
+        priority: u32,
+        action: &str,
+        args: &[u128],
+    ) -> Result<(), ControlError> {
+        let Addition { table: index, keys, priority, call } =
+            control::addition(&self.program, table, keys, priority, action, args)?;
+        let info = &self.program.tables[index];
+        let added = self.tables[index].add(&self.program, info, keys, priority, call);
+        if added { Ok(()) } else { Err(ControlError::Full(table.into())) }
+    }
+
+    /// Removes the entries of these keys; whether there was one.
+    ///
+    /// # Errors
+    /// A name or keys that the program does not have; constant entries.
+    pub fn table_remove(&mut self, table: &str, keys: &[EntryKey]) -> Result<bool, ControlError> {
+        let (index, keys) = control::removal(&self.program, table, keys)?;
+        Ok(self.tables[index].remove(&keys))
+    }
+
+    /// Sets what happens on a miss.
+    ///
+    /// # Errors
+    /// A name or arguments that the program does not have; a constant default.
+    pub fn table_set_default(&mut self, table: &str, action: &str, args: &[u128]) -> Result<(), ControlError> {
+        let (index, call) = control::new_default(&self.program, table, action, args)?;
+        self.tables[index].set_default(&self.program, &self.program.tables[index], &call);
+        Ok(())
+    }
+
+    /// Entries now.
+    ///
+    /// # Errors
+    /// A name that the program does not have.
+    pub fn table_len(&self, table: &str) -> Result<usize, ControlError> {
+        let index = control::table_index(&self.program, table)?;
+        // Constant entries are in the code.
+        Ok(self.tables[index].len() + self.program.tables[index].entries.len())
+    }
+
+    /// A register by name, for [`Native::read`] and [`Native::write`].
+    ///
+    /// # Errors
+    /// A name that the program does not have.
+    pub fn register(&self, name: &str) -> Result<usize, ControlError> {
+        control::by_name(name, self.program.registers.iter().map(|r| r.name.as_str()))
+    }
+
+    /// The words of a register's entry; the second is 0 where there is one. Zeros beyond the end.
+    pub fn read(&self, register: usize, index: u32) -> [u32; 2] {
+        let info = &self.program.registers[register];
+        let word = |at: usize| {
+            let size = word_bytes(info.words[0].width());
+            let from = (index as usize * info.words.len() + at) * size;
+            let bytes = self.registers[register].get(from..from + size).unwrap_or(&[]);
+            bytes.iter().rev().fold(0, |v, b| v << 8 | *b as u32)
+        };
+        [word(0), if info.words.len() > 1 { word(1) } else { 0 }]
+    }
+
+    /// Sets the words of a register's entry, each cut to its width; nothing beyond the end.
+    pub fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
+        let info = &self.program.registers[register];
+        for (at, (ty, value)) in info.words.iter().zip(words).enumerate() {
+            let size = word_bytes(ty.width());
+            let from = (index as usize * info.words.len() + at) * size;
+            if let Some(place) = self.registers[register].get_mut(from..from + size) {
+                let value = value & crate::ir::mask(ty.width()) as u32;
+                place.copy_from_slice(&value.to_le_bytes()[..size]);
+            }
+        }
+    }
+
+    /// A counter's value: packets.
+    ///
+    /// # Errors
+    /// A name that the program does not have, or an index beyond the end.
+    pub fn counter_read(&self, name: &str, index: u32) -> Result<u64, ControlError> {
+        let counter = control::by_name(name, self.program.counters.iter().map(|c| c.name.as_str()))?;
+        self.counters[counter].get(index as usize).copied().ok_or(ControlError::Index(index))
+    }
+}
+
+/// Bytes of a register word in memory.
+fn word_bytes(width: u32) -> usize {
+    (width.div_ceil(8) as usize).next_power_of_two()
+}
+
+fn initial(register: &crate::ir::Register) -> Vec<u8> {
+    let words = register.words.iter().zip(&register.initial);
+    let entry: Vec<u8> = words.flat_map(|(ty, value)| value.to_le_bytes()[..word_bytes(ty.width())].to_vec()).collect();
+    entry.repeat(register.size as usize)
+}
+
+/// Bytes of headers that a deparser may emit at most.
+fn emitted(program: &Program, list: &[Deparse]) -> usize {
+    let bytes = |item: &Deparse| match item {
+        Deparse::Emit(h) => program.headers[*h].bits.div_ceil(8) as usize,
+        Deparse::If(_, yes, no) => emitted(program, yes) + emitted(program, no),
+        _ => 0,
+    };
+    list.iter().map(bytes).sum()
+}

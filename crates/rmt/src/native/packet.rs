@@ -1,0 +1,521 @@
+//! Parsers and deparsers. A parser's states are laid out once for each position at which they are reached, so every
+//! field stands at an offset that is known when the code is made.
+use super::context::{self as at, In};
+use super::lower::{Lower, Refusal, call};
+use super::values::{Scope, container};
+use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
+use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, Match, ParseOp, Target, mask};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Type, Value};
+use cranelift_frontend::Variable;
+
+/// States of a parser, each counted for every position at which it is reached.
+const MOST_STATES: usize = 256;
+/// Bits of port metadata behind the architecture's header at ingress; always zero here.
+const PORT_METADATA: u32 = 192;
+
+/// Where a parser can be: state, bits consumed, sums of the rest that are still to be made.
+type Spot = (usize, u32, Vec<(usize, Dst)>);
+/// In place of a state's number.
+const ACCEPTED: usize = usize::MAX;
+
+impl Lower<'_, '_> {
+    /// Bits that the architecture puts in front of a packet.
+    fn front(&self) -> u32 {
+        let (name, port_metadata) = match self.gress {
+            Gress::Ingress => ("ingress_intrinsic_metadata_t", PORT_METADATA),
+            Gress::Egress => ("egress_intrinsic_metadata_t", 0),
+        };
+        let mut headers = self.program.headers.iter().filter(|h| h.gress == self.gress);
+        headers.find(|h| h.type_name == name).map_or(0, |h| h.bits.next_multiple_of(8)) + port_metadata
+    }
+
+    pub fn parser(&mut self, control: Block) -> Result<(), Refusal> {
+        let start = self.b.create_block();
+        self.b.ins().jump(start, &[]);
+        let mut known: Vec<(Spot, Block)> = vec![((0, 0, Vec::new()), start)];
+        let mut done = 0;
+        while let Some((spot, block)) = known.get(done).cloned() {
+            done += 1;
+            self.b.switch_to_block(block);
+            if spot.0 == ACCEPTED {
+                self.accept(spot.1, &spot.2);
+                self.b.ins().jump(control, &[]);
+            } else {
+                self.state(spot, &mut known)?;
+            }
+            if known.len() > MOST_STATES {
+                return Err(Refusal::new(format!("a parser that goes through more than {MOST_STATES} states")));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, spot: Spot, known: &mut Vec<(Spot, Block)>) -> Result<(), Refusal> {
+        let (number, mut cursor, mut residuals) = spot;
+        let program = self.program;
+        let half = program.half(self.gress);
+        let Some(state) = half.states.get(number) else {
+            let reject = self.reject;
+            self.b.ins().jump(reject, &[]);
+            return Ok(());
+        };
+        for op in &state.ops {
+            self.parse_op(op, &mut cursor, &mut residuals)?;
+        }
+        let mut keys = Vec::new();
+        for e in &state.on {
+            keys.push(self.eval(e, Scope { cursor, ..Scope::default() })?);
+        }
+        for (set, target) in &state.cases {
+            let cond = self.case(set, &keys);
+            let block = self.target(*target, cursor, &residuals, known)?;
+            let Some(cond) = cond else {
+                self.b.ins().jump(block, &[]);
+                return Ok(());
+            };
+            let next = self.b.create_block();
+            self.b.ins().brif(cond, block, &[], next, &[]);
+            self.b.switch_to_block(next);
+        }
+        let reject = self.reject;
+        self.b.ins().jump(reject, &[]);
+        Ok(())
+    }
+
+    /// Whether a case holds; nothing where it always does.
+    fn case(&mut self, set: &[Match], keys: &[Value]) -> Option<Value> {
+        let mut all = None;
+        for (m, key) in set.iter().zip(keys) {
+            let ty = self.type_of(*key);
+            let flag = match *m {
+                Match::Mask(_, 0) => continue,
+                Match::Mask(value, bits) => {
+                    let bits = bits & mask(ty.bits());
+                    let (ones, wanted) = (self.constant(ty, bits), self.constant(ty, value & bits));
+                    let seen = self.b.ins().band(*key, ones);
+                    self.b.ins().icmp(IntCC::Equal, seen, wanted)
+                }
+                Match::Range(low, high) => {
+                    let (low, high) = (self.constant(ty, low), self.constant(ty, high));
+                    let above = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, *key, low);
+                    let below = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, *key, high);
+                    self.b.ins().band(above, below)
+                }
+            };
+            all = Some(match all {
+                None => flag,
+                Some(before) => self.b.ins().band(before, flag),
+            });
+        }
+        all
+    }
+
+    /// The code for a transition's target.
+    fn target(
+        &mut self,
+        target: Target,
+        cursor: u32,
+        residuals: &[(usize, Dst)],
+        known: &mut Vec<(Spot, Block)>,
+    ) -> Result<Block, Refusal> {
+        match target {
+            Target::Reject => Ok(self.reject),
+            Target::State(next) => Ok(self.spot((next, cursor, residuals.to_vec()), known)),
+            Target::Accept if cursor < self.front() => {
+                Err(Refusal::new("a parser that accepts before the metadata of the architecture"))
+            }
+            Target::Accept => Ok(self.spot((ACCEPTED, cursor, residuals.to_vec()), known)),
+        }
+    }
+
+    fn spot(&mut self, spot: Spot, known: &mut Vec<(Spot, Block)>) -> Block {
+        if let Some((_, block)) = known.iter().find(|(k, _)| *k == spot) {
+            return *block;
+        }
+        let block = self.b.create_block();
+        known.push((spot, block));
+        block
+    }
+
+    fn accept(&mut self, cursor: u32, residuals: &[(usize, Dst)]) {
+        let rest = (cursor - self.front()).div_ceil(8);
+        let rest = self.b.ins().iconst(I64, rest as i64);
+        let len = self.input(In::Len);
+        let rest = self.b.ins().umin(rest, len);
+        self.b.def_var(self.rest, rest);
+        for (unit, dst) in residuals {
+            let packet = self.input(In::Packet);
+            let from = self.b.ins().iadd(packet, rest);
+            let left = self.b.ins().isub(len, rest);
+            let more = call(self, |h| h.sum, &[from, left]);
+            let more = self.resize(more, I32);
+            let sum = self.b.use_var(self.sums[*unit]);
+            let sum = self.b.ins().iadd(sum, more);
+            let sum = self.fold(sum);
+            self.assign_field(dst, sum, 16);
+        }
+    }
+
+    fn parse_op(&mut self, op: &ParseOp, cursor: &mut u32, residuals: &mut Vec<(usize, Dst)>) -> Result<(), Refusal> {
+        let scope = Scope { cursor: *cursor, ..Scope::default() };
+        match op {
+            ParseOp::Extract(h, _) => {
+                self.extract(*h, *cursor)?;
+                *cursor += self.program.headers[*h].bits;
+            }
+            ParseOp::Advance(n) => {
+                *cursor = cursor.checked_add(*n).ok_or_else(|| Refusal::new("an advance beyond any packet"))?;
+                self.need(*cursor);
+            }
+            ParseOp::Assign(dst, e) => {
+                let value = self.eval(e, scope)?;
+                self.assign_field(dst, value, e.ty.width());
+            }
+            ParseOp::Checksum(unit, values, subtract) => {
+                let sum = self.sum_of(values, scope)?;
+                let sum = if *subtract { self.b.ins().bxor_imm(sum, 0xffff) } else { sum };
+                let var = self.sums[*unit];
+                let before = self.b.use_var(var);
+                let sum = self.b.ins().iadd(before, sum);
+                let sum = self.fold(sum);
+                self.b.def_var(var, sum);
+            }
+            ParseOp::Verify(unit, dst) => {
+                let sum = self.b.use_var(self.sums[*unit]);
+                let right = self.b.ins().icmp_imm(IntCC::Equal, sum, 0xffff);
+                let right = self.b.ins().uextend(I32, right);
+                self.assign_field(dst, right, 1);
+            }
+            ParseOp::Residual(unit, dst) => residuals.push((*unit, dst.clone())),
+        }
+        Ok(())
+    }
+
+    /// Rejects a packet that is shorter than these bits, the architecture's included.
+    fn need(&mut self, bits: u32) {
+        if bits <= self.front() {
+            return;
+        }
+        let enough = self.reaches(bits);
+        let next = self.b.create_block();
+        let reject = self.reject;
+        self.b.ins().brif(enough, next, &[], reject, &[]);
+        self.b.switch_to_block(next);
+    }
+
+    fn reaches(&mut self, bits: u32) -> Value {
+        let bytes = (bits - self.front()).div_ceil(8);
+        let len = self.input(In::Len);
+        self.b.ins().icmp_imm(IntCC::UnsignedGreaterThanOrEqual, len, bytes as i64)
+    }
+
+    fn extract(&mut self, h: usize, cursor: u32) -> Result<(), Refusal> {
+        let program = self.program;
+        let header = &program.headers[h];
+        if cursor < self.front() {
+            if !header.intrinsic || cursor != 0 {
+                return Err(Refusal::new("a header in the metadata of the architecture"));
+            }
+            self.architecture(h);
+        } else {
+            self.need(cursor + header.bits);
+            let mut at = cursor;
+            for id in &header.fields {
+                let width = program.field(*id).ty.width();
+                let value = self.bits(at, width);
+                self.b.def_var(Variable::from_u32(id.0), value);
+                at += width;
+            }
+        }
+        let one = self.constant(I32, 1);
+        self.b.def_var(Variable::from_u32(header.valid.0), one);
+        Ok(())
+    }
+
+    /// What the architecture tells of a packet.
+    fn architecture(&mut self, h: usize) {
+        let program = self.program;
+        let header = &program.headers[h];
+        for id in &header.fields {
+            let field = program.field(*id);
+            let what = match &field.name[header.name.len() + 1..] {
+                "ingress_port" | "egress_port" => In::Port,
+                "egress_qid" => In::Queue,
+                "pkt_length" => In::Length,
+                "ingress_mac_tstamp" | "enq_tstamp" => In::Now,
+                _ => continue,
+            };
+            let width = field.ty.width();
+            let value = self.input(what);
+            let value = self.resize(value, container(width));
+            let value = self.low_bits(value, width);
+            self.b.def_var(Variable::from_u32(id.0), value);
+        }
+    }
+
+    /// Bits of the packet that are there, as a number.
+    fn bits(&mut self, at: u32, width: u32) -> Value {
+        if width > 64 {
+            let (high, low) = (self.bits(at, width - 64), self.bits(at + width - 64, 64));
+            let high = self.resize(high, I64);
+            return self.b.ins().iconcat(low, high);
+        }
+        let at = at - self.front();
+        let (first, last) = (at / 8, (at + width - 1) / 8);
+        let trailing = (last + 1) * 8 - (at + width);
+        let bytes = last - first + 1;
+        if bytes == 9 {
+            let high = self.bytes(first, 8);
+            let low = self.bytes(last, 1);
+            let high = self.b.ins().ishl_imm(high, 8 - trailing as i64);
+            let low = self.b.ins().ushr_imm(low, trailing as i64);
+            let value = self.b.ins().bor(high, low);
+            return self.low_bits(value, width);
+        }
+        let value = self.bytes(first, bytes);
+        let value = if trailing == 0 { value } else { self.b.ins().ushr_imm(value, trailing as i64) };
+        let value = self.low_bits(value, width);
+        self.resize(value, container(width))
+    }
+
+    /// Up to eight bytes of the packet, most significant first, in 64 bits.
+    fn bytes(&mut self, first: u32, count: u32) -> Value {
+        let flags = MemFlags::new().with_notrap().with_readonly();
+        let packet = self.input(In::Packet);
+        let mut value = None;
+        let (mut at, mut left) = (first, count);
+        while left > 0 {
+            let size = [8, 4, 2, 1].into_iter().find(|size| *size <= left).unwrap_or(1);
+            let ty = [I8, I16, I32, I64][size.trailing_zeros() as usize];
+            let part = self.b.ins().load(ty, flags, packet, at as i32);
+            let part = if size > 1 { self.b.ins().bswap(part) } else { part };
+            let part = self.resize(part, I64);
+            value = Some(match value {
+                None => part,
+                Some(before) => {
+                    let before = self.b.ins().ishl_imm(before, size as i64 * 8);
+                    self.b.ins().bor(before, part)
+                }
+            });
+            (at, left) = (at + size, left - size);
+        }
+        value.unwrap_or_else(|| self.constant(I64, 0))
+    }
+
+    /// Bits ahead of the cursor; zero where the packet ends before.
+    pub fn lookahead(&mut self, at: u32, width: u32) -> Result<Value, Refusal> {
+        if at < self.front() {
+            return Err(Refusal::new("a look ahead into the metadata of the architecture"));
+        }
+        let to = container(width);
+        let var = self.variable_of(to);
+        let there = self.reaches(at + width);
+        let read = |l: &mut Self| {
+            let value = l.bits(at, width);
+            l.b.def_var(var, value);
+            Ok(())
+        };
+        self.branch(there, read, |_| Ok(()))?;
+        Ok(self.b.use_var(var))
+    }
+
+    /// Ones' complement addition: carries come round (RFC 1071).
+    fn fold(&mut self, sum: Value) -> Value {
+        let low = self.low_bits(sum, 16);
+        let high = self.b.ins().ushr_imm(sum, 16);
+        self.b.ins().iadd(low, high)
+    }
+
+    /// The ones' complement sum of values that stand one after the other, as 16-bit words, in 32 bits.
+    fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
+        let mut at = 0;
+        let mut total = self.b.ins().iconst(I64, 0);
+        for e in values {
+            let width = e.ty.width();
+            at += width;
+            if width > 48 {
+                return Err(Refusal::new("a checksum over a field of more than 48 bits"));
+            }
+            let value = self.eval(e, scope)?;
+            let value = self.resize(value, I64);
+            let up = (16 - at % 16) % 16;
+            let value = if up == 0 { value } else { self.b.ins().ishl_imm(value, up as i64) };
+            let low = self.low_bits(value, 32);
+            let high = self.b.ins().ushr_imm(value, 32);
+            total = self.b.ins().iadd(total, low);
+            total = self.b.ins().iadd(total, high);
+        }
+        // At most a few dozen times 2^33: three folds leave 16 bits, and only zeros give zero.
+        for by in [32, 16, 16, 16] {
+            let low = self.low_bits(total, by);
+            let high = self.b.ins().ushr_imm(total, by as i64);
+            total = self.b.ins().iadd(low, high);
+        }
+        Ok(self.resize(total, I32))
+    }
+
+    /// Writes values one after the other, most significant bit first; the last byte is filled with zeros.
+    pub fn pack(&mut self, values: &[(Value, u32)], address: Value) {
+        let mut pieces = Vec::new();
+        for (value, width) in values {
+            if *width > 64 {
+                let wide = self.resize(*value, I128);
+                let (low, high) = self.b.ins().isplit(wide);
+                pieces.extend([(high, *width - 64), (low, 64)]);
+            } else {
+                pieces.push((self.resize(*value, I64), *width));
+            }
+        }
+        // Bits that wait until they are whole bytes.
+        let (mut waiting, mut count, mut at) = (None, 0, 0);
+        for (value, width) in pieces {
+            let mut left = width;
+            while left > 0 {
+                let take = left.min(64 - count);
+                let part = if take == left { value } else { self.b.ins().ushr_imm(value, (left - take) as i64) };
+                let part = self.low_bits(part, take);
+                waiting = Some(match waiting {
+                    None => part,
+                    Some(before) => {
+                        let before = self.b.ins().ishl_imm(before, take as i64);
+                        self.b.ins().bor(before, part)
+                    }
+                });
+                (count, left) = (count + take, left - take);
+                if count % 8 == 0 {
+                    self.put(waiting.take(), count / 8, address, at);
+                    (at, count) = (at + count as i32 / 8, 0);
+                }
+            }
+        }
+        if let Some(last) = waiting {
+            let last = self.b.ins().ishl_imm(last, (8 - count % 8) as i64);
+            self.put(Some(last), count.div_ceil(8), address, at);
+        }
+    }
+
+    /// Writes the low bytes of a number, most significant first.
+    fn put(&mut self, value: Option<Value>, count: u32, address: Value, at: i32) {
+        let Some(value) = value else { return };
+        let (mut at, mut left) = (at, count);
+        while left > 0 {
+            let size = [8, 4, 2, 1].into_iter().find(|size| *size <= left).unwrap_or(1);
+            left -= size;
+            let part = if left == 0 { value } else { self.b.ins().ushr_imm(value, left as i64 * 8) };
+            let ty: Type = [I8, I16, I32, I64][size.trailing_zeros() as usize];
+            let part = self.resize(part, ty);
+            let part = if size > 1 { self.b.ins().bswap(part) } else { part };
+            self.store(part, address, at);
+            at += size as i32;
+        }
+    }
+
+    // ---- deparser ----
+
+    pub fn deparser(&mut self) -> Result<(), Refusal> {
+        let position = self.variable_of(I64);
+        let half = self.half;
+        self.deparse(&half.deparser, position)?;
+        let length = self.b.use_var(position);
+        self.store(length, self.context, at::HEAD_LEN);
+        let rest = self.b.use_var(self.rest);
+        self.store(rest, self.context, at::REST);
+        let set = self.b.use_var(self.port_set);
+        self.store(set, self.context, at::PORT_SET);
+        for (name, offset) in at::results(self.gress) {
+            let value = match half.intrinsic.get(name) {
+                Some(id) => self.b.use_var(Variable::from_u32(id.0)),
+                None => self.constant(I64, 0),
+            };
+            let value = self.resize(value, I64);
+            self.store(value, self.context, offset);
+        }
+        Ok(())
+    }
+
+    fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
+        for item in list {
+            match item {
+                Deparse::Emit(h) => self.emit(*h, position)?,
+                Deparse::Checksum(values, dst, zeros_as_ones) => {
+                    let sum = self.sum_of(values, Scope::default())?;
+                    let value = self.b.ins().bxor_imm(sum, 0xffff);
+                    let value = if *zeros_as_ones {
+                        let ones = self.constant(I32, 0xffff);
+                        let zero = self.b.ins().icmp_imm(IntCC::Equal, value, 0);
+                        self.b.ins().select(zero, ones, value)
+                    } else {
+                        value
+                    };
+                    self.assign_field(dst, value, 16);
+                }
+                Deparse::If(cond, yes, no) => {
+                    let cond = self.eval(cond, Scope::default())?;
+                    let cond = self.holds(cond);
+                    self.branch(cond, |l| l.deparse(yes, position), |l| l.deparse(no, position))?;
+                }
+                Deparse::Mirror(session, values, _) => self.mirror(session, values)?,
+                Deparse::Digest(..) => return Err(Refusal::new("a digest")),
+                Deparse::Resubmit(_) => return Err(Refusal::new("resubmission")),
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, h: usize, position: Variable) -> Result<(), Refusal> {
+        let program = self.program;
+        let header = &program.headers[h];
+        if header.intrinsic {
+            return Ok(());
+        }
+        let valid = self.b.use_var(Variable::from_u32(header.valid.0));
+        let valid = self.holds(valid);
+        let write = |l: &mut Self| {
+            let (head, at) = (l.input(In::Head), l.b.use_var(position));
+            let address = l.b.ins().iadd(head, at);
+            let values: Vec<(Value, u32)> = header.fields.iter().map(|id| l.field(*id)).collect();
+            l.pack(&values, address);
+            let at = l.b.ins().iadd_imm(at, header.bits.div_ceil(8) as i64);
+            l.b.def_var(position, at);
+            Ok(())
+        };
+        self.branch(valid, write, |_| Ok(()))
+    }
+
+    fn field(&mut self, id: FieldId) -> (Value, u32) {
+        (self.b.use_var(Variable::from_u32(id.0)), self.program.field(id).ty.width())
+    }
+
+    /// A copy: its session, its length, and what stands in front.
+    fn mirror(&mut self, session: &Expr, values: &[Expr]) -> Result<(), Refusal> {
+        let bits: u32 = values.iter().map(|e| e.ty.width()).sum();
+        if bits.div_ceil(8) > MOST_SIDE_BYTES as u32 {
+            return Err(Refusal::new(format!("a mirror of more than {MOST_SIDE_BYTES} bytes")));
+        }
+        let session = self.eval(session, Scope::default())?;
+        let session = self.resize(session, I64);
+        let session = self.low_bits(session, 8);
+        let mut list = Vec::new();
+        for e in values {
+            list.push((self.eval(e, Scope::default())?, e.ty.width()));
+        }
+        let count = self.load(I64, self.context, at::MIRROR_COUNT);
+        let room = self.b.ins().icmp_imm(IntCC::UnsignedLessThan, count, MOST_MIRRORS as i64);
+        let write = |l: &mut Self| {
+            let offset = l.b.ins().imul_imm(count, at::MIRROR_SIZE as i64);
+            let base = l.b.ins().iadd(l.context, offset);
+            let address = l.b.ins().iadd_imm(base, at::MIRRORS as i64);
+            l.store(session, address, at::MIRROR_SESSION);
+            let length = l.b.ins().iconst(I64, bits.div_ceil(8) as i64);
+            l.store(length, address, at::MIRROR_LEN);
+            let bytes = l.b.ins().iadd_imm(address, at::MIRROR_BYTES as i64);
+            l.pack(&list, bytes);
+            let count = l.b.ins().iadd_imm(count, 1);
+            l.store(count, l.context, at::MIRROR_COUNT);
+            Ok(())
+        };
+        self.branch(room, write, |_| Ok(()))
+    }
+}

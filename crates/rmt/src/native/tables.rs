@@ -1,0 +1,260 @@
+//! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
+//! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
+use super::matching::{RECORD_DATA, actions_of, key_words};
+use crate::interp::matches;
+use crate::ir::{ActionCall, Entry, Match, MatchKind, Program, Table};
+
+/// Entries of one table.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Words of each key.
+    keys: Vec<usize>,
+    exact: Option<Exact>,
+    /// By priority, then as they came; the first match wins.
+    scanned: Vec<(u32, Entry, Vec<u64>)>,
+    default: Vec<u64>,
+}
+
+impl Memory {
+    pub fn new(program: &Program, table: &Table) -> Memory {
+        let keys: Vec<usize> = table.keys.iter().map(|k| key_words(k.expr.ty.width())).collect();
+        let all_exact = !keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
+        let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
+        let most: usize = actions_of(table).iter().map(data).max().unwrap_or(0);
+        let exact = (all_exact && table.entries.is_empty()).then(|| Exact::new(keys.iter().sum(), RECORD_DATA + most));
+        Memory { keys, exact, scanned: Vec::new(), default: record(program, table, &table.default, false) }
+    }
+
+    /// The record of the entry that matches, or that of the default.
+    #[inline]
+    pub fn find(&self, keys: &[u64]) -> &[u64] {
+        match &self.exact {
+            Some(exact) => exact.find(keys).unwrap_or(&self.default),
+            None => self.scan(keys).unwrap_or(&self.default),
+        }
+    }
+
+    fn scan(&self, words: &[u64]) -> Option<&[u64]> {
+        let mut at = 0;
+        let mut values = Vec::with_capacity(self.keys.len());
+        for count in &self.keys {
+            let high = if *count == 2 { words[at + 1] } else { 0 };
+            values.push(words[at] as u128 | (high as u128) << 64);
+            at += count;
+        }
+        self.scanned.iter().find(|(_, entry, _)| matches(entry, &values)).map(|(.., record)| &record[..])
+    }
+
+    /// Words of all keys together.
+    pub fn key_words(&self) -> usize {
+        self.keys.iter().sum()
+    }
+
+    pub fn default(&self) -> &[u64] {
+        &self.default
+    }
+
+    pub fn set_default(&mut self, program: &Program, table: &Table, call: &ActionCall) {
+        self.default = record(program, table, call, false);
+    }
+
+    /// Adds an entry, or changes that of the same keys; false where there is no room.
+    pub fn add(&mut self, program: &Program, table: &Table, keys: Vec<Match>, priority: u32, call: ActionCall) -> bool {
+        let record = record(program, table, &call, true);
+        let full = self.len() >= table.size as usize;
+        if let Some(exact) = &mut self.exact {
+            let words = words(&keys, &self.keys);
+            if full && exact.find(&words).is_none() {
+                return false;
+            }
+            exact.insert(&words, &record);
+            return true;
+        }
+        if let Some(known) = self.scanned.iter_mut().find(|(p, e, _)| *p == priority && e.keys == keys) {
+            (known.1.call, known.2) = (call, record);
+            return true;
+        }
+        if full {
+            return false;
+        }
+        let at = self.scanned.partition_point(|(p, ..)| *p <= priority);
+        self.scanned.insert(at, (priority, Entry { keys, call }, record));
+        true
+    }
+
+    /// Whether there was such an entry.
+    pub fn remove(&mut self, keys: &[Match]) -> bool {
+        if let Some(exact) = &mut self.exact {
+            return exact.remove(&words(keys, &self.keys));
+        }
+        let before = self.scanned.len();
+        self.scanned.retain(|(_, e, _)| e.keys != keys);
+        self.scanned.len() < before
+    }
+
+    pub fn len(&self) -> usize {
+        self.exact.as_ref().map_or(self.scanned.len(), |exact| exact.len)
+    }
+}
+
+fn words(keys: &[Match], counts: &[usize]) -> Vec<u64> {
+    let mut out = Vec::new();
+    for (key, count) in keys.iter().zip(counts) {
+        let (Match::Mask(value, _) | Match::Range(value, _)) = key;
+        out.push(*value as u64);
+        if *count == 2 {
+            out.push((*value >> 64) as u64);
+        }
+    }
+    out
+}
+
+fn record(program: &Program, table: &Table, call: &ActionCall, hit: bool) -> Vec<u64> {
+    let place = actions_of(table).iter().position(|a| *a == call.action).unwrap_or(0);
+    let mut out = vec![place as u64, hit as u64];
+    for (value, (_, ty)) in call.args.iter().zip(&program.actions[call.action].params) {
+        out.push(*value as u64);
+        if key_words(ty.width()) == 2 {
+            out.push((*value >> 64) as u64);
+        }
+    }
+    out
+}
+
+/// Exact keys: a hash table with open addressing, entries side by side in memory.
+#[derive(Debug)]
+struct Exact {
+    key: usize,
+    record: usize,
+    /// Number of an entry plus one; 0 is empty. A power of two.
+    slots: Vec<u32>,
+    entries: Vec<u64>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl Exact {
+    fn new(key: usize, record: usize) -> Exact {
+        Exact { key, record, slots: vec![0; 16], entries: Vec::new(), free: Vec::new(), len: 0 }
+    }
+
+    #[inline]
+    fn hash(words: &[u64]) -> usize {
+        let mixed = words.iter().fold(0x243f_6a88_85a3_08d3u64, |h, w| {
+            let wide = (h ^ w) as u128 * 0x9e37_79b9_7f4a_7c15;
+            (wide >> 64) as u64 ^ wide as u64
+        });
+        (mixed ^ mixed >> 32) as usize
+    }
+
+    fn key_of(&self, entry: u32) -> &[u64] {
+        let at = entry as usize * (self.key + self.record);
+        &self.entries[at..at + self.key]
+    }
+
+    /// The slot that holds this key, or the empty one where it would be.
+    #[inline]
+    fn slot(&self, key: &[u64]) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = Exact::hash(key) & mask;
+        while self.slots[at] != 0 && self.key_of(self.slots[at] - 1) != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline]
+    fn find(&self, key: &[u64]) -> Option<&[u64]> {
+        let number = self.slots[self.slot(key)].checked_sub(1)? as usize;
+        let at = number * (self.key + self.record) + self.key;
+        Some(&self.entries[at..at + self.record])
+    }
+
+    fn insert(&mut self, key: &[u64], record: &[u64]) {
+        let slot = self.slot(key);
+        let number = match self.slots[slot] {
+            0 => {
+                let width = self.key + self.record;
+                let number = self.free.pop().unwrap_or((self.entries.len() / width) as u32);
+                if number as usize * width == self.entries.len() {
+                    self.entries.resize(self.entries.len() + width, 0);
+                }
+                self.slots[slot] = number + 1;
+                self.len += 1;
+                number
+            }
+            known => known - 1,
+        };
+        let at = number as usize * (self.key + self.record);
+        self.entries[at..at + self.key].copy_from_slice(key);
+        self.entries[at + self.key..at + self.key + self.record].fill(0);
+        self.entries[at + self.key..at + self.key + record.len()].copy_from_slice(record);
+        if self.len * 2 > self.slots.len() {
+            self.grow();
+        }
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        self.slots = vec![0; old.len() * 2];
+        for number in old.into_iter().filter(|n| *n != 0) {
+            let slot = self.slot(self.key_of(number - 1));
+            self.slots[slot] = number;
+        }
+    }
+
+    /// What follows a removed entry moves up, so that no search ends too early.
+    fn remove(&mut self, key: &[u64]) -> bool {
+        let mut hole = self.slot(key);
+        let Some(number) = self.slots[hole].checked_sub(1) else { return false };
+        self.free.push(number);
+        self.len -= 1;
+        let mask = self.slots.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            if self.slots[at] == 0 {
+                break;
+            }
+            let home = Exact::hash(self.key_of(self.slots[at] - 1)) & mask;
+            // Its home lies cyclically outside (hole, at]: it may move into the hole.
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+        }
+        self.slots[hole] = 0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        /// Against the standard library's map, over few keys, so that they meet often.
+        #[test]
+        fn exact_tables_are_maps(steps in proptest::collection::vec((0u64..40, any::<Option<u64>>()), 0..300)) {
+            let mut exact = Exact::new(2, 1);
+            let mut map = HashMap::new();
+            for (key, value) in steps {
+                let words = [key, key / 3];
+                match value {
+                    Some(value) => {
+                        exact.insert(&words, &[value]);
+                        map.insert(words, value);
+                    }
+                    None => prop_assert_eq!(exact.remove(&words), map.remove(&words).is_some()),
+                }
+                prop_assert_eq!(exact.len, map.len());
+                for key in 0..40 {
+                    let words = [key, key / 3];
+                    prop_assert_eq!(exact.find(&words), map.get(&words).map(std::slice::from_ref));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Native code against the interpreter, packet by packet: the same outputs, and the same registers and counters.
+use proptest::prelude::*;
+use rmt::interp::{EgressOut, IngressOut, Machine, Queued, Sent, Session};
+use rmt::ir::{MatchKind, Program, mask};
+use rmt::native::{Batch, EntryKey, Input, Mirrored, Native, Output};
+use std::path::{Path, PathBuf};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    /// Small, large, near a power of two: where things break.
+    fn value(&mut self, width: u32) -> u128 {
+        let wide = (self.next() as u128) << 64 | self.next() as u128;
+        let value = match self.below(6) {
+            0 => 0,
+            1 => self.below(4) as u128,
+            2 => (1u128 << self.below(width as u64)).wrapping_sub(self.below(2) as u128),
+            3 => mask(width).wrapping_sub(self.below(3) as u128),
+            _ => wide,
+        };
+        value & mask(width)
+    }
+}
+
+/// Both forms of one program.
+struct Both {
+    machine: Machine,
+    native: Native,
+    batch: Batch,
+}
+
+impl Both {
+    fn new(program: Program) -> Both {
+        let native = Native::new(program.clone()).unwrap_or_else(|e| panic!("{e}"));
+        let mut both = Both { machine: Machine::new(program), native, batch: Batch::default() };
+        for id in 0..=2 {
+            let session = Session { port: 7, truncate: 10 * id as usize };
+            both.machine.set_session(id, session);
+            both.native.set_session(id, session);
+        }
+        both
+    }
+
+    fn data(&self, output: &Output, packet: &[u8]) -> Vec<u8> {
+        [self.batch.head(output), &packet[output.rest..]].concat()
+    }
+
+    fn copies(mirrors: &[Mirrored], original: &[u8]) -> Vec<Queued> {
+        let copy = |m: &Mirrored| {
+            let data = [m.front(), &original[..original.len().min(m.truncate)]].concat();
+            Queued { port: m.port, queue: m.queue, bypass: false, data }
+        };
+        mirrors.iter().map(copy).collect()
+    }
+
+    fn ingress(&mut self, port: u16, packet: &[u8]) -> IngressOut {
+        let expected = self.machine.ingress(port, packet);
+        self.native.ingress([Input::whole(port, packet)], &mut self.batch);
+        let output = self.batch.outputs[0];
+        let queued = output.kept.then(|| Queued {
+            port: output.port,
+            queue: output.queue,
+            bypass: output.bypass,
+            data: self.data(&output, packet),
+        });
+        let mirrored = Both::copies(self.batch.mirrors(&output), packet);
+        let seen = IngressOut { queued, mirrored, ..IngressOut::default() };
+        assert_eq!(seen, expected, "ingress of {packet:02x?}");
+        expected
+    }
+
+    fn egress(&mut self, packet: &Queued) -> EgressOut {
+        let expected = self.machine.egress(packet);
+        let input = Input { queue: packet.queue, ..Input::whole(packet.port, &packet.data) };
+        self.native.egress([input], &mut self.batch);
+        let output = self.batch.outputs[0];
+        let data = self.data(&output, &packet.data);
+        let mirrored = Both::copies(self.batch.mirrors(&output), &data);
+        let sent = output.kept.then_some(Sent { port: packet.port, data });
+        assert_eq!(EgressOut { sent, mirrored }, expected, "egress of {packet:02x?}");
+        expected
+    }
+
+    /// Through both halves, with all copies.
+    fn process(&mut self, port: u16, packet: &[u8]) {
+        let ingress = self.ingress(port, packet);
+        let mut queue: Vec<Queued> = ingress.queued.into_iter().chain(ingress.mirrored).collect();
+        for _ in 0..8 {
+            let Some(packet) = queue.pop() else { return };
+            if !packet.bypass {
+                queue.extend(self.egress(&packet).mirrored);
+            }
+        }
+    }
+
+    fn same_state(&self) {
+        let program = self.machine.program();
+        for (number, info) in program.registers.iter().enumerate() {
+            for index in 0..info.size {
+                let expected = self.machine.register_read(&info.name, index).unwrap();
+                let seen = &self.native.read(number, index)[..expected.len()];
+                assert!(seen.iter().zip(expected).all(|(s, e)| *s as u128 == *e), "{} {index}: {seen:x?}", info.name);
+            }
+        }
+        for info in &program.counters {
+            for index in 0..info.size {
+                assert_eq!(self.native.counter_read(&info.name, index), self.machine.counter_read(&info.name, index));
+            }
+        }
+    }
+
+    /// The same change of a table to both.
+    fn add(&mut self, table: &str, keys: &[EntryKey], priority: u32, action: &str, args: &[u128]) {
+        let expected = self.machine.table_add(table, keys, priority, action, args);
+        assert_eq!(self.native.table_add(table, keys, priority, action, args), expected);
+    }
+
+    fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
+        let info = &self.machine.program().registers[register];
+        let (name, types) = (info.name.clone(), info.words.clone());
+        let list: Vec<u128> = types.iter().zip(words).map(|(ty, w)| w as u128 & mask(ty.width())).collect();
+        self.machine.register_write(&name, index, &list).unwrap();
+        self.native.write(register, index, words);
+    }
+
+    /// Changes of tables and registers at random.
+    fn disturb(&mut self, random: &mut Random) {
+        let program = self.machine.program().clone();
+        for table in &program.tables {
+            let action = &program.actions[table.actions[random.below(table.actions.len() as u64) as usize]];
+            let args: Vec<u128> = action.params.iter().map(|(_, ty)| random.value(ty.width())).collect();
+            if random.below(8) == 0 {
+                let expected = self.machine.table_set_default(&table.name, &action.name, &args);
+                assert_eq!(self.native.table_set_default(&table.name, &action.name, &args), expected);
+                continue;
+            }
+            let key = |key: &rmt::ir::Key| {
+                let width = key.expr.ty.width();
+                let (a, b) = (random.value(width), random.value(width));
+                match key.kind {
+                    MatchKind::Exact => EntryKey::Exact(a),
+                    MatchKind::Ternary => EntryKey::Ternary(a, b),
+                    MatchKind::Lpm => EntryKey::Prefix(a, random.below(width as u64 + 1) as u32),
+                    MatchKind::Range => EntryKey::Range(a.min(b), a.max(b)),
+                }
+            };
+            let keys: Vec<EntryKey> = table.keys.iter().map(key).collect();
+            if random.below(4) == 0 {
+                let expected = self.machine.table_remove(&table.name, &keys);
+                assert_eq!(self.native.table_remove(&table.name, &keys), expected);
+            } else {
+                self.add(&table.name, &keys, random.below(3) as u32, &action.name, &args);
+            }
+            assert_eq!(self.native.table_len(&table.name), self.machine.table_len(&table.name));
+        }
+        for (number, info) in program.registers.iter().enumerate() {
+            let index = random.below(info.size.min(8) as u64) as u32;
+            self.write(number, index, [random.value(32) as u32, random.value(32) as u32]);
+        }
+    }
+}
+
+/// Bytes that look like the packets of a program: numbers of all sizes at random.
+fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let len = random.below(most as u64 + 1) as usize;
+    while out.len() < len {
+        let width = [8, 16, 32][random.below(3) as usize];
+        let value = random.value(width) as u32;
+        out.extend(&value.to_be_bytes()[4 - width as usize / 8..]);
+    }
+    out
+}
+
+fn load(path: &Path) -> Program {
+    rmt::load(path, &[]).unwrap_or_else(|list| panic!("{}", list[0])).program
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+#[test]
+fn every_accepted_program_agrees() {
+    let mut count = 0;
+    for file in std::fs::read_dir(folder("tests/p4/accept")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|e| e != "p4") {
+            continue;
+        }
+        let mut both = Both::new(load(&path));
+        let mut random = Random(count);
+        for _ in 0..200 {
+            both.disturb(&mut random);
+            let packet = bytes(&mut random, 40);
+            both.process(random.below(4) as u16, &packet);
+            let queued = Queued { port: 1, queue: 2, bypass: false, data: bytes(&mut random, 60) };
+            both.egress(&queued);
+        }
+        both.same_state();
+        count += 1;
+    }
+    assert!(count > 30, "there are programs");
+}
+
+const LAMINAR: &str = "../../p4/laminar.p4";
+const FLOWS: u64 = 4;
+
+fn sum(bytes: &[u8]) -> u16 {
+    let mut s: u32 = bytes.chunks(2).map(|c| (c[0] as u32) << 8 | *c.get(1).unwrap_or(&0) as u32).sum();
+    while s > 0xffff {
+        s = (s & 0xffff) + (s >> 16);
+    }
+    s as u16
+}
+
+/// Laminar with a few flows whose sequence numbers lie close together, so that random segments meet all cases.
+fn laminar() -> Both {
+    let defines = [("FLOWS".to_string(), "64".to_string()), ("NOTIFY_ACKS".to_string(), String::new())];
+    let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
+    let mut both = Both::new(loaded.program);
+    let exact = |v: u64| EntryKey::Exact(v as u128);
+    for flow in 0..FLOWS {
+        let tuple = [exact(0x0a00_0002), exact(0x0a00_0001), exact(4000 + flow), exact(80)];
+        both.add("flows", &tuple, 0, "rx_flow", &[flow as u128, 3, 8, 77, 0xffff, 0x1000, flow as u128]);
+        both.add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[5000, 8, flow as u128 % 4]);
+        both.add("headers", &[exact(flow)], 0, "addresses", &[2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000]);
+        both.add("grants", &[exact(flow)], 0, "granted", &[3, 3000, 8000]);
+    }
+    both.add("l2", &[exact(0x0200_0000_0001)], 0, "forward", &[9]);
+    both
+}
+
+/// A frame for a flow, mostly sound.
+fn segment(random: &mut Random) -> Vec<u8> {
+    let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let stamps = random.below(3) == 0;
+    let payload = if random.below(3) == 0 { 0 } else { random.below(900) as usize };
+    let mut ip = vec![0x45, random.below(4) as u8];
+    ip.extend((40 + 12 * stamps as u16 + payload as u16).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+    let checksum = !sum(&ip);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    out.extend(ip);
+    out.extend((4000 + random.below(FLOWS + 1) as u16).to_be_bytes());
+    out.extend(80u16.to_be_bytes());
+    out.extend((0u32.wrapping_sub(2000).wrapping_add(random.below(4000) as u32)).to_be_bytes());
+    out.extend((5000 + random.below(3000) as u32).to_be_bytes());
+    out.push(if stamps { 0x80 } else { 0x50 });
+    out.push([0x10, 0x18, 0x50, 0x11, 0x02][random.below(5).min(random.below(5)) as usize]);
+    out.extend((random.below(2000) as u16).to_be_bytes());
+    out.extend([0; 4]);
+    if stamps {
+        out.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+    }
+    out.extend((0..payload).map(|i| i as u8));
+    if random.below(10) == 0 {
+        let at = random.below(out.len() as u64) as usize;
+        out[at] ^= 1 << random.below(8);
+    }
+    if random.below(20) == 0 {
+        out.truncate(random.below(out.len() as u64) as usize);
+    }
+    out
+}
+
+/// A descriptor of the host or the control plane.
+fn descriptor(random: &mut Random) -> Vec<u8> {
+    let mut out = vec![1 + random.below(4) as u8, random.next() as u8];
+    let length = random.below(1500) as u16;
+    for v in [3, random.below(FLOWS + 1) as u16, length, random.next() as u16, 0] {
+        out.extend(v.to_be_bytes());
+    }
+    for v in [0, 0, random.below(4000) as u32, 0, random.below(9000) as u32, 0] {
+        out.extend(v.to_be_bytes());
+    }
+    out.extend((0..length.min(50)).map(|i| i as u8));
+    out
+}
+
+#[test]
+fn laminar_agrees_on_recorded_segments() {
+    let mut both = laminar();
+    let mut random = Random(1);
+    let segments = laminar_segments(&mut random, 2000);
+    for (port, frame) in &segments {
+        both.process(*port, frame);
+    }
+    both.same_state();
+}
+
+/// A recording of what meets a pipeline: segments in order and not, acknowledgements, descriptors, ticks.
+fn laminar_segments(random: &mut Random, count: usize) -> Vec<(u16, Vec<u8>)> {
+    let mut out = Vec::new();
+    for _ in 0..count {
+        out.push(match random.below(10) {
+            0..=5 => (8, segment(random)),
+            6 | 7 => (64, descriptor(random)),
+            8 => (65, descriptor(random)),
+            _ => (6, vec![0, 0, 0, 0, 0, random.below(FLOWS + 1) as u8]),
+        });
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Random registers, random segments, descriptors and noise.
+    #[test]
+    fn laminar_agrees_on_anything(seed in any::<u64>()) {
+        let mut both = laminar();
+        let mut random = Random(seed);
+        for (port, frame) in laminar_segments(&mut random, 100) {
+            if random.below(10) == 0 {
+                both.disturb(&mut random);
+            }
+            both.process(port, &frame);
+            let noise = bytes(&mut random, 120);
+            both.process([8, 64, 65, 66, 6][random.below(5) as usize], &noise);
+            let queued = Queued { port: 8, queue: 0, bypass: false, data: bytes(&mut random, 60) };
+            both.egress(&queued);
+        }
+        both.same_state();
+    }
+}
+
+/// A program around an ingress body, as the interpreter's tests have it.
+fn small(decls: &str, apply: &str) -> Both {
+    let folder = folder("tests/p4");
+    let read = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
+    let text = format!(
+        "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}\n\
+         #define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
+         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
+         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
+         {{\n{decls}\napply {{\nig_tm_md.ucast_egress_port = 1;\n{apply}\n}}\n}}\n#include \"pipe.p4\"\n"
+    );
+    let loaded = rmt::load_text("case.p4", text, &[], &read);
+    Both::new(loaded.unwrap_or_else(|list| panic!("{}", list[0])).program)
+}
+
+#[test]
+fn tables_of_all_kinds_and_externs_agree() {
+    let set = "action set(bit<32> v) { hdr.seg.word = v; }\naction low(bit<8> v) { hdr.seg.word[7:0] = v; }\n";
+    let table = |name: &str, keys: &str| {
+        format!(
+            "table {name} {{ key = {{ {keys} }} actions = {{ set; low; NoAction; }} default_action = set(9); size = 40; }}\n"
+        )
+    };
+    let cases = [
+        (table("t", "hdr.seg.seq: exact; hdr.seg.kind: exact;"), "t.apply();"),
+        (table("t", "hdr.seg.seq: ternary; hdr.seg.small: exact;"), "t.apply();"),
+        (table("t", "hdr.seg.seq: lpm;"), "if (t.apply().hit) { hdr.seg.ack = 1; } else { hdr.seg.ack = 2; }"),
+        (table("t", "hdr.seg.len: range;"), "switch (t.apply().action_run) { set: { hdr.seg.ack = 3; } default: { exit; } }\nhdr.seg.len = 1;"),
+        ("Hash<bit<16>>(HashAlgorithm_t.CRC16) h;\naction go() { hdr.seg.port = h.get({ hdr.seg.seq, hdr.seg.small, 3w5 }); }".into(), "go();"),
+        ("Random<bit<16>>() r;\naction go() { hdr.seg.port = r.get(); }".into(), "go();"),
+        ("Counter<bit<32>, bit<16>>(100, CounterType_t.PACKETS) c;\naction go() { c.count(hdr.seg.flow); }".into(), "go();"),
+        ("action go() { hdr.seg.word = hdr.seg.seq |+| hdr.seg.ack; hdr.seg.len = hdr.seg.flow |-| hdr.seg.port; }".into(), "go();"),
+        ("action go() { hdr.seg.word = (bit<32>)(int<32>)(int<8>)hdr.seg.kind; hdr.seg.small = hdr.seg.seq[20:13]; }".into(), "go();"),
+        ("action go() { hdr.seg.seq[11:4] = hdr.seg.kind; hdr.seg.word = min(hdr.seg.word, hdr.seg.ack); }".into(), "go();"),
+    ];
+    for (number, (decls, apply)) in cases.iter().enumerate() {
+        let mut both = small(&format!("{set}{decls}"), apply);
+        let mut random = Random(number as u64);
+        for _ in 0..1500 {
+            both.disturb(&mut random);
+            let packet = bytes(&mut random, 40);
+            both.process(3, &packet);
+        }
+        both.same_state();
+    }
+}
+
+/// Copies of what was matched make the entries of tables meet packets more often than chance.
+#[test]
+fn entries_are_met() {
+    let set = "action set(bit<32> v) { hdr.seg.word = v; }\n";
+    let decls = format!(
+        "{set}table t {{ key = {{ hdr.seg.seq: exact; }} actions = {{ set; }} default_action = set(9); size = 500; }}"
+    );
+    let mut both = small(&decls, "t.apply();");
+    for i in 0..400u32 {
+        both.add("t", &[EntryKey::Exact(i as u128 * 7)], 0, "set", &[i as u128]);
+    }
+    for i in 0..3000u32 {
+        let mut packet = vec![0; 24];
+        packet[8..12].copy_from_slice(&i.to_be_bytes());
+        both.process(1, &packet);
+    }
+}
+
+#[test]
+fn what_cannot_be_compiled_says_so() {
+    let decls = "action go() { ig_dprsr_md.digest_type = 1; }";
+    let folder = folder("tests/p4");
+    let read = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
+    let text = format!(
+        "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}\n\
+         #define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
+         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
+         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
+         {{ {decls} apply {{ go(); }} }}\n#define OWN_INGRESS_DEPARSER\ncontrol IngressDeparser(packet_out pkt, \
+         inout headers_t hdr, in metadata_t meta, in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)\n{{\n\
+         Digest<seg_h>() d;\napply {{ if (ig_dprsr_md.digest_type == 1) {{ d.pack(hdr.seg); }} }} }}\n#include \"pipe.p4\"\n"
+    );
+    let Ok(loaded) = rmt::load_text("case.p4", text, &[], &read) else { panic!("the interpreter takes it") };
+    let refusal = Native::new(loaded.program).err().expect("digests are not compiled");
+    assert_eq!(refusal.to_string(), "the program cannot be compiled to native code: a digest is not supported");
+}
