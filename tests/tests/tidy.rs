@@ -22,7 +22,7 @@ const ROWS: &[&[&str]] = &[
     &["context"],
     &["port"],
     &["shm"],
-    &["wire"],
+    &["wire", "trace"],
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.

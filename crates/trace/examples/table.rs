@@ -1,0 +1,4 @@
+//! Writes docs/TRACEPOINTS.md to standard output.
+fn main() {
+    print!("{}", trace::markdown());
+}
