@@ -199,7 +199,7 @@ impl AfXdp {
     /// Writes one frame into the memory and the transmit ring.
     fn queue(&mut self, now: Nanos, frame: &Frame) -> Result<(), crate::Drop> {
         let len = frame.len();
-        if len > ethernet::HEADER_LEN + usize::from(self.capabilities.mtu) {
+        if len > CHUNK || frame.exceeds(self.capabilities.mtu) {
             return Err(crate::Drop::TooLong);
         }
         let (chunk, room) = self.umem.next_to_send().ok_or(crate::Drop::PortQueue)?;

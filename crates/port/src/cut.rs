@@ -21,6 +21,8 @@ pub fn cut(frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) 
 /// Where the headers of a TCP segment end and what they say.
 pub(crate) struct Layout {
     ip: ipv4::Header,
+    /// First byte of the IPv4 header: VLAN tags may stand before it.
+    ip_at: usize,
     pub(crate) tcp: tcp::Header,
     /// First byte of the TCP header.
     tcp_at: usize,
@@ -33,25 +35,25 @@ impl Layout {
     /// That of a super-segment; none where the frame is none.
     pub(crate) fn of(frame: &Frame) -> Option<Layout> {
         let bytes = frame.bytes();
-        let header = ethernet::Header::parse(bytes).ok()?;
-        let packet = &bytes[ethernet::HEADER_LEN..];
-        let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).ok()?;
+        let ip_at = ethernet::payload_at(bytes, EtherType::Ipv4)?;
+        let packet = &bytes[ip_at..];
+        let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - ip_at).ok()?;
         let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).ok()?;
         let payload_len = usize::from(ip.payload_len).checked_sub(tcp_len)?;
-        let tcp_at = ethernet::HEADER_LEN + ip_len;
+        let tcp_at = ip_at + ip_len;
         let payload_at = tcp_at + tcp_len;
         let whole = frame.len() >= payload_at + payload_len;
         // The payload is in one place: after the headers, or all by reference.
         let in_one_place = frame.payload().is_none() || bytes.len() == payload_at;
-        let is_tcp = header.ethertype == EtherType::Ipv4 && ip.protocol == ipv4::TCP && !ip.is_fragment;
+        let is_tcp = ip.protocol == ipv4::TCP && !ip.is_fragment;
         let is_super = frame.segment_size > 0 && payload_len > 0;
-        (whole && in_one_place && is_tcp && is_super).then_some(Layout { ip, tcp, tcp_at, payload_at, payload_len })
+        (whole && in_one_place && is_tcp && is_super).then_some(Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len })
     }
 }
 
 /// The segment of `len` payload bytes from byte `at` of the payload.
 fn segment(frame: &Frame, layout: &Layout, at: usize, len: usize, pool: &mut FramePool) -> Box<Frame> {
-    let Layout { ip, tcp, tcp_at, payload_at, payload_len } = layout;
+    let Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len } = layout;
     let mut part = pool.small();
     part.bytes_vec().extend_from_slice(&frame.bytes()[..*payload_at]);
     match frame.payload() {
@@ -68,9 +70,9 @@ fn segment(frame: &Frame, layout: &Layout, at: usize, len: usize, pool: &mut Fra
     }
     let tcp_len = payload_at - tcp_at + len;
     let index = at / usize::from(frame.segment_size);
-    let packet_len = payload_at - ethernet::HEADER_LEN + len;
+    let packet_len = payload_at - ip_at + len;
     let bytes = part.bytes_mut();
-    ipv4::set_len_and_id(&mut bytes[ethernet::HEADER_LEN..], packet_len as u16, ip.id.wrapping_add(index as u16));
+    ipv4::set_len_and_id(&mut bytes[*ip_at..], packet_len as u16, ip.id.wrapping_add(index as u16));
     let pseudo = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, tcp_len as u32).partial();
     tcp::set_segment(&mut bytes[*tcp_at..], tcp.seq + at as u32, flags, pseudo);
     part.checksum = Checksum::Partial { start: *tcp_at as u16, field: (tcp_at + tcp::CHECKSUM_AT) as u16 };

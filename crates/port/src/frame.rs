@@ -1,6 +1,7 @@
 //! A frame: bytes on a port.
 use shm::Span;
 use wire::checksum::Sum;
+use wire::{EtherType, ethernet};
 
 /// What is known about the transport checksum of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -150,9 +151,27 @@ impl Frame {
         self.bytes().len() + self.payload.as_ref().map_or(0, Span::len)
     }
 
+    /// Its packet is longer than `mtu` bytes. As on every NIC, VLAN tags do not count.
+    #[inline]
+    pub(crate) fn exceeds(&self, mtu: u16) -> bool {
+        let room = ethernet::HEADER_LEN + usize::from(mtu);
+        // Most are well within, and then nobody looks for tags.
+        self.len() > room
+            && ethernet::payload_at(self.bytes(), EtherType::Ipv4).is_none_or(|at| self.len() > at + usize::from(mtu))
+    }
+
     /// The frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Becomes what `other` is, in memory of its own; the payload by reference changes hands.
+    pub(crate) fn take_over(&mut self, other: &mut Frame) {
+        self.bytes_vec().clear();
+        self.bytes.extend_from_slice(other.bytes());
+        self.payload = other.payload.take();
+        (self.checksum, self.segment_size) = (other.checksum, other.segment_size);
+        (self.metadata, self.recorded) = (other.metadata, other.recorded);
     }
 
     /// Copies the payload into the contiguous part, so that nothing refers to shared memory any more. Allocates

@@ -47,6 +47,21 @@ impl FramePool {
         }
     }
 
+    /// Copies a frame's payload into its contiguous part, as [`Frame::flatten`] does; where it has no room for that, it
+    /// becomes a frame that has.
+    #[inline]
+    pub fn flatten(&mut self, frame: &mut Box<Frame>) {
+        if frame.payload().is_none() {
+            return;
+        }
+        if frame.len() > frame.capacity() {
+            let mut large = self.large();
+            large.take_over(frame);
+            self.put(std::mem::replace(frame, large));
+        }
+        frame.flatten();
+    }
+
     /// Takes a frame back.
     #[inline]
     pub fn put(&mut self, mut frame: Box<Frame>) {

@@ -12,7 +12,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use wire::{Mac, ethernet};
+use wire::Mac;
 
 /// Frames that the kernel may queue towards the port: at the default of 1000 a TAP device drops silently.
 const QUEUE_LEN: u32 = 10_000;
@@ -126,7 +126,7 @@ impl Tap {
     fn write(&mut self, frame: &Frame) -> Result<(), crate::Drop> {
         let super_segment = frame.segment_size > 0 && self.capabilities.super_segment > 0;
         let most = if super_segment { u16::MAX } else { self.capabilities.mtu };
-        if frame.len() > ethernet::HEADER_LEN + usize::from(most) {
+        if frame.exceeds(most) {
             return Err(crate::Drop::TooLong);
         }
         let mut header = vnet::header_of(frame).ok_or(crate::Drop::TooLong)?;

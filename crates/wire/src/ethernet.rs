@@ -5,6 +5,25 @@ use std::fmt;
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
 
+/// Bytes of one VLAN tag.
+pub const TAG_LEN: usize = 4;
+/// VLAN tags that are looked behind.
+const TAGS: usize = 2;
+
+/// Where a frame's payload starts, behind up to two VLAN tags (IEEE 802.1Q), where it is of this kind.
+#[inline]
+pub fn payload_at(frame: &[u8], kind: EtherType) -> Option<usize> {
+    let mut at = HEADER_LEN;
+    for _ in 0..=TAGS {
+        let found = be16(frame.get(at - 2..at)?, 0);
+        match found {
+            0x8100 | 0x88a8 => at += TAG_LEN,
+            _ => return (EtherType::from(found) == kind).then_some(at),
+        }
+    }
+    None
+}
+
 /// A 48-bit hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Mac(pub [u8; 6]);

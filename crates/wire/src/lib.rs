@@ -11,6 +11,7 @@ pub mod ethernet;
 pub mod icmpv4;
 pub mod ipv4;
 pub mod plain;
+pub mod rewrite;
 pub mod seq;
 pub mod tcp;
 pub mod template;

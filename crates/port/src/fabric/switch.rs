@@ -168,7 +168,7 @@ impl Switch {
     /// A super-segment may be as long as an IPv4 packet can be, any other frame as the MTU says.
     fn is_too_long(&self, frame: &Frame) -> bool {
         let most = if frame.segment_size > 0 { u16::MAX } else { self.config.mtu };
-        frame.len() > ethernet::HEADER_LEN + usize::from(most)
+        frame.exceeds(most)
     }
 
     fn route(
