@@ -5,7 +5,7 @@ use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
-use engine::{Burst, ContextId, Engine, Event, Exception, Nanos, Worker};
+use engine::{Burst, Command, ContextId, Engine, Event, Exception, LoadedModule, Nanos, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
 use shm::Doorbell;
@@ -17,12 +17,36 @@ use wire::ethernet;
 /// Timers that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
 
+/// Frames for the engine: from the port, and from this host itself.
+type Received<'a> = (&'a mut Vec<Box<Frame>>, &'a mut Vec<(Exception, Box<Frame>)>);
+
+/// What one use of the engine has in common with others, made of fields that are borrowed one by one.
+macro_rules! with_burst {
+    ($host:ident, $received:expr, $tx:expr, $pool:expr, |$burst:ident| $use:expr) => {{
+        let (rx, back) = $received;
+        let $burst = &mut Burst {
+            rx,
+            back,
+            tx: $tx,
+            exceptions: &mut $host.exceptions,
+            events: &mut $host.events,
+            commands: &mut $host.plane.commands,
+            pool: $pool,
+            drops: &mut $host.plane.drops,
+            recorder: Some(&mut $host.recorder).filter(|recorder| recorder.is_on()),
+        };
+        $use
+    }};
+}
+
 /// One IP stack.
 pub struct Host {
     plane: Plane,
     engine: Box<dyn Engine>,
     /// Frames that the host sends to itself.
-    looped: Vec<Box<Frame>>,
+    looped: Vec<(Exception, Box<Frame>)>,
+    /// Empty between polls.
+    back: Vec<(Exception, Box<Frame>)>,
     exceptions: Vec<(Exception, Box<Frame>)>,
     events: Vec<Event>,
     draining: bool,
@@ -42,8 +66,9 @@ impl Host {
         config.validate()?;
         let plane = Plane::new(config, caps, mac, secret);
         let recorder = Recorder::default();
-        let (looped, exceptions, events) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Host { plane, engine, looped, exceptions, events, draining: false, recorder })
+        let (looped, back) = (Vec::new(), Vec::new());
+        let (exceptions, events) = (Vec::new(), Vec::new());
+        Ok(Host { plane, engine, looped, back, exceptions, events, draining: false, recorder })
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
@@ -75,22 +100,26 @@ impl Host {
         pool: &mut FramePool,
     ) -> usize {
         let mut done = self.plane.take_requests(now) + self.fire_timers(now);
-        rx.append(&mut self.looped);
+        let mut back = std::mem::take(&mut self.back);
+        back.append(&mut self.looped);
         if self.recorder.is_on() {
             // A mark may be another host's.
-            rx.iter_mut().for_each(|frame| frame.recorded = false);
+            let looped = back.iter_mut().map(|(_, frame)| frame);
+            rx.iter_mut().chain(looped).for_each(|frame| frame.recorded = false);
         }
         let sent_before = tx.len();
         self.flush(now, tx, pool);
-        done += self.round(now, rx, tx, pool);
+        done += self.round(now, (rx, &mut back), tx, pool);
         // Answers go out before what the engine sends on connections that were opened just now.
         self.flush(now, tx, pool);
         if !self.plane.commands.is_empty() || !self.plane.refeed.is_empty() {
-            let mut refeed = std::mem::take(&mut self.plane.refeed);
-            done += self.round(now, &mut refeed, tx, pool);
+            back.append(&mut self.plane.refeed);
+            done += self.round(now, (rx, &mut back), tx, pool);
             self.flush(now, tx, pool);
         }
         self.loop_own(tx, sent_before);
+        with_burst!(self, (rx, &mut back), tx, pool, |burst| self.engine.egress(now, sent_before, burst));
+        self.back = back;
         if self.draining {
             self.draining = self.plane.drain_contexts(now);
             done += self.draining as usize;
@@ -108,18 +137,9 @@ impl Host {
     }
 
     /// Runs the engine once, and the control plane on what it says.
-    fn round(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
-        let mut burst = Burst {
-            rx,
-            tx,
-            exceptions: &mut self.exceptions,
-            events: &mut self.events,
-            commands: &mut self.plane.commands,
-            pool,
-            drops: &mut self.plane.drops,
-            recorder: Some(&mut self.recorder).filter(|recorder| recorder.is_on()),
-        };
-        let done = self.engine.poll(now, &mut burst) + self.events.len() + self.exceptions.len();
+    fn round(&mut self, now: Nanos, received: Received<'_>, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
+        let done = with_burst!(self, received, tx, pool, |burst| self.engine.poll(now, burst));
+        let done = done + self.events.len() + self.exceptions.len();
         for event in self.events.drain(..) {
             self.draining |= matches!(event, Event::RingCorrupt(_));
             self.plane.on_event(now, event);
@@ -145,7 +165,7 @@ impl Host {
         let plane = &mut self.plane;
         let (drops, held, this) = (plane.drops.clone(), plane.held, std::ptr::from_ref(&*frame));
         plane.on_frame(now, why, frame, pool);
-        if let Some(frame) = plane.refeed.iter_mut().find(|frame| std::ptr::eq(&***frame, this)) {
+        if let Some((_, frame)) = plane.refeed.iter_mut().find(|(_, frame)| std::ptr::eq(&**frame, this)) {
             // It goes to the engine at once, which then knows more.
             frame.recorded = false;
             return;
@@ -163,7 +183,8 @@ impl Host {
         self.plane.net.flush(pool, tx, &mut self.looped);
         if self.recorder.is_on() {
             let sight = of_control(Direction::Out, Fate::Sent);
-            let frames = tx[before.0..].iter().chain(&self.looped[before.1..]);
+            let looped = self.looped[before.1..].iter().map(|(_, frame)| frame);
+            let frames = tx[before.0..].iter().chain(looped);
             frames.for_each(|frame| self.recorder.record(now, frame, &sight));
         }
     }
@@ -176,8 +197,11 @@ impl Host {
         let mac = self.plane.net.mac;
         let own = |frame: &Frame| ethernet::Header::parse(frame.bytes()).is_ok_and(|eth| eth.dst == mac);
         for frame in tx.split_off(from) {
-            let to = if own(&frame) { &mut self.looped } else { &mut *tx };
-            to.push(frame);
+            if own(&frame) {
+                self.looped.push((Exception::NoFlow, frame));
+            } else {
+                tx.push(frame);
+            }
         }
     }
 
@@ -308,6 +332,21 @@ impl Host {
     /// Where frames are captured: as they leave the engine, with what became of them.
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
+    }
+
+    /// From now on exactly these modules run in the engine, in this order. Fails with a sentence, and nothing changes,
+    /// where the engine runs none in a stage that one of them is for.
+    pub fn set_modules(&mut self, modules: Vec<LoadedModule>) -> Result<(), String> {
+        let stages = self.engine.stages();
+        if let Some(module) = modules.iter().find(|module| !stages.contains(&module.source.stage())) {
+            let (name, stage) = (module.source.name(), module.source.stage().label());
+            return Err(format!(
+                "{name} is for the {stage} stage, where engine {} runs no modules",
+                self.engine.name()
+            ));
+        }
+        self.plane.commands.push(Command::Modules(modules));
+        Ok(())
     }
 
     /// Figures of the engine's modules, and of what is spliced: module, counter, value.

@@ -86,7 +86,7 @@ impl Plane {
             return Some(frame);
         }
         if self.flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine) {
-            self.refeed.push(frame);
+            self.refeed.push((why, frame));
             return None;
         }
         self.drops.count(Drop::AfterClose);

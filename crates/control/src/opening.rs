@@ -9,7 +9,7 @@ use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
 use crate::timers::Timer;
 use crate::timing::{FlowOptions, Pace};
 use context::{Congestion, Endpoint, Reply, Slot};
-use engine::{Command, ContextId, Drop, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
+use engine::{Command, ContextId, Drop, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
 use port::Frame;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -409,7 +409,7 @@ impl Plane {
         self.connections.set(tuple, Stage::Flow(id));
         let params = self.flow_params(id, &open, (rx, tx))?;
         self.commands.push(Command::Install(Box::new(params)));
-        self.refeed.extend(held);
+        self.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some(mss)
     }
 

@@ -14,7 +14,7 @@ use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use context::{Endpoint, Reply};
-use engine::{Command, ContextId, Drop, DropCounts, FlowId, FourTuple, Nanos};
+use engine::{Command, ContextId, Drop, DropCounts, Exception, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use wire::{Mac, tcp};
@@ -105,8 +105,8 @@ pub(crate) struct Plane {
     pub timers: Timers,
     /// For the engine.
     pub commands: Vec<Command>,
-    /// Frames of flows that the engine learns of only now.
-    pub refeed: Vec<Box<Frame>>,
+    /// Frames of flows that the engine learns of only now, or that a module sent here; and why they came.
+    pub refeed: Vec<(Exception, Box<Frame>)>,
     /// Frames that were kept and are of no use any more.
     pub spent: Vec<Box<Frame>>,
     pub drops: DropCounts,

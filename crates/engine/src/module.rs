@@ -13,9 +13,10 @@ pub enum Verdict {
     Pass,
     /// Dropped, as [`crate::Drop::ModuleDrop`].
     Drop,
-    /// Sent out of the port on which it came.
+    /// Sent out of the port on which it came, past what else the host does with received frames.
     Transmit,
-    /// To the control plane, as [`crate::Exception::Redirected`].
+    /// To the control plane, as [`crate::Exception::Redirected`]. In [`Stage::Egress`] there is nobody to redirect to:
+    /// as `Drop`.
     Redirect,
     /// The module failed: dropped, as [`crate::Drop::ModuleAborted`].
     Aborted,
@@ -27,16 +28,46 @@ pub enum Stage {
     /// On received frames, before pre-processing. Replicated as pre-processing is; order is restored after it.
     Ingress,
     /// On received segments of flows, before protocol processing. Segments of a flow are steered to the same replica,
-    /// one after the other: for state that must be changed atomically (an "atomic stage").
+    /// one after the other: for state that must be changed atomically (an "atomic stage"). What a module changes here
+    /// is read again, but the segment stays this flow's.
     Flow,
-    /// On frames that leave, after their payload is attached. `Pass` and `Transmit` mean the same here.
+    /// On frames that leave by the port, after their payload is attached: the engine's, those that other modules
+    /// transmit, and the control plane's. One replica: they leave in one order. `Pass` and `Transmit` mean the same.
     Egress,
+}
+
+impl Stage {
+    /// `ingress`, `flow`, `egress`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Stage::Ingress => "ingress",
+            Stage::Flow => "flow",
+            Stage::Egress => "egress",
+        }
+    }
+}
+
+impl Verdict {
+    /// All, in their order.
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Pass, Verdict::Drop, Verdict::Transmit, Verdict::Redirect, Verdict::Aborted];
+
+    /// `pass`, `drop`, `transmit`, `redirect`, `aborted`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Drop => "drop",
+            Verdict::Transmit => "transmit",
+            Verdict::Redirect => "redirect",
+            Verdict::Aborted => "aborted",
+        }
+    }
 }
 
 /// One-shot access to a segment: a module sees each once and keeps nothing of it.
 pub struct Segment<'a> {
-    /// The frame. A module may change its bytes, its length at both ends, and its metadata, which travels with it.
-    /// The engine makes the checksums good afterwards.
+    /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it; its
+    /// payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good afterwards.
     pub frame: &'a mut Frame,
     /// The flow; known in [`Stage::Flow`] only.
     pub flow: Option<FlowId>,
@@ -81,6 +112,8 @@ pub struct LoadedModule {
     pub source: Arc<dyn ModuleSource>,
     /// What its replicas count.
     pub figures: Arc<ModuleFigures>,
+    /// Read before and after some batches, to tell what the module costs: engines read no clock of their own.
+    pub ticks: fn() -> u64,
 }
 
 /// What a module did, all replicas together. Replicas add what they counted once a batch.
@@ -88,17 +121,27 @@ pub struct LoadedModule {
 pub struct ModuleFigures {
     /// Frames seen.
     pub runs: AtomicU64,
-    /// Ticks of the engine's tick source spent in it; 0 where there is none.
+    /// Frames seen in batches whose time was taken: one in [`ModuleFigures::TIMED`], since reading a clock may cost more
+    /// than a module.
+    pub timed: AtomicU64,
+    /// Ticks that those took ([`LoadedModule::ticks`]).
     pub ticks: AtomicU64,
     /// Frames by verdict, in the order of [`Verdict`].
     pub verdicts: [AtomicU64; 5],
 }
 
 impl ModuleFigures {
-    /// Adds what one replica did in a batch.
-    pub fn add(&self, verdicts: [u64; 5], ticks: u64) {
-        self.runs.fetch_add(verdicts.iter().sum(), Relaxed);
-        self.ticks.fetch_add(ticks, Relaxed);
+    /// One batch of so many has its time taken, the first one among them.
+    pub const TIMED: u64 = 16;
+
+    /// Adds what one replica did in a batch, and the ticks that it took where they were counted.
+    pub fn add(&self, verdicts: [u64; 5], ticks: Option<u64>) {
+        let runs = verdicts.iter().sum();
+        self.runs.fetch_add(runs, Relaxed);
+        if let Some(ticks) = ticks {
+            self.timed.fetch_add(runs, Relaxed);
+            self.ticks.fetch_add(ticks, Relaxed);
+        }
         for (total, more) in self.verdicts.iter().zip(verdicts) {
             if more > 0 {
                 total.fetch_add(more, Relaxed);

@@ -73,6 +73,7 @@ impl Host {
             now,
             &mut Burst {
                 rx: &mut self.rx,
+                back: &mut Vec::new(),
                 tx: &mut self.tx,
                 exceptions: &mut exceptions,
                 events: &mut events,

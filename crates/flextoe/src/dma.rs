@@ -31,7 +31,7 @@ impl Dma {
                     *state = buffers.clone();
                 }
             }
-            Control::NextHop(..) => {}
+            Control::NextHop(..) | Control::Modules(..) => {}
         }
     }
 

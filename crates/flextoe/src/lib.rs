@@ -12,6 +12,7 @@
 //! | DMA | `dma` | payload between frames and buffers |
 //! | context queue | `context_queue` | HC: fetch; RX: notify |
 //! | flow scheduler | `scheduler` | TX: who is next |
+//! | modules of operators | `modules` | RX: before pre-processing and before protocol; TX: on the way out |
 #![forbid(unsafe_code)]
 
 mod context_queue;
@@ -20,6 +21,7 @@ mod local;
 mod lookup;
 mod mapping;
 mod message;
+mod modules;
 mod netif;
 mod postprocess;
 mod preprocess;
@@ -33,10 +35,12 @@ mod threads;
 pub use mapping::Mapping;
 
 use engine::{
-    Burst, Command, ContextId, Drop, Engine, FlowId, FlowParams, Frame, FramePool, Limits, Nanos, Slot, Worker,
+    Burst, Command, ContextId, Drop, Engine, Exception, FlowId, FlowParams, Frame, FramePool, Limits, LoadedModule,
+    Nanos, Slot, Stage, Worker,
 };
 use local::Local;
 use message::{Aside, Buffers, Control, Job, Order, Relocation, Work};
+use modules::Chain;
 use service::Service;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,7 +60,17 @@ pub struct FlexToe {
     commands: VecDeque<Step>,
     /// Frames received while a command waited.
     waiting: VecDeque<Box<Frame>>,
+    /// The same of those that did not come from the port.
+    waiting_back: VecDeque<(Exception, Box<Frame>)>,
     batch: Vec<Work>,
+    /// A batch of received frames on its way through ingress modules.
+    arrivals: Vec<Box<Frame>>,
+    /// Modules on the way out.
+    egress: Chain,
+    /// Modules see received frames.
+    watched: bool,
+    /// Frames came out that have not passed `egress`.
+    emitted: bool,
     /// The flow group of each installed flow.
     groups: Vec<Option<u8>>,
     now: Nanos,
@@ -95,7 +109,12 @@ impl FlexToe {
             pipeline,
             commands: VecDeque::new(),
             waiting: VecDeque::new(),
+            waiting_back: VecDeque::new(),
             batch: Vec::with_capacity(BATCH),
+            arrivals: Vec::with_capacity(BATCH),
+            egress: Chain::new(Stage::Egress, 0),
+            watched: false,
+            emitted: false,
             groups: vec![None; limits.flows as usize],
             now: 0,
         }
@@ -131,7 +150,9 @@ impl FlexToe {
         while let Some(step) = self.commands.pop_front() {
             if needs_drained(&step) {
                 self.run(burst);
-                if !self.is_idle() {
+                // What has passed old modules inside must meet old ones on the way out, too.
+                let half_way = self.emitted && matches!(step, Step::Command(Command::Modules(_)));
+                if half_way || !self.is_idle() {
                     self.commands.push_front(step);
                     break;
                 }
@@ -194,8 +215,7 @@ impl FlexToe {
             Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
             Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
-            // `stages` names none.
-            Command::Modules(_) => {}
+            Command::Modules(list) => return self.change(list),
         }
         None
     }
@@ -251,34 +271,79 @@ impl FlexToe {
         None
     }
 
+    /// From now on these modules of operators run. Gives the command back where there was no room to tell them.
+    fn change(&mut self, list: Vec<LoadedModule>) -> Option<Step> {
+        match &mut self.pipeline {
+            Pipeline::Local(local) => local.change(&list),
+            Pipeline::Threads(threads) => {
+                if !threads.change(&list) {
+                    return Some(Step::Command(Command::Modules(list)));
+                }
+            }
+        }
+        self.egress.change(&list);
+        self.watched = list.iter().any(|module| module.source.stage() != Stage::Egress);
+        None
+    }
+
     /// Received frames enter; where a command waits, they wait behind it.
     fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
         let blocked = !self.commands.is_empty();
-        let count = burst.rx.len();
-        if blocked || !self.waiting.is_empty() {
-            for frame in burst.rx.drain(..) {
-                if self.waiting.len() < WAITING {
-                    self.waiting.push_back(frame);
-                } else {
-                    burst.drops.count(Drop::PortQueue);
-                    record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
-                    burst.pool.put(frame);
-                }
-            }
+        let count = burst.rx.len() + burst.back.len();
+        if blocked || !self.waiting.is_empty() || !self.waiting_back.is_empty() {
+            self.wait(burst);
             if blocked {
                 return 0;
             }
             burst.rx.extend(self.waiting.drain(..));
+            burst.back.extend(self.waiting_back.drain(..));
+        }
+        if !burst.back.is_empty() {
+            self.batch.extend(burst.back.drain(..).map(Work::given_back));
+            self.run(burst);
         }
         let mut frames = std::mem::take(burst.rx);
+        if self.watched {
+            // Another host's modules may have left something.
+            frames.iter_mut().for_each(|frame| frame.metadata = [0; 4]);
+        }
         let mut left = frames.drain(..);
         while left.len() > 0 {
-            self.batch.extend(left.by_ref().take(BATCH).map(Work::received));
+            match &mut self.pipeline {
+                Pipeline::Local(local) if !local.ingress.is_empty() => {
+                    self.arrivals.extend(left.by_ref().take(BATCH));
+                    modules::admit(&mut local.ingress, &mut self.arrivals, &mut self.batch, self.now, burst);
+                }
+                _ => self.batch.extend(left.by_ref().take(BATCH).map(Work::received)),
+            }
             self.run(burst);
         }
         drop(left);
         *burst.rx = frames;
         count
+    }
+
+    /// Keeps received frames until a command has been carried out, as many as there is room for.
+    #[cold]
+    fn wait(&mut self, burst: &mut Burst<'_>) {
+        for frame in burst.rx.drain(..) {
+            if self.waiting.len() < WAITING {
+                self.waiting.push_back(frame);
+            } else {
+                record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
+                burst.drops.count(Drop::PortQueue);
+                burst.pool.put(frame);
+            }
+        }
+        for (why, frame) in burst.back.drain(..) {
+            if self.waiting_back.len() < WAITING {
+                self.waiting_back.push_back((why, frame));
+            } else {
+                record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
+                burst.drops.count(Drop::PortQueue);
+                burst.pool.put(frame);
+            }
+        }
     }
 
     /// The applications' descriptors, then the segments of flows whose turn it is.
@@ -303,7 +368,8 @@ fn needs_drained(step: &Step) -> bool {
     match step {
         Step::Rebind { .. } => true,
         Step::Command(command) => {
-            matches!(command, Command::Install(_) | Command::Remove(_) | Command::Move { .. } | Command::NextHop(..))
+            use Command::{Install, Modules, Move, NextHop, Remove};
+            matches!(command, Install(_) | Remove(_) | Move { .. } | NextHop(..) | Modules(_))
         }
     }
 }
@@ -315,6 +381,7 @@ impl Engine for FlexToe {
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
         self.now = now;
+        let sent_before = burst.tx.len();
         let mut done = 0;
         if let Pipeline::Threads(threads) = &mut self.pipeline {
             done += threads.pump(now, &mut self.service, burst);
@@ -327,7 +394,19 @@ impl Engine for FlexToe {
             Pipeline::Threads(threads) => done += threads.pump(now, &mut self.service, burst),
         }
         self.service.contexts.deliver();
+        self.emitted |= burst.tx.len() > sent_before;
         done
+    }
+
+    fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_>) {
+        self.emitted = false;
+        if !self.egress.is_empty() && burst.tx.len() > from {
+            modules::depart(&mut self.egress, from, now, burst);
+        }
+    }
+
+    fn stages(&self) -> &'static [Stage] {
+        &[Stage::Ingress, Stage::Flow, Stage::Egress]
     }
 
     fn has_work(&self, now: Nanos) -> bool {

@@ -2,15 +2,19 @@
 use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
+use crate::modules::{self, Chain};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
-use engine::{Burst, Limits, Nanos};
+use engine::{Burst, Limits, LoadedModule, Nanos, Stage};
 use std::sync::Arc;
 
 pub(crate) struct Local {
+    pub ingress: Chain,
+    /// One for each flow group.
+    flow: Vec<Chain>,
     preprocess: Preprocess,
     /// One for each flow group.
     protocols: Vec<Protocol>,
@@ -23,6 +27,8 @@ pub(crate) struct Local {
 impl Local {
     pub fn new(limits: &Limits, mapping: &Mapping) -> Local {
         Local {
+            ingress: Chain::new(Stage::Ingress, 0),
+            flow: (0..mapping.flow_groups).map(|group| Chain::new(Stage::Flow, group.into())).collect(),
             preprocess: Preprocess::new(limits.flows, mapping.flow_groups),
             protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows)).collect(),
             postprocess: Postprocess::new(limits.flows, false),
@@ -30,6 +36,12 @@ impl Local {
             flushes: Vec::new(),
             counts: ["preprocess", "protocol", "postprocess", "dma"].map(|name| Count::new(name.into())),
         }
+    }
+
+    /// From now on these modules of operators run.
+    pub fn change(&mut self, modules: &[LoadedModule]) {
+        self.ingress.change(modules);
+        self.flow.iter_mut().for_each(|chain| chain.change(modules));
     }
 
     pub fn control(&mut self, control: &Control, group: usize, now: Nanos) {
@@ -46,6 +58,9 @@ impl Local {
         }
         self.preprocess.process(batch, burst.pool);
         self.counts[0].batch(batch.len());
+        if self.flow.first().is_some_and(|chain| !chain.is_empty()) {
+            self.flow.iter_mut().for_each(|chain| modules::flow(chain, batch, now, burst.pool));
+        }
         self.finish(batch, now, service, burst);
     }
 

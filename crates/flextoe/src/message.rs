@@ -1,5 +1,9 @@
 //! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
+<<<<<<< HEAD
 use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
+=======
+use engine::{Drop, Exception, FlowEnd, FlowId, FlowParams, Frame, LoadedModule, Nanos};
+>>>>>>> b9bbf45 (FlexTOE runs modules of operators: before pre-processing, per flow before protocol, and on the way out)
 use shm::Mirror;
 use std::sync::Arc;
 use wire::ipv4::Ecn;
@@ -16,6 +20,8 @@ pub(crate) struct Work {
     pub group: u8,
     /// What it is.
     pub job: Job,
+    /// The modules of operators that its frame does not pass.
+    pub skips: Skips,
     /// The received frame, or (transmit) the one to send.
     pub frame: Option<Box<Frame>>,
     /// A frame to send in answer, made by post-processing.
@@ -50,6 +56,7 @@ impl Work {
             flow,
             group: 0,
             job,
+            skips: Skips::Nothing,
             frame: None,
             reply: None,
             summary: Summary::default(),
@@ -69,12 +76,29 @@ impl Work {
     pub fn received(frame: Box<Frame>) -> Work {
         Work { frame: Some(frame), ..Work::new(u32::MAX, Job::Receive) }
     }
+
+    /// A frame that does not come from the port ([`engine::Burst::back`]).
+    pub fn given_back((why, frame): (Exception, Box<Frame>)) -> Work {
+        let skips = if why == Exception::Redirected { Skips::Modules } else { Skips::Ingress };
+        Work { skips, ..Work::received(frame) }
+    }
 }
 
 /// Appends works. Each is made in its place in the vector: made elsewhere and moved, it would cost twice as much.
 #[inline]
 pub(crate) fn append(works: &mut Vec<Work>, count: u32, flow: u32, job: Job) {
     works.extend((0..count).map(|_| Work::new(flow, job)));
+}
+
+/// Which modules of operators a received frame does not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Skips {
+    Nothing,
+    /// Those of the ingress stage.
+    Ingress,
+    /// Those of any stage.
+    Modules,
 }
 
 /// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's wishes belong.
@@ -253,4 +277,6 @@ pub(crate) enum Control {
     Forget(FlowId),
     Rebind(FlowId, Buffers),
     NextHop(FlowId, Mac),
+    /// From now on these modules of operators run.
+    Modules(Arc<[LoadedModule]>),
 }

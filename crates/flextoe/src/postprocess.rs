@@ -43,7 +43,7 @@ impl Postprocess {
                     state.headers.set_next_hop(*mac);
                 }
             }
-            Control::Rebind(..) => {}
+            Control::Rebind(..) | Control::Modules(..) => {}
         }
     }
 

@@ -46,7 +46,7 @@ impl Preprocess {
                     self.table.remove(state.hash, flow.0);
                 }
             }
-            Control::NextHop(..) | Control::Rebind(..) => {}
+            Control::NextHop(..) | Control::Rebind(..) | Control::Modules(..) => {}
         }
     }
 
@@ -96,11 +96,7 @@ impl Preprocess {
             },
             Err(refusal) => refusal,
         };
-        work.job = Job::Void;
-        match refusal {
-            Refusal::Drop(reason) => work.drops.add(reason),
-            Refusal::Exception(exception) => work.exception = Some(exception),
-        }
+        refuse(work, refusal);
     }
 
     /// The flow and its flow group.
@@ -112,6 +108,22 @@ impl Preprocess {
         // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
         let state = self.flows.get(flow).filter(|state| state.local_mac == parties.mac)?;
         Some((flow, state.group))
+    }
+}
+
+fn refuse(work: &mut Work, refusal: Refusal) {
+    work.job = Job::Void;
+    match refusal {
+        Refusal::Drop(reason) => work.drops.add(reason),
+        Refusal::Exception(exception) => work.exception = Some(exception),
+    }
+}
+
+/// Reads a segment again that a module changed after it was steered; whose it is stays.
+pub(crate) fn read_again(work: &mut Work) {
+    let Some(frame) = work.frame.as_mut() else { return };
+    if let Err(refusal) = validate(frame, &mut work.summary) {
+        refuse(work, refusal);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a capture gets to know of the frames of works that leave the pipeline (FlexTOE section 3.3: tcpdump).
 use crate::message::{Job, Work};
-use engine::{Burst, Drop, Frame, Nanos, Recorder};
+use engine::{Burst, Drop, Frame, Nanos, Recorder, Stage};
 use port::capture::{Direction, Fate, Sight};
 
 /// Records the frames of a work, where somebody captures. Those that go to the control plane it records itself.
@@ -21,16 +21,30 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
             }
             Job::Transmit { .. } => {}
             _ if frame.recorded => {}
-            // A work whose segment pre-processing refused is void.
+            // A work whose segment pre-processing or a module of an operator refused is void.
             job => {
+<<<<<<< HEAD
                 let module = if matches!(job, Job::Void) { "preprocess" } else { "protocol" };
                 let fate = Fate::of_received(work.drops);
+=======
+                let by_operator = |reason| matches!(reason, Drop::ModuleDrop | Drop::ModuleAborted);
+                let module = match job {
+                    Job::Void if work.drops.iter().any(by_operator) => "modules",
+                    Job::Void => "preprocess",
+                    _ => "protocol",
+                };
+                let fate = work.drops.iter().next().map_or(Fate::Accepted, Fate::Dropped);
+>>>>>>> b9bbf45 (FlexTOE runs modules of operators: before pre-processing, per flow before protocol, and on the way out)
                 recorder.record(now, frame, &Sight { direction: Direction::In, flow, module, fate });
             }
         }
     }
     if let Some(frame) = &work.reply {
-        recorder.record(now, frame, &sent(flow, false));
+        let sight = match work.job {
+            Job::Void => Sight { direction: Direction::In, flow, module: "modules", fate: Fate::Returned },
+            _ => sent(flow, false),
+        };
+        recorder.record(now, frame, &sight);
     }
 }
 
@@ -46,5 +60,21 @@ pub(crate) fn refused(frame: &Frame, reason: Drop, now: Nanos, recorder: &mut Op
         let sight =
             Sight { direction: Direction::In, flow: None, module: "sequencer", fate: Fate::Dropped(reason.into()) };
         recorder.record(now, frame, &sight);
+    }
+}
+
+/// Records a frame that modules of a stage dropped, or (without a reason) sent out again.
+#[inline]
+pub(crate) fn by_module(
+    frame: &Frame,
+    stage: Stage,
+    reason: Option<Drop>,
+    now: Nanos,
+    recorder: &mut Option<&mut Recorder>,
+) {
+    if let Some(recorder) = recorder {
+        let direction = if stage == Stage::Egress { Direction::Out } else { Direction::In };
+        let fate = reason.map_or(Fate::Returned, Fate::Dropped);
+        recorder.record(now, frame, &Sight { direction, flow: None, module: stage.label(), fate });
     }
 }

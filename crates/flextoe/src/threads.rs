@@ -11,6 +11,7 @@
 use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
+use crate::modules::{self, Chain};
 use crate::netif::Reorder;
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
@@ -18,7 +19,7 @@ use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
 use crossbeam_queue::ArrayQueue;
-use engine::{Burst, FramePool, Limits, Nanos, Worker};
+use engine::{Burst, FramePool, Limits, LoadedModule, Nanos, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -76,11 +77,13 @@ impl Threads {
         };
         for (i, input) in preprocess.iter().enumerate() {
             let module = Preprocess::new(limits.flows, mapping.flow_groups);
-            add("preprocess", i, Module::Preprocess(module), input, std::slice::from_ref(&preprocessed));
+            let module = Module::Preprocess(Chain::new(engine::Stage::Ingress, i as u32), module);
+            add("preprocess", i, module, input, std::slice::from_ref(&preprocessed));
         }
         for (i, input) in protocol.iter().enumerate() {
             let module = Protocol::new(i as u8, limits.flows);
-            add("protocol", i, Module::Protocol(module), input, &postprocess);
+            let module = Module::Protocol(Chain::new(engine::Stage::Flow, i as u32), module);
+            add("protocol", i, module, input, &postprocess);
         }
         for (i, input) in postprocess.iter().enumerate() {
             let module = Postprocess::new(limits.flows, mapping.postprocess > 1);
@@ -129,6 +132,18 @@ impl Threads {
             return false;
         }
         rings().all(|ring| ring.push(Message::Control(control.clone())).is_ok())
+    }
+
+    /// Tells all replicas which modules of operators run from now on; false where a ring has no room, and nobody was
+    /// told. To be called when idle only.
+    pub fn change(&mut self, modules: &[LoadedModule]) -> bool {
+        debug_assert!(self.is_idle());
+        let rings = || self.preprocess.iter().chain(&self.protocol);
+        if rings().any(|ring| ring.is_full()) {
+            return false;
+        }
+        let modules: Arc<[LoadedModule]> = modules.into();
+        rings().all(|ring| ring.push(Message::Control(Control::Modules(Arc::clone(&modules)))).is_ok())
     }
 
     /// Takes works in; they enter as there is room.
@@ -240,11 +255,24 @@ impl Threads {
     }
 }
 
+/// The engine's own modules, with the chains of operators' that run before them.
 enum Module {
-    Preprocess(Preprocess),
-    Protocol(Protocol),
+    Preprocess(Chain, Preprocess),
+    Protocol(Chain, Protocol),
     Postprocess(Postprocess),
     Dma(Dma),
+}
+
+impl Module {
+    fn control(&mut self, control: &Control, now: Nanos) {
+        match (self, control) {
+            (Module::Preprocess(chain, _) | Module::Protocol(chain, _), Control::Modules(list)) => chain.change(list),
+            (Module::Preprocess(_, module), _) => module.control(control),
+            (Module::Protocol(_, module), _) => module.control(control, now),
+            (Module::Postprocess(module), _) => module.control(control),
+            (Module::Dma(module), _) => module.control(control),
+        }
+    }
 }
 
 /// One module with its rings: a worker.
@@ -279,12 +307,7 @@ impl Stage {
                 }
                 Some(Message::Control(control)) => {
                     self.process(now);
-                    match &mut self.module {
-                        Module::Preprocess(module) => module.control(&control),
-                        Module::Protocol(module) => module.control(&control, now),
-                        Module::Postprocess(module) => module.control(&control),
-                        Module::Dma(module) => module.control(&control),
-                    }
+                    self.module.control(&control, now);
                 }
             }
         }
@@ -295,8 +318,14 @@ impl Stage {
             return;
         }
         match &mut self.module {
-            Module::Preprocess(module) => module.process(&mut self.batch, &mut self.pool),
-            Module::Protocol(module) => module.process(&mut self.batch, now),
+            Module::Preprocess(chain, module) => {
+                modules::ingress(chain, &mut self.batch, now, &mut self.pool);
+                module.process(&mut self.batch, &mut self.pool);
+            }
+            Module::Protocol(chain, module) => {
+                modules::flow(chain, &mut self.batch, now, &mut self.pool);
+                module.process(&mut self.batch, now);
+            }
             Module::Postprocess(module) => module.process(&mut self.batch, now, &mut self.pool),
             Module::Dma(module) => module.process(&mut self.batch),
         }

@@ -146,6 +146,7 @@ impl Host {
             let mut drops = DropCounts::default();
             let mut burst = Burst {
                 rx: &mut self.rx,
+                back: &mut Vec::new(),
                 tx: &mut self.tx,
                 exceptions: &mut self.exceptions,
                 events: &mut self.events,

@@ -47,7 +47,14 @@ impl Layout {
         let in_one_place = frame.payload().is_none() || bytes.len() == payload_at;
         let is_tcp = ip.protocol == ipv4::TCP && !ip.is_fragment;
         let is_super = frame.segment_size > 0 && payload_len > 0;
-        (whole && in_one_place && is_tcp && is_super).then_some(Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len })
+        (whole && in_one_place && is_tcp && is_super).then_some(Layout {
+            ip,
+            ip_at,
+            tcp,
+            tcp_at,
+            payload_at,
+            payload_len,
+        })
     }
 }
 

@@ -41,10 +41,10 @@ impl Layers {
         self.tcp_end.is_some()
     }
 
-    /// Where the IPv4 header starts.
+    /// The IPv4 header and, of a TCP segment, the TCP header.
     #[inline]
-    pub fn ip_at(&self) -> usize {
-        self.ip_at
+    pub fn headers<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.ip_at..self.tcp_end.unwrap_or(self.body_at)]
     }
 
     /// The first byte that the TCP checksum covers, and the byte where it stands.

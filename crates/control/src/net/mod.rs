@@ -7,7 +7,7 @@ pub(crate) use packet::{Body, Ip, Packet, Received, Segment, read_ip, read_segme
 
 use crate::route::Routes;
 use crate::timers::{Timer, Timers};
-use engine::{Drop, DropCounts, Nanos};
+use engine::{Drop, DropCounts, Exception, Nanos};
 use packet::Outgoing;
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
@@ -105,11 +105,11 @@ impl Net {
     }
 
     /// Builds frames of all that is to be sent: to others, and to this host itself.
-    pub fn flush(&mut self, pool: &mut FramePool, tx: &mut Vec<Box<Frame>>, looped: &mut Vec<Box<Frame>>) {
+    pub fn flush(&mut self, pool: &mut FramePool, tx: &mut Vec<Box<Frame>>, looped: &mut Vec<(Exception, Box<Frame>)>) {
         for outgoing in self.outgoing.drain(..) {
             let to_self = outgoing.dst() == Some(self.mac);
             let frame = packet::build(self.mac, self.address, outgoing, pool);
-            if to_self { looped.push(frame) } else { tx.push(frame) }
+            if to_self { looped.push((Exception::NoFlow, frame)) } else { tx.push(frame) }
         }
     }
 }

@@ -40,7 +40,12 @@ impl Protocol {
     pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos) {
         let mut flush = None;
         for (at, work) in batch.iter_mut().enumerate() {
-            if work.group != self.group || matches!(work.job, Job::Void) {
+            if work.group != self.group {
+                continue;
+            }
+            if matches!(work.job, Job::Void) {
+                // Decided before it came here, by a module of an operator: it leaves in its place.
+                self.number(work);
                 continue;
             }
             if matches!(work.job, Job::Flush { .. }) {

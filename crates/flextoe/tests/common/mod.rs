@@ -319,6 +319,7 @@ impl Side {
     pub fn poll(&mut self, now: u64) -> usize {
         let mut burst = Burst {
             rx: &mut self.rx,
+            back: &mut Vec::new(),
             tx: &mut self.tx,
             exceptions: &mut self.exceptions,
             events: &mut self.events,
