@@ -22,6 +22,7 @@ mod lookup;
 mod mapping;
 mod message;
 mod modules;
+pub mod native;
 mod netif;
 mod postprocess;
 mod preprocess;
@@ -385,6 +386,7 @@ impl Engine for FlexToe {
         let mut done = 0;
         if let Pipeline::Threads(threads) = &mut self.pipeline {
             done += threads.pump(now, &mut self.service, burst);
+            self.emitted |= burst.tx.len() > sent_before;
         }
         done += self.take_commands(burst);
         done += self.take_frames(burst);

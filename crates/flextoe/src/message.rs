@@ -1,9 +1,5 @@
 //! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
-<<<<<<< HEAD
-use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, Nanos};
-=======
-use engine::{Drop, Exception, FlowEnd, FlowId, FlowParams, Frame, LoadedModule, Nanos};
->>>>>>> b9bbf45 (FlexTOE runs modules of operators: before pre-processing, per flow before protocol, and on the way out)
+use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, LoadedModule, Nanos};
 use shm::Mirror;
 use std::sync::Arc;
 use wire::ipv4::Ecn;

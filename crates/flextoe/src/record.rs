@@ -23,18 +23,13 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
             _ if frame.recorded => {}
             // A work whose segment pre-processing or a module of an operator refused is void.
             job => {
-<<<<<<< HEAD
-                let module = if matches!(job, Job::Void) { "preprocess" } else { "protocol" };
-                let fate = Fate::of_received(work.drops);
-=======
                 let by_operator = |reason| matches!(reason, Drop::ModuleDrop | Drop::ModuleAborted);
                 let module = match job {
                     Job::Void if work.drops.iter().any(by_operator) => "modules",
                     Job::Void => "preprocess",
                     _ => "protocol",
                 };
-                let fate = work.drops.iter().next().map_or(Fate::Accepted, Fate::Dropped);
->>>>>>> b9bbf45 (FlexTOE runs modules of operators: before pre-processing, per flow before protocol, and on the way out)
+                let fate = Fate::of_received(work.drops);
                 recorder.record(now, frame, &Sight { direction: Direction::In, flow, module, fate });
             }
         }
@@ -74,7 +69,7 @@ pub(crate) fn by_module(
 ) {
     if let Some(recorder) = recorder {
         let direction = if stage == Stage::Egress { Direction::Out } else { Direction::In };
-        let fate = reason.map_or(Fate::Returned, Fate::Dropped);
+        let fate = reason.map_or(Fate::Returned, |reason| Fate::Dropped(reason.into()));
         recorder.record(now, frame, &Sight { direction, flow: None, module: stage.label(), fate });
     }
 }

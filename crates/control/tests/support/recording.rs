@@ -55,14 +55,14 @@ impl Engine for Recording {
 
     fn poll(&mut self, _now: Nanos, burst: &mut Burst<'_>) -> usize {
         let mut log = self.0.lock().unwrap();
-        let done = burst.commands.len() + burst.rx.len();
+        let done = burst.commands.len() + burst.rx.len() + burst.back.len();
         for command in burst.commands.drain(..) {
             let told = log.obey(command, burst.events);
             log.commands.push(told);
         }
         let events = std::mem::take(&mut log.say);
         burst.events.extend(events);
-        for frame in burst.rx.drain(..) {
+        for frame in burst.back.drain(..).map(|(_, frame)| frame).chain(burst.rx.drain(..)) {
             match read(frame.bytes()) {
                 None => burst.exceptions.push((Exception::NotTcp, frame)),
                 Some((tuple, payload)) => match log.find(&tuple) {

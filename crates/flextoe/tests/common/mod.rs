@@ -7,7 +7,7 @@ pub mod solo;
 use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,
-    FramePool, Limits, Slot, TimestampState, Worker,
+    FramePool, Limits, LoadedModule, Slot, TimestampState, Worker,
 };
 use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Region};
@@ -203,6 +203,7 @@ pub struct Side {
     pub events: Vec<Event>,
     pub exceptions: Vec<(Exception, Box<Frame>)>,
     pub rx: Vec<Box<Frame>>,
+    pub back: Vec<(Exception, Box<Frame>)>,
     pub tx: Vec<Box<Frame>>,
     pub app: App,
     pub stats: Arc<FlowStats>,
@@ -293,6 +294,7 @@ impl Side {
             events: Vec::new(),
             exceptions: Vec::new(),
             rx: Vec::new(),
+            back: Vec::new(),
             tx: Vec::new(),
             app: App {
                 end,
@@ -317,9 +319,10 @@ impl Side {
 
     /// One round of the engine.
     pub fn poll(&mut self, now: u64) -> usize {
+        let before = self.tx.len();
         let mut burst = Burst {
             rx: &mut self.rx,
-            back: &mut Vec::new(),
+            back: &mut self.back,
             tx: &mut self.tx,
             exceptions: &mut self.exceptions,
             events: &mut self.events,
@@ -329,8 +332,14 @@ impl Side {
             recorder: None,
         };
         let done = self.engine.poll(now, &mut burst);
+        self.engine.egress(now, before, &mut burst);
         assert!(self.rx.is_empty() && self.commands.is_empty());
         done
+    }
+
+    /// The control plane: from now on these modules run.
+    pub fn load(&mut self, modules: &[LoadedModule]) {
+        self.commands.push(Command::Modules(modules.to_vec()));
     }
 
     /// Polls workers in random order, not all of them each time.

@@ -60,7 +60,7 @@ impl Solo {
         (i % 251) as u8
     }
 
-    fn frame(&mut self, s: &Seg) -> Box<Frame> {
+    pub fn frame(&mut self, s: &Seg) -> Box<Frame> {
         let header = tcp::Header {
             src_port: 80,
             dst_port: 1000,

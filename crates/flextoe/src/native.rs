@@ -1,0 +1,133 @@
+//! Modules in Rust, through the same interface as those in eBPF, as examples of its rules (FlexTOE section 3.3): a
+//! segment is seen once, state is a replica's own, and what a later module should know travels with the frame.
+use engine::{FlowId, Module, ModuleSource, Segment, Stage, Verdict};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::plain::Plain;
+
+/// What a segment carries, as [`Classifier`] sees it. The number is what travels in the frame's first word of metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Class {
+    /// Not looked at, or not a plain segment of TCP.
+    Other = 0,
+    /// No payload.
+    Empty = 1,
+    /// Payload of at most [`Class::SMALL`] bytes.
+    Small = 2,
+    /// More.
+    Large = 3,
+}
+
+impl Class {
+    /// Most payload bytes of a small segment.
+    pub const SMALL: u32 = 128;
+}
+
+/// At the ingress stage: tells later modules each segment's class. Changes nothing, and needs headers only.
+pub struct Classifier;
+
+impl ModuleSource for Classifier {
+    fn name(&self) -> &str {
+        "classifier"
+    }
+    fn stage(&self) -> Stage {
+        Stage::Ingress
+    }
+    fn whole_frames(&self) -> bool {
+        false
+    }
+    fn changes_frames(&self) -> bool {
+        false
+    }
+    fn replica(&self, _index: u32) -> Box<dyn Module> {
+        Box::new(Classifier)
+    }
+}
+
+impl Module for Classifier {
+    fn process(&mut self, segment: Segment<'_>) -> Verdict {
+        let class = match Plain::parse(segment.frame.bytes(), segment.frame.len()).map(|plain| plain.payload_len) {
+            None => Class::Other,
+            Some(0) => Class::Empty,
+            Some(1..=Class::SMALL) => Class::Small,
+            Some(_) => Class::Large,
+        };
+        segment.frame.metadata[0] = class as u32;
+        Verdict::Pass
+    }
+}
+
+/// What a [`Meter`] counted of a flow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Metered {
+    /// Segments received.
+    pub segments: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Segments by [`Class`].
+    pub classes: [u64; 4],
+}
+
+/// At the flow stage: counts each flow's segments and bytes. All segments of a flow meet the same replica, one after the
+/// other, so its counters need no atomic addition; they are published for whoever reads them.
+pub struct Meter {
+    published: Arc<[Published]>,
+}
+
+#[derive(Default)]
+struct Published([AtomicU64; 6]);
+
+impl Meter {
+    /// A meter for flows up to `flows` (not included).
+    pub fn new(flows: u32) -> Meter {
+        Meter { published: (0..flows).map(|_| Published::default()).collect() }
+    }
+
+    /// What was counted of a flow since the module was loaded. A number is used again by later flows, which go on from
+    /// there.
+    pub fn read(&self, flow: FlowId) -> Metered {
+        let Some(Published(words)) = self.published.get(flow.0 as usize) else { return Metered::default() };
+        let [segments, bytes, classes @ ..] = words.each_ref().map(|word| word.load(Relaxed));
+        Metered { segments, bytes, classes }
+    }
+}
+
+impl ModuleSource for Meter {
+    fn name(&self) -> &str {
+        "meter"
+    }
+    fn stage(&self) -> Stage {
+        Stage::Flow
+    }
+    fn whole_frames(&self) -> bool {
+        false
+    }
+    fn changes_frames(&self) -> bool {
+        false
+    }
+    fn replica(&self, _index: u32) -> Box<dyn Module> {
+        let flows = vec![Metered::default(); self.published.len()];
+        Box::new(MeterReplica { flows, published: Arc::clone(&self.published) })
+    }
+}
+
+struct MeterReplica {
+    flows: Vec<Metered>,
+    published: Arc<[Published]>,
+}
+
+impl Module for MeterReplica {
+    fn process(&mut self, segment: Segment<'_>) -> Verdict {
+        let Some(at) = segment.flow.map(|flow| flow.0 as usize) else { return Verdict::Pass };
+        if let (Some(flow), Some(Published(words))) = (self.flows.get_mut(at), self.published.get(at)) {
+            flow.segments += 1;
+            flow.bytes += segment.frame.len() as u64;
+            flow.classes[segment.frame.metadata[0] as usize % flow.classes.len()] += 1;
+            let values = [flow.segments, flow.bytes].into_iter().chain(flow.classes);
+            words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
+        }
+        Verdict::Pass
+    }
+}
