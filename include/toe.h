@@ -11,14 +11,15 @@ extern "C" {
 #endif
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
- * program (docs/SPLICING.md). Nothing may be unread in either, and no other thread or process may use them meanwhile.
- * With blocking sockets the call waits a fraction of a second until what was written is acknowledged.
+ * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing
+ * is on its way. With blocking sockets the call makes one, for up to 0.2 seconds: it passes on what is unread itself and
+ * lets the peers wait. With O_NONBLOCK on either it only looks whether the moment is now; nothing may be unread.
  *
  * Afterwards the descriptors only tell how it ends: reading waits until both peers have closed (then it returns 0), or
  * fails with ECONNRESET or ETIMEDOUT; writing fails with EPIPE. Closing them does not end what is joined.
  *
- * Returns 0, or -1 with nothing changed and errno:
- *   EAGAIN           something is on its way or unread: go on copying, and try again
+ * Returns 0, or -1 and errno; then all goes on as if the program had copied a little:
+ *   EAGAIN           something is on its way: go on copying, and try again
  *   EOPNOTSUPP       a socket is the kernel's, or the daemon has not loaded the splice module
  *   EPROTONOSUPPORT  the peers agreed on different segment sizes, timestamps or ECN
  *   ENOBUFS          as many are joined as there may be

@@ -240,6 +240,13 @@ impl Stream {
         (all - left) as usize
     }
 
+    /// Where the bytes lie that can be read, from `skip` bytes on.
+    pub fn unread(&self, skip: u32) -> [iovec; 2] {
+        let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
+        let pieces = self.rx.pieces(from, self.readable().saturating_sub(skip));
+        pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len })
+    }
+
     /// The program has taken `len` bytes.
     #[inline]
     pub fn consume(&self, len: u32) {

@@ -26,6 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../../include/toe.h"
+
 static struct sockaddr_in here = {.sin_family = AF_INET};
 
 #define CHECK(condition)                                                                                          \
@@ -503,6 +505,36 @@ static int inherited(int fd) {
     return 0;
 }
 
+/* toe_splice where nothing can be spliced: what fails, and that no byte is lost. The kernel's sockets lack it. */
+static void joining(void) {
+    if (!toe_splice) return;
+    int a[2], b[2], pipe_ends[2], left = -1;
+    char buffer[16] = {0};
+    pair(a);
+    pair(b);
+    CHECK(pipe(pipe_ends) == 0);
+    CHECK(toe_splice(a[1], a[1]) < 0 && errno == EINVAL);
+    CHECK(toe_splice(a[1], 1000) < 0 && errno == EBADF);
+    CHECK(toe_splice(pipe_ends[0], a[1]) < 0 && errno == EOPNOTSUPP);
+    CHECK(write(a[0], "early", 5) == 5);
+    CHECK(recv(a[1], buffer, 5, MSG_PEEK | MSG_WAITALL) == 5);
+    fcntl(b[0], F_SETFL, O_NONBLOCK);
+    CHECK(toe_splice(a[1], b[0]) < 0 && errno == EAGAIN);
+    CHECK(recv(a[1], buffer, 5, MSG_PEEK) == 5);
+    fcntl(b[0], F_SETFL, 0);
+    /* What is unread is passed on, whatever becomes of the splice. */
+    CHECK(toe_splice(a[1], b[0]) < 0 && errno == EOPNOTSUPP);
+    CHECK(ioctl(a[1], FIONREAD, &left) == 0 && left == 0);
+    CHECK(recv(b[1], buffer, 5, MSG_WAITALL) == 5 && memcmp(buffer, "early", 5) == 0);
+    CHECK(write(b[1], "back", 4) == 4 && write(a[1], "on", 2) == 2);
+    CHECK(recv(b[0], buffer, 4, MSG_WAITALL) == 4 && recv(a[0], buffer, 2, MSG_WAITALL) == 2);
+    CHECK(shutdown(a[1], SHUT_WR) == 0);
+    CHECK(toe_splice(b[0], a[1]) < 0 && errno == ENOTCONN);
+    unpair(pipe_ends);
+    unpair(a);
+    unpair(b);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -513,6 +545,7 @@ static const struct {
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
     {"descriptors", descriptors}, {"files", files},         {"forked", forked},
     {"shared_after_fork", shared_after_fork}, {"executed", executed},
+    {"joining", joining},
 };
 
 int main(int argc, char **argv) {
