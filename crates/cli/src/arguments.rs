@@ -1,4 +1,5 @@
 //! The command line.
+use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
 use port::capture::{Direction, SNAPLEN};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,6 +58,16 @@ Examples:
   toe why 4711 8           descriptor 8 of process 4711
   toe why --flow 3         what a connection is waiting for")]
     Why(WhyArguments),
+    /// Watch hosts, modules, drops and connections live
+    #[command(after_help = "Keys: q ends, s sorts, h shows the next host, / filters, p pauses, ? explains the columns.
+With --once one picture is printed as text, with --json one object a line; rates are over the interval.
+
+Examples:
+  toe top
+  toe top --host a --sort rtt
+  toe top --once --filter redis
+  toe top --json --interval 5 | jq '.hosts[].rx_bits'")]
+    Top(TopArguments),
     /// Capture frames as they pass, with what became of each
     #[command(
         after_help = "FILTER is tcpdump's language (man pcap-filter). Without --write one line a frame is printed:
@@ -175,6 +186,35 @@ pub struct WhyArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Only connections in whose line these words occur
+    #[arg(long, value_name = "WORDS")]
+    pub filter: Option<String>,
+    /// How connections are sorted at first
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t)]
+    pub sort: Sort,
+    /// Seconds between pictures
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// Print one picture as text and end
+    #[arg(long)]
+    pub once: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn interval(word: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = word.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "it is a number of seconds from 0.1 to 3600".into())
 }
 
 #[derive(Args)]

@@ -12,6 +12,7 @@ mod private;
 mod run;
 mod stats;
 mod table;
+mod top;
 mod why;
 
 use arguments::{Arguments, Verb};
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Verb::Ls(arguments) => ls::ls(&arguments),
         Verb::Stats(arguments) => stats::stats(&arguments),
         Verb::Why(arguments) => why::why(&arguments),
+        Verb::Top(arguments) => top::top(&arguments),
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),

@@ -1,7 +1,7 @@
 //! `toe pcap`: frames of a running daemon, into a file, a pipe or lines.
 use crate::arguments::PcapArguments;
 use crate::locate;
-use crate::table::red;
+use crate::table::{red, wrong_usage};
 use daemon::client;
 use daemon::protocol::{Capture, Question};
 use port::capture::pcapng::{self, Block, Packet};
@@ -48,12 +48,6 @@ pub fn pcap(arguments: &PcapArguments) -> Result<(), String> {
     eprintln!("toe: capturing on {}; Ctrl-C ends it", names.join(", "));
     end_on_signals(stream.get_ref()).map_err(|e| format!("cannot receive signals: {e}"))?;
     run(stream, out)
-}
-
-/// Says what is wrong with the command line.
-fn wrong_usage(sentence: &str) -> ! {
-    eprintln!("toe: {sentence}");
-    std::process::exit(2)
 }
 
 /// Has libpcap compile a filter. The error is a sentence.

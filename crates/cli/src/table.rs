@@ -64,6 +64,12 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Says what is wrong with the command line, and ends.
+pub fn wrong_usage(sentence: &str) -> ! {
+    eprintln!("toe: {sentence}");
+    std::process::exit(2)
+}
+
 /// Writes a value as JSON.
 pub fn say_json(value: &serde_json::Value) {
     say(&serde_json::to_string_pretty(value).unwrap_or_default());

@@ -69,6 +69,9 @@ fn usage_errors_exit_with_2() {
         &["pcap", "tcp", "prot", "80"],
         &["pcap", "--direction", "up"],
         &["pcap", "--count", "0"],
+        &["top", "--interval", "0"],
+        &["top", "--sort", "colour"],
+        &["top"],
         &["run", "--config", "a", "--socket", "b", "--", "true"],
     ] {
         let output = scratch.toe(arguments);
@@ -80,7 +83,7 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_is_everywhere_with_examples() {
     let scratch = Scratch::new();
-    for verb in ["run", "demo", "ls", "stats", "why", "pcap"] {
+    for verb in ["run", "demo", "ls", "stats", "why", "pcap", "top"] {
         let output = scratch.toe(&[verb, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{verb}");
@@ -92,9 +95,15 @@ fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
     let scratch = Scratch::new();
     let socket = scratch.0.join("nobody.sock");
     let socket = socket.to_str().unwrap();
-    for arguments in
-        [&["ls"][..], &["stats"], &["pcap", "-w", "x"], &["why"], &["why", "1", "2"], &["run", "--lib", &any_library()]]
-    {
+    for arguments in [
+        &["ls"][..],
+        &["stats"],
+        &["pcap", "-w", "x"],
+        &["top", "--once"],
+        &["why"],
+        &["why", "1", "2"],
+        &["run", "--lib", &any_library()],
+    ] {
         let mut all = arguments.to_vec();
         all.extend(["--socket", socket]);
         if arguments[0] == "run" {
@@ -185,6 +194,34 @@ fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
     assert!(error(&output).contains("lab.toml:3: unknown key `adress`; did you mean `address`?"), "{}", error(&output));
     fs::remove_file(&configuration).unwrap();
     scratch.becomes_empty();
+}
+
+/// On a terminal that `script` makes: `typed` is what is typed there, by a shell command.
+fn top_on_a_terminal(scratch: &Scratch, typed: &str) -> String {
+    let configuration = scratch.0.join("lab.toml");
+    fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
+    let toe = env!("CARGO_BIN_EXE_toe");
+    let inside = format!("stty cols 80 rows 24; {toe} top --interval 0.1; echo status $?; stty -a");
+    let script = format!(
+        "DAEMON=$({toe} ls --json | sed -n 's/^  \"pid\": \\([0-9]*\\).*/\\1/p'); ({typed}) | script -qec '{inside}' /dev/null"
+    );
+    let all = ["run", "-q", "--lib", &any_library(), "--config", configuration.to_str().unwrap(), "--", "sh", "-c"];
+    let output = scratch.toe(&[&all[..], &[&script]].concat());
+    assert_eq!(error(&output), "");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_live_view_gives_the_terminal_back() {
+    let scratch = Scratch::new();
+    let quiet = top_on_a_terminal(&scratch, "sleep 1; printf q");
+    let (live, after) = quiet.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("no way back: {quiet}"));
+    assert!(live.contains("\x1b[?1049h") && live.contains("10.0.0.1/24"), "{live}");
+    assert!(after.contains("status 0") && after.contains(" icanon") && after.contains(" echo "), "{after}");
+    let gone = top_on_a_terminal(&scratch, "sleep 1; kill $DAEMON; sleep 1");
+    let (_, after) = gone.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("no way back: {gone}"));
+    assert!(after.contains("toe: the daemon has gone: no daemon is running at "), "{after}");
+    assert!(after.contains("status 1") && after.contains(" icanon"), "{after}");
 }
 
 #[test]

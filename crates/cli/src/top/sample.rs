@@ -1,0 +1,128 @@
+//! What the daemon counted up to a moment: its answers, as far as the live view needs them.
+use daemon::client;
+use daemon::protocol::Question;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    pub version: String,
+    pub pid: u32,
+    pub hosts: Vec<Host>,
+    pub threads: Vec<Thread>,
+}
+
+/// A host's counters. What older daemons lack is zero.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    pub name: String,
+    pub engine: String,
+    /// With its prefix length.
+    pub address: String,
+    pub port: Port,
+    pub drops: BTreeMap<String, u64>,
+    /// Counters by name, for each module.
+    pub modules: BTreeMap<String, BTreeMap<String, u64>>,
+    pub flows: Vec<Flow>,
+    /// Names of programs by process.
+    #[serde(skip)]
+    pub programs: HashMap<u32, String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Port {
+    pub rx_frames: u64,
+    pub rx_bytes: u64,
+    pub tx_frames: u64,
+    pub tx_bytes: u64,
+}
+
+/// A connection. Units as in [`control::FlowView`]: bytes, microseconds.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Flow {
+    pub flow: Option<u32>,
+    pub local: String,
+    pub remote: String,
+    pub state: String,
+    pub pid: Option<u32>,
+    pub congestion: Option<String>,
+    pub mss: u64,
+    pub cwnd: u64,
+    pub ssthresh: Option<u64>,
+    pub rate: u64,
+    pub rtt_us: u64,
+    pub rttvar_us: u64,
+    pub rto_us: u64,
+    pub ecn: bool,
+    pub last_drop: Option<String>,
+    pub figures: BTreeMap<String, u64>,
+}
+
+impl Flow {
+    /// One of the engine's counters.
+    pub fn figure(&self, name: &str) -> u64 {
+        self.figures.get(name).copied().unwrap_or(0)
+    }
+}
+
+/// A data-path thread.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    pub thread: u32,
+    /// Since the daemon's start.
+    pub now_ns: u64,
+    pub cpu_ns: u64,
+    pub rounds: u64,
+    pub busy_rounds: u64,
+    pub asleep_ns: u64,
+}
+
+/// Asks the daemon. The error is a sentence.
+pub fn take(socket: &Path) -> Result<Sample, String> {
+    let stats = client::ask(socket, &Question::Stats { host: None, flow: None })?;
+    combine(stats, &client::ask(socket, &Question::Ls)?)
+}
+
+/// From the answers to both questions.
+pub fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
+    let mut sample: Sample =
+        serde_json::from_value(stats).map_err(|e| format!("the daemon's statistics are of another version: {e}"))?;
+    sample.version = ls["version"].as_str().unwrap_or("?").into();
+    sample.pid = ls["pid"].as_u64().unwrap_or(0) as u32;
+    for host in &mut sample.hosts {
+        let hosts = ls["hosts"].as_array().into_iter().flatten();
+        let Some(known) = hosts.into_iter().find(|known| known["name"] == host.name.as_str()) else { continue };
+        host.address = format!("{}/{}", known["address"].as_str().unwrap_or("?"), known["prefix_len"]);
+        for context in known["contexts"].as_array().into_iter().flatten() {
+            let pid = context["pid"].as_u64().unwrap_or(0) as u32;
+            host.programs.insert(pid, program(context["command"].as_str().unwrap_or("?")));
+        }
+    }
+    Ok(sample)
+}
+
+/// The program's name without its folder and its arguments.
+fn program(command: &str) -> String {
+    let first = command.split_whitespace().next().unwrap_or("?");
+    first.rsplit('/').next().unwrap_or(first).trim_end_matches(':').into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_called_by_their_names() {
+        assert_eq!(program("/usr/bin/redis-server *:6379"), "redis-server");
+        assert_eq!(program("nginx: worker process"), "nginx");
+        assert_eq!(program(""), "?");
+    }
+}
