@@ -1,14 +1,64 @@
-/* toe.h: what OpenTOE offers beyond POSIX. The functions are in libtoe.so, which `toe run` preloads; they are weak
- * here, so a program that was not started on OpenTOE sees null pointers and goes its ordinary way:
+/* toe.h: what OpenTOE offers beyond POSIX. Functions of libtoe.so, which `toe run` preloads.
  *
- *     if (toe_splice && toe_splice(client, server) == 0) ...
+ * All are declared weak: the same program runs with and without libtoe.so. Where the library is not loaded, they are
+ * null: `if (toe_zc_reserve) ...`. (A program that is linked statically, or that prefers to, asks dlsym.) A program may
+ * also be linked with -ltoe.
+ *
+ * Unless said otherwise, a function returns -1 with errno set where it fails, and never raises SIGPIPE.
  */
 #ifndef TOE_H
 #define TOE_H
 
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of this interface: functions are added to it, and none changes within a version. */
+#define TOE_API_VERSION 1
+
+#ifndef TOE_API
+#define TOE_API __attribute__((weak))
+#endif
+
+/* The TOE_API_VERSION of the library that is loaded. */
+TOE_API int toe_api_version(void);
+
+/* Zero-copy: bytes are written straight into a connection's transmit buffer and read straight out of its receive buffer.
+ *
+ * Both buffers are rings, so room or data may lie in two pieces: iov[0], then iov[1], which may have no bytes. Addresses
+ * stay valid until the commit or release that covers them, or the close of the descriptor, whichever is first; nothing
+ * may touch them afterwards. The functions may be mixed with send and recv, which are in the same order, but between
+ * reserve and commit (peek and release) nothing else may write to (read from) the connection; different connections and
+ * the two directions of one are independent, also from several threads.
+ *
+ * `least` is how many bytes to wait for, at least 1 and at most the size of the buffer (SO_SNDBUF, SO_RCVBUF). On a
+ * non-blocking socket, or with MSG_DONTWAIT, what is there now decides: EAGAIN where it is less than `least`.
+ * SO_RCVTIMEO and SO_SNDTIMEO hold as for recv and send; poll and epoll as well.
+ *
+ * errno: EOPNOTSUPP for a descriptor that is not a connection on OpenTOE, or one that another process has too (after
+ * fork); EINVAL where `least` or `len` is more than there can be; ENOTCONN, EPIPE, ECONNRESET, ETIMEDOUT, EAGAIN, EINTR
+ * as for send and recv.
+ */
+
+/* Gives all room of the transmit buffer, at least `least` bytes. Returns how many bytes.
+ * flags: 0 or MSG_DONTWAIT. */
+TOE_API ssize_t toe_zc_reserve(int fd, struct iovec iov[2], size_t least, int flags);
+
+/* Sends the first `len` bytes of what toe_zc_reserve gave. They must not be changed afterwards: they are sent, and sent
+ * again if need be, from where they are. `len` may be 0. flags: 0 or MSG_MORE. Returns 0. */
+TOE_API int toe_zc_commit(int fd, size_t len, int flags);
+
+/* Gives all bytes that have come and were not released, at least `least`: at the end of the stream fewer, then 0.
+ * Returns how many bytes. Asking again without a release gives the same bytes and what came since.
+ * flags: 0 or MSG_DONTWAIT. */
+TOE_API ssize_t toe_zc_peek(int fd, struct iovec iov[2], size_t least, int flags);
+
+/* Gives the first `len` bytes of what toe_zc_peek gave back to the connection: their place may be overwritten. Returns 0. */
+TOE_API int toe_zc_release(int fd, size_t len);
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
  * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing
@@ -28,7 +78,7 @@ extern "C" {
  *   EINVAL           both are the same socket
  *   EBADF            not a descriptor
  */
-int toe_splice(int a, int b) __attribute__((weak));
+TOE_API int toe_splice(int a, int b);
 
 #ifdef __cplusplus
 }

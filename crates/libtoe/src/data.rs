@@ -268,16 +268,37 @@ unsafe fn put_now(
         }
         return (wanted == 0).then_some(Ok(0));
     }
-    // Held back only while less than a full segment waits, as TCP_CORK and MSG_MORE have it.
-    if !corked || full || stream.in_flight() >= stream.mss as u32 {
-        tell(link, key, socket);
+    tell_or_hold(link, key, socket, corked && !full);
+    Some(Ok(written))
+}
+
+/// Tells the engine of what was written. Held back only while less than a full segment waits, as `TCP_CORK` and
+/// `MSG_MORE` have it.
+fn tell_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
+    let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) else { return };
+    if !hold || stream.in_flight() >= stream.mss as u32 {
+        context.bump(key, stream);
     } else if !stream.untold {
         stream.untold = true;
-        if let Link::Attached(context) = link {
-            context.held.push(key);
-        }
+        context.held.push(key);
     }
-    Some(Ok(written))
+}
+
+/// Bytes were put into the transmit buffer by other means than `put_now`.
+pub fn wrote(lib: &mut Lib, key: Key, more: bool) {
+    let Lib { sockets, link, .. } = lib;
+    let Some(socket) = sockets.get_mut(key.index) else { return };
+    let corked = more || socket.options.cork;
+    tell_or_hold(link, key, socket, corked);
+}
+
+/// Bytes were read by other means than `take_now`.
+pub fn tell_window(lib: &mut Lib, key: Key) {
+    let Lib { sockets, link, .. } = lib;
+    let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
+    if let (Link::Attached(context), true) = (link, stream.window_is_worth_telling()) {
+        context.bump(key, stream);
+    }
 }
 
 fn tell(link: &mut Link, key: Key, socket: &mut Socket) {
@@ -287,7 +308,7 @@ fn tell(link: &mut Link, key: Key, socket: &mut Socket) {
 }
 
 /// Why bytes cannot be written now, where they never can.
-fn can_write(socket: &mut Socket) -> Result<()> {
+pub fn can_write(socket: &mut Socket) -> Result<()> {
     if socket.error != 0 {
         return Err(socket.take_error());
     }

@@ -1,11 +1,12 @@
-//! The common case of reading and writing: an open connection that only this process has, with bytes or room there.
+//! The common case of reading and writing: an open connection that only this process has, neither direction shut, with
+//! bytes or room there.
 //!
 //! One look-up, one lock, one copy, one bump. Whatever is not common gives `None` before anything was changed, and goes
 //! the long way (`data`), which knows all cases.
 use crate::lock::{self, Guard};
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
-use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, Stream};
+use crate::stream::{SHUT_WRITE, SPLICED, Stream};
 use crate::table::{self, Entry};
 use crate::{context_side::Context, errno};
 use libc::{c_int, iovec, ssize_t};
@@ -54,14 +55,13 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
     let failed = socket.error != 0 || socket.broken;
     let key = Key { index, id: socket.id };
     let stream = own(&mut socket.kind)?;
-    let state = stream.flags();
-    if state & SHUT_READ != 0 {
+    if stream.flags() != 0 {
         return None;
     }
     // SAFETY: the caller vouches for the buffers.
     let got = unsafe { stream.take(into) };
     if got == 0 {
-        let nothing = dont_wait && !failed && state & RX_FIN == 0 && stream.readable() == 0 && context.nothing_new();
+        let nothing = dont_wait && !failed && stream.readable() == 0 && context.nothing_new();
         drop(lib);
         return nothing.then(|| errno::give(Err(libc::EAGAIN)));
     }

@@ -5,7 +5,8 @@
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
-//! (everything is behind one lock), `socket`, `stream`, `connect`, `fast`, `data`, `options` (what sockets do), `epoll`,
+//! (everything is behind one lock), `socket`, `stream`, `connect`, `fast`, `data`, `zero_copy`, `options` (what
+//! sockets do), `epoll`,
 //! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
@@ -32,6 +33,7 @@ mod state;
 mod stream;
 mod table;
 mod wait;
+mod zero_copy;
 
 /// Run by the dynamic linker when the library is loaded.
 extern "C" fn start() {

@@ -122,9 +122,10 @@ fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
 }
 
 fn compile(place: &Place, name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{name}.c"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (source, include) = (here.join("tests").join(format!("{name}.c")), here.join("../../include"));
     let binary = place.folder.join(name);
-    text(Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&binary).arg(source));
+    text(Command::new("cc").args(["-O1", "-pthread", "-I"]).arg(include).arg("-o").arg(&binary).arg(source));
     binary
 }
 
@@ -136,6 +137,17 @@ fn sockets_behave_as_on_linux() {
     let on_kernel = text(Command::new(&posix).arg("127.0.0.1"));
     assert_eq!(text(place.command(&posix).arg(ADDRESS.to_string())), on_kernel);
     assert!(on_kernel.lines().count() >= 17);
+    place.finish();
+}
+
+#[test]
+fn the_zero_copy_interface_keeps_its_word() {
+    let place = Place::new("zero-copy");
+    let program = compile(&place, "zero_copy");
+    assert_eq!(text(place.command(&program).arg(ADDRESS.to_string())), "zero-copy\n");
+    // The same binary runs without the library, and sees that it is not there.
+    let alone = run(Command::new(&program).arg(ADDRESS.to_string()));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("toe_zc_reserve != NULL"));
     place.finish();
 }
 

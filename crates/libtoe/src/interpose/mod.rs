@@ -13,3 +13,4 @@ mod messages;
 mod process;
 mod sockets;
 mod toe;
+mod zero_copy;

@@ -1,0 +1,62 @@
+//! The functions of include/toe.h. They are the library's own: there is no next definition to pass a call on to.
+use super::sockets::ours;
+use crate::errno::{Result, give};
+use crate::lock::Guard;
+use crate::state::Key;
+use crate::zero_copy;
+use libc::{c_int, iovec, size_t, ssize_t};
+
+/// `TOE_API_VERSION`.
+const VERSION: c_int = 1;
+
+fn on_ours<T>(fd: c_int, act: impl FnOnce(&mut Guard, Key) -> Result<T>) -> Result<T> {
+    let (mut lib, key) = ours(fd)?.ok_or(libc::EOPNOTSUPP)?;
+    act(&mut lib, key)
+}
+
+/// Writes two pieces to the caller's array and gives their length.
+///
+/// # Safety
+/// `iov` is null or has two elements.
+unsafe fn hand_out(iov: *mut iovec, find: impl FnOnce() -> Result<[iovec; 2]>) -> Result<ssize_t> {
+    if iov.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let pieces = find()?;
+    let len = pieces[0].iov_len + pieces[1].iov_len;
+    // SAFETY: the caller's array of two.
+    unsafe { iov.cast::<[iovec; 2]>().write(pieces) };
+    Ok(len as ssize_t)
+}
+
+/// `toe_api_version`.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_api_version() -> c_int {
+    VERSION
+}
+
+/// `toe_zc_reserve`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_zc_reserve(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's array.
+    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::reserve(lib, key, least, flags))) })
+}
+
+/// `toe_zc_commit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_zc_commit(fd: c_int, len: size_t, flags: c_int) -> c_int {
+    give(on_ours(fd, |lib, key| zero_copy::commit(lib, key, len, flags)).map(|()| 0))
+}
+
+/// `toe_zc_peek`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_zc_peek(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's array.
+    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::peek(lib, key, least, flags))) })
+}
+
+/// `toe_zc_release`.
+#[unsafe(no_mangle)]
+pub extern "C" fn toe_zc_release(fd: c_int, len: size_t) -> c_int {
+    give(on_ours(fd, |lib, key| zero_copy::release(lib, key, len)).map(|()| 0))
+}

@@ -1,0 +1,122 @@
+//! The zero-copy interface (include/toe.h, man/toe_zc.3): the program writes into the transmit buffer and reads out of
+//! the receive buffer itself. Positions move as in `data`, and so do waiting and errors.
+use crate::data::{self, can_write};
+use crate::errno::Result;
+use crate::lock::Guard;
+use crate::socket::{Kind, Socket};
+use crate::state::{Key, Lib};
+use crate::stream::{RX_FIN, SHUT_READ, Stream};
+use crate::wait::{self, Signals, Target, Wait};
+use libc::{c_int, iovec};
+use std::time::{Duration, Instant};
+
+/// No bytes.
+const NOTHING: [iovec; 2] = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
+
+/// The room of the transmit buffer in at most two pieces; waits until there are `least` bytes.
+pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
+    let socket = check(lib, key, flags, libc::MSG_DONTWAIT)?;
+    let (timeout, dont_wait) = (socket.options.send_timeout, is_impatient(socket, flags));
+    if !(1..=own(socket)?.buffer_sizes().1 as usize).contains(&least) {
+        return Err(libc::EINVAL);
+    }
+    lib.hear_errors();
+    wait_for(lib, key, dont_wait, timeout, |lib| {
+        let socket = lib.socket(key)?;
+        if let Err(errno) = can_write(socket) {
+            return Some(Err(errno));
+        }
+        let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
+        let room = stream.room();
+        stream.wants_room |= (room as usize) < least;
+        let pieces = stream.tx.pieces(stream.tx_head(), room);
+        let pieces = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+        (room as usize >= least).then_some(Ok(pieces))
+    })
+}
+
+/// Sends what was written to the room that was reserved.
+pub fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<()> {
+    let socket = check(lib, key, flags, libc::MSG_MORE)?;
+    can_write(socket)?;
+    let stream = own(socket)?;
+    if len > stream.room() as usize {
+        return Err(libc::EINVAL);
+    }
+    stream.produced(len as u32);
+    data::wrote(lib, key, flags & libc::MSG_MORE != 0);
+    Ok(())
+}
+
+/// What was received and not yet released, in at most two pieces; waits until there are `least` bytes or no more come.
+pub fn peek(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
+    let socket = check(lib, key, flags, libc::MSG_DONTWAIT)?;
+    let (timeout, dont_wait) = (socket.options.receive_timeout, is_impatient(socket, flags));
+    if !(1..=own(socket)?.buffer_sizes().0 as usize).contains(&least) {
+        return Err(libc::EINVAL);
+    }
+    wait_for(lib, key, dont_wait, timeout, |lib| {
+        let socket = lib.socket(key)?;
+        let broken = socket.broken;
+        let stream = socket.stream().ok()?;
+        let (len, state) = (stream.readable(), stream.flags());
+        if state & SHUT_READ != 0 {
+            return Some(Ok(NOTHING));
+        }
+        let over = broken || state & RX_FIN != 0;
+        if len as usize >= least || (over && len > 0) {
+            return Some(Ok(stream.unread(0)));
+        }
+        match socket.take_error() {
+            0 => over.then_some(Ok(NOTHING)),
+            errno => Some(Err(errno)),
+        }
+    })
+}
+
+/// The program has done with bytes that it peeked at.
+pub fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
+    let stream = own(check(lib, key, 0, 0)?)?;
+    if len > stream.readable() as usize {
+        return Err(libc::EINVAL);
+    }
+    stream.consume(len as u32);
+    data::tell_window(lib, key);
+    Ok(())
+}
+
+fn check(lib: &mut Lib, key: Key, flags: c_int, known: c_int) -> Result<&mut Socket> {
+    if flags & !known != 0 {
+        return Err(libc::EINVAL);
+    }
+    lib.need_socket(key)
+}
+
+/// The connection, which no other process has: it could not be kept from using the same bytes.
+fn own(socket: &mut Socket) -> Result<&mut Stream> {
+    let stream = socket.stream()?;
+    if stream.shared { Err(libc::EOPNOTSUPP) } else { Ok(stream) }
+}
+
+fn is_impatient(socket: &Socket, flags: c_int) -> bool {
+    socket.nonblocking || flags & libc::MSG_DONTWAIT != 0
+}
+
+fn wait_for<T>(
+    lib: &mut Guard,
+    key: Key,
+    dont_wait: bool,
+    timeout: Option<Duration>,
+    mut look: impl FnMut(&mut Lib) -> Option<Result<T>>,
+) -> Result<T> {
+    if let Some(found) = look(lib) {
+        return found;
+    }
+    let deadline = if dont_wait { Some(Instant::now()) } else { timeout.map(|timeout| Instant::now() + timeout) };
+    let targets = [Target::Socket(key)];
+    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let found =
+        wait::until(lib, wait, |lib, _| if lib.socket(key).is_some() { look(lib) } else { Some(Err(libc::EBADF)) });
+    found.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
+}
