@@ -83,6 +83,20 @@ Examples:
   toe pcap -w - 'tcp[tcpflags] & tcp-rst != 0' | wireshark -k -i -"
     )]
     Pcap(PcapArguments),
+    /// Add modules to the data-path of a running daemon, look at them, take them out
+    #[command(
+        after_help = "A module is an eBPF object made by clang (SEC(\"xdp\") or SEC(\"xdp.frags\") for received frames,
+SEC(\"xdp/devmap\") for frames that leave), or one that is built in: native:meter, native:classifier. Changes take
+effect at once, under traffic; where something is refused, nothing changes.
+
+Examples:
+  toe xdp load firewall.o --position 10
+  toe xdp ls
+  toe xdp map set firewall blocked 192.0.2.1 1
+  toe xdp map dump firewall blocked --json
+  toe xdp unload firewall"
+    )]
+    Xdp(XdpArguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
     /// The daemon of one program
@@ -253,6 +267,115 @@ fn direction(word: &str) -> Result<Direction, String> {
         "out" => Ok(Direction::Out),
         _ => Err("it is `in` or `out`".into()),
     }
+}
+
+#[derive(Args)]
+pub struct XdpArguments {
+    #[command(flatten)]
+    pub daemon: GlobalSocket,
+    /// On this host; it may be left out where only one is meant
+    #[arg(long, value_name = "NAME", global = true)]
+    pub host: Option<String>,
+    /// As JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub verb: XdpVerb,
+}
+
+#[derive(Args)]
+pub struct GlobalSocket {
+    /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub enum XdpVerb {
+    /// Load a module
+    #[command(after_help = "Two modules of a host cannot have one name: load the second one with --name.
+
+Examples:
+  toe xdp load null.o
+  toe xdp load firewall.o --host a --position 5 --name edge
+  toe xdp load native:meter")]
+    Load {
+        /// The object, or native:NAME
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Call it so; otherwise as its function is called
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Modules of a stage run in the order of their positions; otherwise it runs last
+        #[arg(long, value_name = "NUMBER")]
+        position: Option<u32>,
+    },
+    /// List modules: where they stand, frames seen, time for each, verdicts
+    Ls,
+    /// Look into a module's maps, and change them
+    #[command(
+        after_help = "Keys and values are written as whole numbers, as IPv4 addresses, or as bytes in hexadecimal (0x...).
+
+Examples:
+  toe xdp map ls firewall
+  toe xdp map get classify classes 2
+  toe xdp map set firewall blocked 192.0.2.1 1
+  toe xdp map delete firewall blocked 192.0.2.1"
+    )]
+    Map {
+        #[command(subcommand)]
+        verb: MapVerb,
+    },
+    /// Unload a module
+    Unload {
+        /// Its name, as toe xdp ls shows it
+        module: String,
+    },
+}
+
+#[derive(Clone, Subcommand)]
+pub enum MapVerb {
+    /// List a module's maps
+    Ls {
+        /// The module's name
+        module: String,
+    },
+    /// Print all entries of a map
+    Dump {
+        /// The module's name
+        module: String,
+        /// The map's
+        map: String,
+    },
+    /// Print one entry's value
+    Get {
+        /// The module's name
+        module: String,
+        /// The map's
+        map: String,
+        /// Which entry
+        key: String,
+    },
+    /// Add or replace an entry
+    Set {
+        /// The module's name
+        module: String,
+        /// The map's
+        map: String,
+        /// Which entry
+        key: String,
+        /// What it is to be
+        value: String,
+    },
+    /// Remove an entry
+    Delete {
+        /// The module's name
+        module: String,
+        /// The map's
+        map: String,
+        /// Which entry
+        key: String,
+    },
 }
 
 #[derive(Args)]

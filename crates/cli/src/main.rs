@@ -14,6 +14,7 @@ mod stats;
 mod table;
 mod top;
 mod why;
+mod xdp;
 
 use arguments::{Arguments, Verb};
 use clap::Parser;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Why(arguments) => why::why(&arguments),
         Verb::Top(arguments) => top::top(&arguments),
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
+        Verb::Xdp(arguments) => xdp::xdp(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),

@@ -15,18 +15,32 @@ pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
     open(socket, question).map(|(answer, _)| answer)
 }
 
+/// As [`ask`], of a question that comes with bytes.
+pub fn send(socket: &Path, question: &Question, bytes: &[u8]) -> Result<Value, String> {
+    converse(socket, question, bytes).map(|(answer, _)| answer)
+}
+
 /// As [`ask`], of a question whose answer is more than one line: the rest is to be read from the connection.
 pub fn open(socket: &Path, question: &Question) -> Result<(Value, BufReader<UnixStream>), String> {
+    converse(socket, question, &[])
+}
+
+fn converse(socket: &Path, question: &Question, bytes: &[u8]) -> Result<(Value, BufReader<UnixStream>), String> {
     let path = management_path(socket);
     let stream = UnixStream::connect(&path).map_err(|e| absent(socket, &e))?;
     let lost = |e: std::io::Error| format!("the daemon at {} does not answer: {e}", socket.display());
     stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
     let mut line = serde_json::to_string(question).map_err(|e| e.to_string())?;
     line.push('\n');
-    (&stream).write_all(line.as_bytes()).map_err(lost)?;
+    // A daemon that does not want the bytes says so without reading them.
+    let written = (&stream).write_all(line.as_bytes()).and_then(|()| (&stream).write_all(bytes));
     let mut answer = String::new();
     let mut reader = BufReader::new(stream);
-    reader.read_line(&mut answer).map_err(lost)?;
+    let read = reader.read_line(&mut answer);
+    if answer.is_empty() {
+        written.map_err(lost)?;
+    }
+    read.map_err(lost)?;
     reader.get_ref().set_read_timeout(None).map_err(lost)?;
     match serde_json::from_str(&answer) {
         Ok(Answer::Ok(value)) => Ok((value, reader)),

@@ -99,6 +99,20 @@ pub struct HostSection {
     pub mapping: Mapping,
     /// Index of its thread in [`ServiceConfig::thread`].
     pub thread: usize,
+    /// Modules that it runs from the start.
+    pub modules: Vec<ModuleSection>,
+}
+
+/// A module that a host runs from the start, as `toe xdp load` loads it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleSection {
+    /// The eBPF object, or `native:` and the name of a module that is built in.
+    pub file: PathBuf,
+    /// Its name; its own where there is none.
+    pub name: Option<String>,
+    /// Modules of a stage run in the order of their positions; last where it is not said.
+    pub position: Option<u32>,
 }
 
 /// The engines that there are.

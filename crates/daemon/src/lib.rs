@@ -11,6 +11,7 @@ pub mod config;
 mod datapath;
 pub mod logging;
 mod management;
+mod modules;
 pub mod protocol;
 mod service;
 mod sockets;

@@ -1,6 +1,7 @@
 //! The management socket's side of the daemon: a short-lived thread for each who asks.
 use crate::capture::Captures;
-use crate::protocol::{Answer, MAX_QUESTION, Question};
+use crate::modules::Modules;
+use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, Xdp};
 use crate::views::Observer;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
@@ -22,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Management {
     observer: Arc<Observer>,
+    modules: Arc<Modules>,
     clients: Arc<AtomicUsize>,
     captures: Captures,
     /// Readable once somebody asked the daemon to end.
@@ -29,10 +31,10 @@ pub(crate) struct Management {
 }
 
 impl Management {
-    pub(crate) fn new(observer: Observer) -> io::Result<Management> {
+    pub(crate) fn new(observer: Arc<Observer>, modules: Modules) -> io::Result<Management> {
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let (clients, captures) = (Arc::new(AtomicUsize::new(0)), Captures::default());
-        Ok(Management { observer: Arc::new(observer), clients, captures, stop: Arc::new(stop) })
+        Ok(Management { observer, modules: Arc::new(modules), clients, captures, stop: Arc::new(stop) })
     }
 
     /// Readable once somebody asked the daemon to end.
@@ -79,6 +81,14 @@ impl Management {
                     }
                     Err(sentence) => Answer::Error(sentence),
                 },
+                Ok(Question::Xdp(question)) => match object(&question, &mut reader)? {
+                    Some(object) => self.modules.answer(&question, &object).map_or_else(Answer::Error, Answer::Ok),
+                    None => {
+                        let most = MAX_OBJECT >> 20;
+                        let sentence = format!("the object is too large for a module: {most} MiB are the limit");
+                        return write_answer(stream, &Answer::Error(sentence));
+                    }
+                },
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
                 Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
             };
@@ -98,9 +108,20 @@ impl Management {
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
             // Those that are more than an answer are looked at before.
-            Question::Stop | Question::Capture(_) => Ok(Value::Null),
+            Question::Stop | Question::Capture(_) | Question::Xdp(_) => Ok(Value::Null),
         }
     }
+}
+
+/// The bytes that come with a question; none where they are too many.
+fn object(question: &Xdp, reader: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let Xdp::Load { bytes, .. } = question else { return Ok(Some(Vec::new())) };
+    if *bytes > MAX_OBJECT {
+        return Ok(None);
+    }
+    let mut object = vec![0; *bytes as usize];
+    reader.read_exact(&mut object)?;
+    Ok(Some(object))
 }
 
 fn write_answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {

@@ -5,6 +5,10 @@ use serde_json::Value;
 
 /// Most bytes of a question.
 pub const MAX_QUESTION: u64 = 64 * 1024;
+/// Most bytes of a module's object.
+pub const MAX_OBJECT: u64 = 4 << 20;
+/// What the name of a module that is built in begins with, where a file could be named as well.
+pub const NATIVE: &str = "native:";
 
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,8 +37,93 @@ pub enum Question {
     /// Capture frames as they pass. After the answer, which names the interfaces, the connection carries a capture in
     /// pcapng until the asker shuts its side down or the count is reached; its last blocks say what was lost.
     Capture(Capture),
+    /// Modules of operators.
+    Xdp(Xdp),
     /// End the daemon as SIGTERM does.
     Stop,
+}
+
+/// About modules of operators. A module is named by its name on its host; the host may be left out where only one runs
+/// a module of that name. Keys and values of maps are texts, as `toe xdp map` takes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case")]
+pub enum Xdp {
+    /// Load a module. The answer is the module as in `Ls`.
+    Load {
+        /// On this host; it may be left out where there is only one.
+        host: Option<String>,
+        /// Under this name; otherwise its own.
+        name: Option<String>,
+        /// Modules of a stage run in the order of their positions; otherwise it runs last.
+        position: Option<u32>,
+        /// Name of a module that is built in, instead of an object.
+        native: Option<String>,
+        /// So many bytes of the object follow the line, [`MAX_OBJECT`] at most.
+        bytes: u64,
+    },
+    /// All modules, with their figures.
+    Ls {
+        /// Only of this host.
+        host: Option<String>,
+    },
+    /// Unload a module; answered when it is gone.
+    Unload {
+        /// Its host.
+        host: Option<String>,
+        /// Its name.
+        module: String,
+    },
+    /// A module's maps.
+    Maps {
+        /// Its host.
+        host: Option<String>,
+        /// Its name.
+        module: String,
+    },
+    /// All entries of a map.
+    Dump {
+        /// Its module's host.
+        host: Option<String>,
+        /// Its module.
+        module: String,
+        /// Its name.
+        map: String,
+    },
+    /// One entry of a map.
+    Get {
+        /// Its module's host.
+        host: Option<String>,
+        /// Its module.
+        module: String,
+        /// Its name.
+        map: String,
+        /// The entry's key.
+        key: String,
+    },
+    /// Add or replace an entry.
+    Set {
+        /// Its module's host.
+        host: Option<String>,
+        /// Its module.
+        module: String,
+        /// Its name.
+        map: String,
+        /// The entry's key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// Remove an entry.
+    Delete {
+        /// Its module's host.
+        host: Option<String>,
+        /// Its module.
+        module: String,
+        /// Its name.
+        map: String,
+        /// The entry's key.
+        key: String,
+    },
 }
 
 /// What comes back.

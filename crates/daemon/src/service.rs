@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ThreadConfig};
 use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
+use crate::modules::Modules;
 use crate::sockets::{Sockets, default_socket};
 use crate::views::Observer;
 use rustix::event::epoll;
@@ -17,6 +18,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -46,8 +48,10 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let clock = Clock::start();
     let Built { paths, handles, hosts } = build(config, clock)?;
     let threads = start(paths, &config.service.thread)?;
-    let observer = Observer::new(handles.clone(), hosts.clone(), path.clone());
-    let management = Management::new(observer).map_err(failed)?;
+    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
+    let modules = Modules::new(Arc::clone(&observer));
+    modules.load_configured()?;
+    let management = Management::new(observer, modules).map_err(failed)?;
     let applications = Applications::new(handles.clone(), hosts);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();

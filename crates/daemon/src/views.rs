@@ -127,7 +127,7 @@ impl Observer {
     }
 
     /// Has a host's thread look at it.
-    fn at<T: Send + 'static>(
+    pub(crate) fn at<T: Send + 'static>(
         &self,
         place: &HostPlace,
         look: impl FnOnce(&mut HostSeat) -> T + Send + 'static,

@@ -1,5 +1,8 @@
 //! A real `toed` on a fabric, which needs no privilege: who may attach, who is told why not, what is left when an
 //! application or the daemon ends.
+mod common;
+
+use common::{Toed, toed};
 use context::attach::{Answer, Hello};
 use context::{AppEnd, Endpoint, Reply, Request};
 use daemon::client::{ask, is_running, open};
@@ -13,9 +16,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,60 +26,6 @@ const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A daemon in a directory of its own.
-struct Toed {
-    child: Child,
-    directory: PathBuf,
-}
-
-impl Toed {
-    fn start(configuration: &str) -> Toed {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("toed-test-{}-{number}", std::process::id()));
-        fs::create_dir(&directory).unwrap();
-        fs::write(directory.join("toed.toml"), configuration).unwrap();
-        let mut child = toed(&directory).arg("--announce").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Toed { child, directory }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.join("toed.sock")
-    }
-
-    fn ask(&self, question: &Question) -> Value {
-        ask(&self.socket(), question).unwrap()
-    }
-
-    fn contexts(&self) -> Vec<Value> {
-        self.ask(&Question::Ls)["hosts"][0]["contexts"].as_array().unwrap().clone()
-    }
-
-    /// Asks it to end and waits until it has.
-    fn end(&mut self) -> ExitStatus {
-        ask(&self.socket(), &Question::Stop).unwrap();
-        self.child.wait().unwrap()
-    }
-}
-
-impl Drop for Toed {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn toed(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toed"));
-    command.arg("--config").arg(directory.join("toed.toml")).arg("--socket").arg(directory.join("toed.sock"));
-    command.stdin(Stdio::null());
-    command
-}
 
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();

@@ -1,5 +1,5 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
-use super::{Config, EngineName, FabricSection, HostSection, PortSection, ServiceConfig, check};
+use super::{Config, EngineName, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, check};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -67,12 +67,17 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     if !table.contains_key("name") {
         return Err(Fault::new("this host has no `name`".into(), span));
     }
+    let mut modules = Vec::new();
+    for (module, at) in tables(&mut table, "module")? {
+        modules.push(rest::<ModuleSection>(module, at, &[])?);
+    }
     Ok(HostSection {
+        modules,
         port: take(&mut table, "port")?.unwrap_or_default(),
         engine: take(&mut table, "engine")?.unwrap_or(EngineName::Flextoe),
         mapping: take(&mut table, "mapping")?.unwrap_or_default(),
         thread: take(&mut table, "thread")?.unwrap_or(0),
-        stack: rest(table, span, &["port", "engine", "mapping", "thread"])?,
+        stack: rest(table, span, &["port", "engine", "mapping", "thread", "module"])?,
     })
 }
 

@@ -1,0 +1,118 @@
+//! `toe xdp`: modules of operators in a running daemon.
+use crate::arguments::{MapVerb, XdpArguments, XdpVerb};
+use crate::locate;
+use crate::ls::list;
+use crate::table::{Table, cell, say, say_json, thousands};
+use daemon::client;
+use daemon::protocol::{MAX_OBJECT, NATIVE, Question, Xdp};
+use serde_json::Value;
+use std::path::Path;
+
+/// Loads, lists, unloads; looks into maps and changes them.
+pub fn xdp(arguments: &XdpArguments) -> Result<(), String> {
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let host = arguments.host.clone();
+    let ask = |question| client::ask(&socket, &Question::Xdp(question));
+    let (answer, show): (Value, fn(&Value)) = match &arguments.verb {
+        XdpVerb::Load { file, name, position } => {
+            let (native, object) = read(file)?;
+            let bytes = object.len() as u64;
+            let question = Xdp::Load { host, name: name.clone(), position: *position, native, bytes };
+            (client::send(&socket, &Question::Xdp(question), &object)?, loaded)
+        }
+        XdpVerb::Ls => (ask(Xdp::Ls { host })?, modules),
+        XdpVerb::Unload { module } => (ask(Xdp::Unload { host, module: module.clone() })?, unloaded),
+        XdpVerb::Map { verb } => {
+            let (question, show) = map(verb, host);
+            (ask(question)?, show)
+        }
+    };
+    if arguments.json {
+        say_json(&answer);
+    } else {
+        show(&answer);
+    }
+    Ok(())
+}
+
+/// The module's bytes, or the name of one that is built in.
+fn read(file: &Path) -> Result<(Option<String>, Vec<u8>), String> {
+    if let Some(native) = file.to_str().and_then(|name| name.strip_prefix(NATIVE)) {
+        return Ok((Some(native.into()), Vec::new()));
+    }
+    let failed = |e: std::io::Error| format!("cannot read {}: {e}", file.display());
+    let about = std::fs::metadata(file).map_err(failed)?;
+    if !about.is_file() {
+        return Err(format!("{} is no file", file.display()));
+    }
+    if about.len() > MAX_OBJECT {
+        return Err(format!("{} is too large for a module: {} MiB are the limit", file.display(), MAX_OBJECT >> 20));
+    }
+    Ok((None, std::fs::read(file).map_err(failed)?))
+}
+
+fn map(verb: &MapVerb, host: Option<String>) -> (Xdp, fn(&Value)) {
+    match verb.clone() {
+        MapVerb::Ls { module } => (Xdp::Maps { host, module }, maps),
+        MapVerb::Dump { module, map } => (Xdp::Dump { host, module, map }, entries),
+        MapVerb::Get { module, map, key } => (Xdp::Get { host, module, map, key }, value),
+        MapVerb::Set { module, map, key, value } => (Xdp::Set { host, module, map, key, value }, nothing),
+        MapVerb::Delete { module, map, key } => (Xdp::Delete { host, module, map, key }, nothing),
+    }
+}
+
+fn loaded(module: &Value) {
+    let [name, host, stage] = ["name", "host", "stage"].map(|key| cell(&module[key]));
+    say(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
+}
+
+fn unloaded(module: &Value) {
+    let runs = thousands(module["runs"].as_u64().unwrap_or(0));
+    say(&format!("module {} is gone from host {} after {runs} frames", cell(&module["name"]), cell(&module["host"])));
+}
+
+fn modules(answer: &Value) {
+    let modules = list(answer, "modules");
+    if modules.is_empty() {
+        return say("No module is loaded: toe xdp load FILE");
+    }
+    let mut table = Table::new(&[
+        "host", "stage", "position", "module", "kind", "frames", "ns/frame", "pass", "drop", "tx", "redirect",
+        "aborted",
+    ]);
+    for module in modules {
+        let verdicts = ["pass", "drop", "transmit", "redirect", "aborted"].map(|key| &module["verdicts"][key]);
+        let counts = [&module["runs"]].into_iter().chain(verdicts).map(|count| thousands(count.as_u64().unwrap_or(0)));
+        let mut row: Vec<String> =
+            ["host", "stage", "position", "name", "kind"].map(|key| cell(&module[key])).into_iter().collect();
+        row.extend(counts);
+        row.insert(6, cell(&module["ns_per_frame"]));
+        table.row(row);
+    }
+    table.print();
+    for module in modules {
+        for (fault, count) in module["faults"].as_object().into_iter().flatten() {
+            say(&format!("module {} failed {count} times: {fault}", cell(&module["name"])));
+        }
+    }
+}
+
+fn maps(answer: &Value) {
+    let mut table = Table::new(&["map", "type", "key bytes", "value bytes", "entries", "at most"]);
+    for map in answer.as_array().into_iter().flatten() {
+        table.row(["name", "type", "key_size", "value_size", "entries", "max_entries"].map(|key| cell(&map[key])));
+    }
+    table.print();
+}
+
+fn entries(answer: &Value) {
+    for entry in answer.as_array().into_iter().flatten() {
+        say(&format!("{}  {}", cell(&entry["key"]), cell(&entry["value"])));
+    }
+}
+
+fn value(answer: &Value) {
+    say(&cell(answer));
+}
+
+fn nothing(_: &Value) {}
