@@ -42,6 +42,16 @@ Examples:
   toe demo
   toe demo --only redis --json demo.json")]
     Demo(DemoArguments),
+    /// Measure: the same programs on OpenTOE and on the kernel, and the papers' experiments
+    #[command(after_help = "Needs root: it makes network namespaces of its own, which go when it ends.
+
+Examples:
+  toe bench incast --quick
+  toe bench incast --json incast.json --plots plots")]
+    Bench {
+        #[command(subcommand)]
+        case: bench::command::Case,
+    },
     /// List hosts, attached programs, connections and listeners
     #[command(after_help = "Examples:
   toe ls

@@ -24,6 +24,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
+        Verb::Bench { case } => {
+            library::find(case.common().lib.as_deref()).and_then(|library| bench::command::run(&case, library))
+        }
         Verb::Ls(arguments) => ls::ls(&arguments),
         Verb::Stats(arguments) => stats::stats(&arguments),
         Verb::Why(arguments) => why::why(&arguments),

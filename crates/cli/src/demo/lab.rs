@@ -1,11 +1,11 @@
 //! The laboratory: clients in one network namespace, servers in another, a TAP device to OpenTOE and a veth pair.
-use super::process::{Process, Stop};
+use bench::directory::Directory;
+use bench::process::{Process, Stop};
 use daemon::client;
 use daemon::protocol::Question;
 use port::{Interface, Netns};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,14 +68,14 @@ impl<'a> Lab<'a> {
             far.set_address(VETH[1], BITS)?;
             far.set_up()
         })??;
-        let directory = Directory::new()?;
-        let daemon = start_daemon(&directory.0, &clients, stop)?;
+        let directory = Directory::new("demo")?;
+        let daemon = start_daemon(directory.path(), &clients, stop)?;
         Ok(Lab { clients, servers, directory, library: library.into(), stop, _daemon: daemon })
     }
 
     /// A file of this run.
     pub fn file(&self, name: &str) -> PathBuf {
-        self.directory.0.join(name)
+        self.directory.path().join(name)
     }
 
     /// Starts a server on a stack and waits until it accepts connections there.
@@ -156,21 +156,4 @@ fn own_program() -> Result<String, String> {
 
 fn text(path: &Path) -> String {
     path.display().to_string()
-}
-
-/// A directory for one run. Servers that give root up pass through it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> Result<Directory, String> {
-        let path = std::env::temp_dir().join(format!("toe-demo-{}", std::process::id()));
-        let made = fs::DirBuilder::new().mode(0o711).create(&path);
-        made.map(|()| Directory(path.clone())).map_err(|e| format!("cannot make {}: {e}", path.display()))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -2,14 +2,13 @@
 //! the kernel's TCP.
 mod lab;
 pub mod memload;
-mod process;
 mod programs;
 mod results;
 
 use crate::arguments::DemoArguments;
 use crate::{doctor, library};
+use bench::process::Stop;
 use lab::{Lab, Stack};
-use process::Stop;
 use programs::{Program, Sample};
 use results::Results;
 use std::time::Instant;

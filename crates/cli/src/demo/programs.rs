@@ -1,6 +1,6 @@
 //! The servers of the demo and the load on each.
 use super::lab::{Lab, Stack};
-use super::process::Process;
+use bench::process::Process;
 use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;

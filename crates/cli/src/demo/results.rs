@@ -66,7 +66,7 @@ impl Results {
         let report = json!({
             "case": "demo",
             "params": { "seconds": self.seconds, "loads": self.loads() },
-            "machine": machine(),
+            "machine": bench::machine::facts(),
             "runs": runs.collect::<Vec<_>>(),
             "ratio": self.programs().into_iter().map(ratio).collect::<serde_json::Map<_, _>>(),
         });
@@ -115,15 +115,4 @@ impl Results {
             [only] => vec![only; 3],
         }
     }
-}
-
-fn machine() -> Value {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
-    json!({
-        "cores": std::thread::available_parallelism().map_or(1, usize::from),
-        "cpu": model,
-        "kernel": read("/proc/sys/kernel/osrelease").trim(),
-    })
 }

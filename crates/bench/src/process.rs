@@ -1,5 +1,6 @@
-//! Programs that the demo starts: they end with it, in whatever way it ends.
+//! Programs that a measurement starts: they end with it, in whatever way it ends.
 use port::Netns;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How often something is looked at again while waiting.
 const STEP: Duration = Duration::from_millis(5);
 
-/// The user asked the demo to end.
+/// The user asked the measurement to end.
 #[derive(Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -79,12 +80,36 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Seconds of CPU that it has used so far, in user and kernel mode.
+    pub fn cpu_s(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // Fields 14 and 15 of proc(5), counted behind the command's name, which may hold anything.
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / clock_ticks_per_second() as f64
+    }
+
     /// An error with its last words where it has ended.
     pub fn alive(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(Some(status)) => Err(format!("{} ended ({status}): {}", self.name, last_lines(&self.output()))),
             _ => Ok(()),
         }
+    }
+
+    /// It listens on a TCP port of the kernel's.
+    pub fn listens(&mut self, port: u16) -> Result<bool, String> {
+        self.alive()?;
+        let sockets = std::fs::read_to_string(format!("/proc/{}/net/tcp", self.pid())).unwrap_or_default();
+        // The second field is the local address, the fourth the state: 0A is LISTEN.
+        Ok(sockets.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}"))) && fields.get(3) == Some(&"0A")
+        }))
     }
 
     /// Waits for its end, and returns its output where it succeeded.

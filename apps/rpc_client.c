@@ -1,0 +1,290 @@
+/* rpc_client: N connections, requests of one size and replies of another, up to D in flight on each.
+ *
+ * Plain POSIX, identical for every stack. Closed loop: a reply lets the next request go. Open loop (-R): requests
+ * are due at fixed times, whatever becomes of the earlier ones, and a latency counts from when its request was due,
+ * so that a stall is felt by all requests that it delays. Each request is a write of its own; -b writes all that
+ * may go at once. Every reply must bear the number of its request.
+ *
+ * Measuring begins at -B (nanoseconds of CLOCK_MONOTONIC, so that several clients begin together), or after -w
+ * seconds. Prints one JSON object, with the histogram as pairs of nanoseconds and count, so that the results of
+ * several clients can be added up. The exit status is 1 if anything was lost or wrong.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EVENTS = 256, SUB = 128, SUB_BITS = 7, BUCKETS = 60 * SUB, READ = 64 * 1024, NUMBER = 8 };
+
+struct connection {
+    int fd, watching_out;
+    uint64_t committed, sent, answered;   /* requests */
+    size_t partly;                        /* bytes of request number `sent` that the socket has taken */
+    size_t position;                      /* bytes of the present reply that have come */
+    char number[NUMBER];
+    uint64_t *started;                    /* ring of `depth` times */
+    uint64_t counted;
+};
+
+static struct sockaddr_in address = {.sin_family = AF_INET};
+static long connections = 1, depth = 1, open_connections = 0;
+static size_t size = 64, reply = 64, numbered, at_once;
+static double seconds = 5, warm_up = 0, rate = 0;
+static uint64_t begin_at = 0, end_at = 0, counted = 0, errors = 0, wrong = 0, late = 0;
+static uint64_t histogram[BUCKETS], slowest = 0, due_at = 0, due_gap = 0;
+static long due_on = 0;
+static int batch = 0, polling = 0;
+static char *outgoing, *incoming;
+static struct connection *all;
+
+static _Noreturn void die(const char *what) {
+    fprintf(stderr, "rpc_client: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static double cpu_seconds(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Log-linear histogram: SUB buckets per power of two, so each bucket is at most 0.8% wide. */
+static size_t bucket_of(uint64_t ns) {
+    if (ns < SUB) return ns;
+    int shift = 63 - __builtin_clzll(ns) - SUB_BITS;
+    size_t bucket = (size_t)(shift + 1) * SUB + ((ns >> shift) - SUB);
+    return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+/* The middle of a bucket. */
+static uint64_t bucket_ns(size_t bucket) {
+    if (bucket < SUB) return bucket;
+    size_t shift = bucket / SUB - 1;
+    return ((uint64_t)(bucket % SUB + SUB) << shift) + ((uint64_t)1 << shift) / 2;
+}
+
+static void watch(int set, int operation, struct connection *c, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.ptr = c};
+    if (epoll_ctl(set, operation, c->fd, &event) < 0) die("epoll_ctl");
+}
+
+/* Sends what is committed, one request a write, or as many as fit the buffer. */
+static int push(int set, struct connection *c) {
+    while (c->sent < c->committed) {
+        size_t n = least(batch ? at_once : 1, (size_t)(c->committed - c->sent));
+        for (size_t i = 0; i < n; i++) {
+            uint64_t number = c->sent + i;
+            memcpy(outgoing + i * size, &number, numbered);
+        }
+        ssize_t taken = send(c->fd, outgoing + c->partly, n * size - c->partly, MSG_NOSIGNAL);
+        if (taken < 0 && errno != EAGAIN) return -1;
+        if (taken < 0) break;
+        c->partly += (size_t)taken;
+        c->sent += c->partly / size;
+        c->partly %= size;
+    }
+    int wanted = c->sent < c->committed;
+    if (wanted != c->watching_out) {
+        watch(set, EPOLL_CTL_MOD, c, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        c->watching_out = wanted;
+    }
+    return 0;
+}
+
+static int has_room(const struct connection *c) {
+    return c->fd >= 0 && c->committed - c->answered < (uint64_t)depth;
+}
+
+static void commit(struct connection *c, uint64_t time) {
+    c->started[c->committed++ % (uint64_t)depth] = time;
+}
+
+static void record(struct connection *c, uint64_t started, uint64_t time) {
+    if (time < begin_at || time > end_at) return;
+    uint64_t latency = time - started;
+    counted++;
+    c->counted++;
+    histogram[bucket_of(latency)]++;
+    if (latency > slowest) slowest = latency;
+}
+
+/* Reads once; returns how many replies were completed, or -1 when the connection is over. */
+static long pull(struct connection *c) {
+    ssize_t n = recv(c->fd, incoming, READ, 0);
+    if (n < 0 && errno == EAGAIN) return 0;
+    if (n <= 0) return -1;
+    uint64_t time = now(), before = c->answered;
+    const char *bytes = incoming;
+    for (size_t length = (size_t)n; length;) {
+        if (c->position < numbered)
+            memcpy(c->number + c->position, bytes, least(numbered - c->position, length));
+        size_t step = least(reply - c->position, length);
+        bytes += step;
+        length -= step;
+        c->position += step;
+        if (c->position < reply) break;
+        c->position = 0;
+        wrong += c->answered >= c->sent || memcmp(c->number, &c->answered, numbered) != 0;
+        record(c, c->started[c->answered % (uint64_t)depth], time);
+        c->answered++;
+    }
+    return (long)(c->answered - before);
+}
+
+static void open_one(int set, struct connection *c) {
+    int one = 1;
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0) die("socket");
+    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
+    if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) die("fcntl");
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->started = calloc((size_t)depth, sizeof *c->started);
+    if (!c->started) die("calloc");
+    watch(set, EPOLL_CTL_ADD, c, EPOLLIN);
+    open_connections++;
+}
+
+static void lost(struct connection *c) {
+    errors++;
+    open_connections--;
+    close(c->fd);
+    c->fd = -1;
+}
+
+static int serve(int set, struct connection *c, uint32_t events) {
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        long done = pull(c);
+        if (done < 0) return -1;
+        for (uint64_t time = rate > 0 || !done ? 0 : now(); time && done; done--) commit(c, time);
+    }
+    return c->sent < c->committed || c->watching_out ? push(set, c) : 0;
+}
+
+/* Open loop: requests that are due. One that finds no room waits, and its latency counts from when it was due. */
+static void send_due(int set, uint64_t time) {
+    while (due_at <= time && has_room(&all[due_on])) {
+        struct connection *c = &all[due_on];
+        commit(c, due_at);
+        if (push(set, c) < 0) lost(c);
+        due_at += due_gap;
+        due_on = (due_on + 1) % connections;
+    }
+}
+
+static int patience(uint64_t time) {
+    if (polling || rate > 0) return 0;
+    uint64_t left = time < end_at ? (end_at - time) / 1000000 + 1 : 0;
+    return (int)least(left, 100);
+}
+
+/* Returns CPU seconds between the beginning and the end of measuring. */
+static double run(int set) {
+    uint64_t time = now();
+    double before = 0;
+    int measuring = 0;
+    due_gap = rate > 0 ? (uint64_t)(1e9 / rate) : 0;
+    due_at = time;
+    for (long i = 0; i < connections && rate == 0; i++) {
+        for (long k = 0; k < depth; k++) commit(&all[i], now());
+        if (push(set, &all[i]) < 0) die("send");
+    }
+    struct epoll_event events[EVENTS];
+    while (open_connections && time < end_at) {
+        if (!measuring && time >= begin_at) {
+            before = cpu_seconds();
+            measuring = 1;
+        }
+        int n = epoll_wait(set, events, EVENTS, patience(time));
+        for (int i = 0; i < n; i++) {
+            struct connection *c = events[i].data.ptr;
+            if (serve(set, c, events[i].events) < 0) lost(c);
+        }
+        time = now();
+        if (rate > 0) send_due(set, time);
+    }
+    return cpu_seconds() - before;
+}
+
+static _Noreturn void usage(void) {
+    fprintf(stderr, "usage: rpc_client -c ADDRESS [-p PORT] [-n CONNECTIONS] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
+                    "                  [-d DEPTH] [-t SECONDS] [-w WARM_UP_SECONDS | -B BEGIN_NS]\n"
+                    "                  [-R REQUESTS_PER_SECOND] [-b (batch writes)] [-y (poll, never sleep)]\n");
+    exit(2);
+}
+
+static void parse(int argc, char **argv) {
+    int port = 7777;
+    for (int option; (option = getopt(argc, argv, "c:p:n:s:r:d:t:w:B:R:by")) != -1;) {
+        if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
+        if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
+        if (option == 'n' && (connections = atol(optarg)) > 0) continue;
+        if (option == 's' && (size = strtoul(optarg, NULL, 10)) > 0) continue;
+        if (option == 'r' && (reply = strtoul(optarg, NULL, 10)) > 0) continue;
+        if (option == 'd' && (depth = atol(optarg)) > 0) continue;
+        if (option == 't' && (seconds = atof(optarg)) > 0) continue;
+        if (option == 'w' && (warm_up = atof(optarg)) >= 0) continue;
+        if (option == 'B' && (begin_at = strtoull(optarg, NULL, 10)) > 0) continue;
+        if (option == 'R' && (rate = atof(optarg)) > 0) continue;
+        if (option == 'b' && (batch = 1)) continue;
+        if (option == 'y' && (polling = 1)) continue;
+        usage();
+    }
+    if (optind < argc || !address.sin_addr.s_addr) usage();
+    address.sin_port = htons((uint16_t)port);
+    numbered = least(NUMBER, least(size, reply));
+    at_once = READ / size ? READ / size : 1;
+}
+
+static void print(double cpu) {
+    printf("{\"connections\":%ld,\"size\":%zu,\"reply\":%zu,\"depth\":%ld,\"seconds\":%.3f,\"ops\":%llu,"
+           "\"max_ns\":%llu,\"cpu_s\":%.3f,\"errors\":%llu,\"wrong\":%llu,\"late\":%llu,\"per_connection\":[",
+           connections, size, reply, depth, (double)(end_at - begin_at) / 1e9, (unsigned long long)counted,
+           (unsigned long long)slowest, cpu, (unsigned long long)errors, (unsigned long long)wrong,
+           (unsigned long long)late);
+    for (long i = 0; i < connections; i++) printf("%s%llu", i ? "," : "", (unsigned long long)all[i].counted);
+    printf("],\"histogram\":[");
+    for (size_t i = 0, printed = 0; i < BUCKETS; i++)
+        if (histogram[i])
+            printf("%s[%llu,%llu]", printed++ ? "," : "", (unsigned long long)bucket_ns(i),
+                   (unsigned long long)histogram[i]);
+    printf("]}\n");
+}
+
+int main(int argc, char **argv) {
+    parse(argc, argv);
+    signal(SIGPIPE, SIG_IGN);
+    outgoing = calloc(at_once, size);
+    incoming = malloc(READ);
+    all = calloc((size_t)connections, sizeof *all);
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    if (!outgoing || !incoming || !all || set < 0) die("set-up");
+    for (long i = 0; i < connections; i++) open_one(set, &all[i]);
+    uint64_t connected = now();
+    if (!begin_at) begin_at = connected + (uint64_t)(warm_up * 1e9);
+    else late = connected > begin_at;
+    end_at = begin_at + (uint64_t)(seconds * 1e9);
+    print(run(set));
+    return errors || wrong || late;
+}

@@ -1,0 +1,219 @@
+//! Incast (FlexTOE table 4, thesis table 4.5): clients on several hosts send 64 KiB requests to one server at once,
+//! through a switch port that is slower than all of them together and whose buffer is small.
+use super::rpc::{self, Load};
+use crate::command::{Common, list};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
+use crate::plot::{Chart, Line};
+use crate::report::{Report, Run, table};
+use crate::sample::{jain, wire_bytes};
+use crate::tools::Tools;
+use clap::Args;
+use port::FabricConfig;
+use serde_json::{Value, json};
+
+/// Bytes of a request, and of its reply.
+const REQUEST: u64 = 64 << 10;
+const REPLY: u64 = 32;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Degrees and connections, as the rows of the thesis' table
+    #[arg(long, value_name = "DEGREE:CONNECTIONS,...", default_value = "4:16,4:64,4:128,10:10,20:20")]
+    pub points: String,
+    /// Congestion controls: dctcp, timely, cubic, off
+    #[arg(long, value_name = "NAME,...", default_value = "dctcp,timely,off")]
+    pub congestion: String,
+    /// Rate of the server's port, Mbit/s
+    #[arg(long, value_name = "MBIT", default_value_t = 1000)]
+    pub rate: u64,
+    /// Backlog above which packets are marked, KiB
+    #[arg(long, value_name = "KIB", default_value_t = 64)]
+    pub ecn_threshold: u64,
+    /// Backlog above which packets are dropped, KiB
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    pub buffer: u64,
+}
+
+/// Runs the experiment.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let points = list(&arguments.points, degree_and_connections)?;
+    let controls = list(&arguments.congestion, congestion)?;
+    let params = json!({
+        "request_bytes": REQUEST, "reply_bytes": REPLY, "rate_mbit_per_s": arguments.rate,
+        "ecn_threshold_kib": arguments.ecn_threshold, "buffer_kib": arguments.buffer, "seconds": common.seconds(10.0),
+        "warm_up_s": common.warm_up(), "rounds": common.pairs,
+    });
+    let mut report = Report::new("incast", params);
+    for round in 1..=common.pairs {
+        for (degree, connections) in &points {
+            for control in &controls {
+                let point = json!({ "degree": degree, "connections": connections, "congestion": control });
+                let run = measure(tools, arguments, *degree, *connections, control, round, &point)?;
+                tools.say(&sentence(&run));
+                report.runs.push(run);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn measure(
+    tools: &Tools,
+    arguments: &Arguments,
+    degree: usize,
+    connections: usize,
+    control: &'static str,
+    round: u32,
+    point: &Value,
+) -> Result<Run, String> {
+    let common = &arguments.common;
+    let network = FabricConfig {
+        rate_bps: arguments.rate * 1_000_000,
+        ecn_threshold_bytes: arguments.ecn_threshold << 10,
+        buffer_bytes: arguments.buffer << 10,
+        ..FabricConfig::default()
+    };
+    let plan = FabricPlan { network, clients: degree, congestion: control, buffer: 256 << 10 };
+    let lab = FabricLab::new(tools, &plan)?;
+    let load = Load {
+        size: REQUEST,
+        reply: REPLY,
+        connections: (0..degree)
+            .map(|client| connections / degree + usize::from(client < connections % degree))
+            .collect(),
+        depth: 1,
+        warm_up: common.warm_up(),
+        seconds: common.seconds(10.0),
+        client_options: Vec::new(),
+        server_options: Vec::new(),
+    };
+    let outcome = rpc::run(tools, &lab, &load)?;
+    let sample = &outcome.sample;
+    let mut run = Run::new(lab.stack(), round, point);
+    run.ops_per_s = Some(sample.rate());
+    run.gbit_per_s = Some(sample.rate() * REQUEST as f64 * 8.0 / 1e9);
+    run.latency_us = Some(sample.latency());
+    run.errors = sample.errors;
+    run.cpu_s.extend([("clients", sample.cpu_s), ("server", outcome.server_cpu_s)]);
+    run.cpu_s.extend(outcome.stack_cpu_s.map(|seconds| ("toed", seconds)));
+    let share = sample.rate() * wire_bytes(REQUEST) as f64 * 8.0 / (arguments.rate as f64 * 1e6);
+    let figures = [
+        ("share_of_rate", json!(share)),
+        ("jain", json!(jain(&sample.per_connection))),
+        ("drops", json!(lab.server_drops()?)),
+    ];
+    run.figures.extend(figures.map(|(name, value)| (name.to_string(), value)));
+    Ok(run)
+}
+
+fn sentence(run: &Run) -> String {
+    let latency = run.latency_us.map_or(0.0, |latency| latency.p9999 / 1e3);
+    format!(
+        "{}: {:.1} % of the rate, 99.99p {latency:.1} ms, Jain {:.3}, {} dropped",
+        crate::report::label(&Value::Object(run.point.clone())),
+        run.figure("share_of_rate") * 100.0,
+        run.figure("jain"),
+        run.figure("drops"),
+    )
+}
+
+/// The table, a row for each degree, number of connections and congestion control.
+pub fn show(report: &Report) -> String {
+    let head =
+        ["degree", "connections", "control", "share of rate", "p50 ms", "p99 ms", "99.99p ms", "Jain", "dropped"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for point in report.points() {
+        let median = |figure: &dyn Fn(&Run) -> f64| report.median(Stack::Opentoe, &point, figure).unwrap_or(f64::NAN);
+        let latency = |pick: fn(crate::sample::Latency) -> f64| {
+            format!("{:.2}", median(&move |run| run.latency_us.map_or(f64::NAN, pick)) / 1e3)
+        };
+        rows.push(vec![
+            point["degree"].to_string(),
+            point["connections"].to_string(),
+            point["congestion"].as_str().unwrap_or_default().into(),
+            format!("{:.1} %", median(&|run| run.figure("share_of_rate")) * 100.0),
+            latency(|l| l.p50),
+            latency(|l| l.p99),
+            latency(|l| l.p9999),
+            format!("{:.3}", median(&|run| run.figure("jain"))),
+            format!("{:.0}", median(&|run| run.figure("drops"))),
+        ]);
+    }
+    table(&rows)
+}
+
+/// Tail latency and fairness, a line for each congestion control.
+pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+    let mut places: Vec<String> = Vec::new();
+    let mut controls: Vec<String> = Vec::new();
+    for point in report.points() {
+        let (place, control) = (place(&point), point["congestion"].as_str().unwrap_or_default().to_string());
+        if !places.contains(&place) {
+            places.push(place);
+        }
+        if !controls.contains(&control) {
+            controls.push(control);
+        }
+    }
+    let lines = |figure: fn(&Run) -> f64| -> Vec<Line> {
+        let line = |(colour, control): (usize, &String)| {
+            let of_control = report.points().into_iter().filter(|point| point["congestion"] == **control);
+            let points = of_control.filter_map(|point| {
+                let at = places.iter().position(|known| *known == self::place(&point))?;
+                Some((at as f64, report.median(Stack::Opentoe, &point, figure)?))
+            });
+            let name = if control == "none" { "off".into() } else { control.clone() };
+            Line { name, points: points.collect(), colour, reference: false }
+        };
+        controls.iter().enumerate().map(line).collect()
+    };
+    let chart = |title: &str, y: &str, log_y, figure| Chart {
+        title: title.into(),
+        x: "clients' hosts / connections".into(),
+        y: y.into(),
+        places: places.clone(),
+        log_y,
+        lines: lines(figure),
+    };
+    let tail = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p9999 / 1e3);
+    vec![
+        (
+            "incast-latency",
+            chart("Incast: 99.99th percentile of a 64 KiB request's latency", "milliseconds", true, tail),
+        ),
+        (
+            "incast-fairness",
+            chart("Incast: Jain's index over connections", "Jain's index", false, |run| run.figure("jain")),
+        ),
+    ]
+}
+
+fn place(point: &Value) -> String {
+    format!("{}/{}", point["degree"], point["connections"])
+}
+
+fn degree_and_connections(text: &str) -> Result<(usize, usize), String> {
+    let numbers =
+        text.split_once(':').and_then(|(degree, connections)| Some((degree.parse().ok()?, connections.parse().ok()?)));
+    let sensible =
+        |(degree, connections): &(usize, usize)| (1..=200).contains(degree) && (*degree..=4000).contains(connections);
+    numbers.filter(sensible).ok_or_else(|| {
+        format!("`{text}` is no point: write DEGREE:CONNECTIONS with a degree from 1 to 200 and at least as many connections")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_read() {
+        assert_eq!(list("4:16,20:20", degree_and_connections), Ok(vec![(4, 16), (20, 20)]));
+        assert!(list("4", degree_and_connections).is_err());
+        assert!(list("20:4", degree_and_connections).is_err());
+    }
+}

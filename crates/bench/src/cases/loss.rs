@@ -1,0 +1,215 @@
+//! Loss (FlexTOE figure 15, thesis figure 4.16): frames are dropped at random, each way. (a) 100 flows of small echoes
+//! with 8 in flight; (b) 8 bulk flows.
+use super::bulk;
+use super::rpc::{self, Load};
+use crate::command::{Common, list, stack};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
+use crate::plot::{Chart, Line};
+use crate::report::{Report, Run, label, table};
+use crate::tools::Tools;
+use clap::{Args, ValueEnum};
+use port::FabricConfig;
+use serde_json::{Value, json};
+
+const ECHO_FLOWS: usize = 100;
+const ECHO_BYTES: u64 = 64;
+const ECHO_DEPTH: u64 = 8;
+const BULK_FLOWS: usize = 8;
+/// The fabric hands super-segments over whole where nothing can happen to single frames. Next to nothing makes the
+/// point without loss comparable to the others.
+const ALMOST_NOTHING: f64 = 1e-12;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Probabilities of a frame's loss, each way
+    #[arg(long, value_name = "P,...", default_value = "0,1e-6,1e-5,1e-4,1e-3,0.01,0.02,0.05,0.1")]
+    pub loss: String,
+    /// Loads: echo, bulk
+    #[arg(long, value_name = "LOAD,...", default_value = "echo,bulk")]
+    pub load: String,
+    /// Stacks: opentoe, linux
+    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
+    pub stack: String,
+    /// Congestion control on OpenTOE: dctcp, timely, cubic, off
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub congestion: String,
+    /// Congestion control on Linux
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub linux_congestion: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Echo,
+    Bulk,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Echo => "echo",
+            Kind::Bulk => "bulk",
+        }
+    }
+}
+
+/// Runs the experiment.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let rates = list(&arguments.loss, probability)?;
+    let stacks = list(&arguments.stack, stack)?;
+    let loads = list(&arguments.load, |text| Kind::from_str(text, true).map_err(|_| no_load(text)))?;
+    let params = json!({
+        "echo": { "flows": ECHO_FLOWS, "bytes": ECHO_BYTES, "depth": ECHO_DEPTH }, "bulk": { "flows": BULK_FLOWS },
+        "congestion": arguments.congestion, "linux_congestion": arguments.linux_congestion,
+        "seconds": common.seconds(4.0), "warm_up_s": common.warm_up(), "pairs": common.pairs,
+    });
+    let mut report = Report::new("loss", params);
+    for kind in &loads {
+        for rate in &rates {
+            for round in 1..=common.pairs {
+                for stack in &stacks {
+                    let run = measure(tools, arguments, *stack, *kind, *rate, round)?;
+                    let done = shown(*kind, kind_speed(&run));
+                    tools.say(&format!("{} on {}: {done}", label(&Value::Object(run.point.clone())), stack.name()));
+                    report.runs.push(run);
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn no_load(text: &str) -> String {
+    format!("there is no load `{text}`; there are echo and bulk")
+}
+
+fn measure(
+    tools: &Tools,
+    arguments: &Arguments,
+    stack: Stack,
+    kind: Kind,
+    rate: f64,
+    round: u32,
+) -> Result<Run, String> {
+    let common = &arguments.common;
+    let lab: Box<dyn Lab> = match stack {
+        Stack::Opentoe => {
+            let network = FabricConfig { loss: rate.max(ALMOST_NOTHING), ..FabricConfig::default() };
+            let control = congestion(&arguments.congestion)?;
+            Box::new(FabricLab::new(
+                tools,
+                &FabricPlan { network, clients: 1, congestion: control, buffer: 256 << 10 },
+            )?)
+        }
+        Stack::Linux => {
+            let congestion = Some(arguments.linux_congestion.clone());
+            Box::new(VethLab::new(tools, &VethPlan { loss: rate, single: true, congestion, ..VethPlan::default() })?)
+        }
+    };
+    let mut run = Run::new(stack, round, &json!({ "load": kind.name(), "loss": rate }));
+    let (warm_up, seconds) = (common.warm_up(), common.seconds(4.0));
+    match kind {
+        Kind::Bulk => {
+            let moved = bulk::run(tools, &*lab, BULK_FLOWS, warm_up, seconds)?;
+            run.gbit_per_s = Some(moved.gbit_per_s());
+            run.errors = moved.lost;
+            run.cpu_s.extend(moved.stack_cpu_s.map(|seconds| ("toed", seconds)));
+        }
+        Kind::Echo => {
+            let outcome = rpc::run(tools, &*lab, &echo(warm_up, seconds))?;
+            run.ops_per_s = Some(outcome.sample.rate());
+            run.latency_us = Some(outcome.sample.latency());
+            run.errors = outcome.sample.errors;
+            run.cpu_s.extend([("clients", outcome.sample.cpu_s), ("server", outcome.server_cpu_s)]);
+            run.cpu_s.extend(outcome.stack_cpu_s.map(|seconds| ("toed", seconds)));
+        }
+    }
+    Ok(run)
+}
+
+fn echo(warm_up: f64, seconds: f64) -> Load {
+    Load {
+        size: ECHO_BYTES,
+        reply: ECHO_BYTES,
+        connections: vec![ECHO_FLOWS],
+        depth: ECHO_DEPTH,
+        warm_up,
+        seconds,
+        client_options: Vec::new(),
+        server_options: Vec::new(),
+    }
+}
+
+fn kind_speed(run: &Run) -> f64 {
+    run.ops_per_s.or(run.gbit_per_s).unwrap_or(f64::NAN)
+}
+
+fn shown(kind: Kind, speed: f64) -> String {
+    match kind {
+        Kind::Echo => format!("{:.1} k/s", speed / 1e3),
+        Kind::Bulk => format!("{speed:.3} Gbit/s"),
+    }
+}
+
+/// The table, a row for each load and loss rate.
+pub fn show(report: &Report) -> String {
+    let head = ["load", "loss", "OpenTOE", "Linux", "OpenTOE/Linux"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for point in report.points() {
+        let kind = if point["load"] == "echo" { Kind::Echo } else { Kind::Bulk };
+        let of = |stack| report.median(stack, &point, kind_speed);
+        let (toe, linux) = (of(Stack::Opentoe), of(Stack::Linux));
+        let cell = |speed: Option<f64>| speed.map_or("-".into(), |speed| shown(kind, speed));
+        let ratio = toe.zip(linux).map_or("-".into(), |(toe, linux)| format!("{:.2}", toe / linux));
+        rows.push(vec![kind.name().into(), point["loss"].to_string(), cell(toe), cell(linux), ratio]);
+    }
+    table(&rows)
+}
+
+/// Throughput over loss, a chart for each load.
+pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+    let chart = |kind: Kind, name, title: &str, y: &str, scale: f64| {
+        let points: Vec<Value> = report.points().into_iter().filter(|point| point["load"] == kind.name()).collect();
+        let line = |stack: Stack, colour| {
+            let at = |(at, point): (usize, &Value)| Some((at as f64, report.median(stack, point, kind_speed)? / scale));
+            let points: Vec<(f64, f64)> = points.iter().enumerate().filter_map(at).filter(|at| at.1 > 0.0).collect();
+            Line { name: stack.name().into(), points, colour, reference: false }
+        };
+        let lines = [line(Stack::Opentoe, 0), line(Stack::Linux, 1)];
+        let lines: Vec<Line> = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
+        let places = points.iter().map(|point| percent(point["loss"].as_f64().unwrap_or(0.0))).collect();
+        let (title, x, y) = (title.into(), "loss each way, %".into(), y.into());
+        (!lines.is_empty()).then_some((name, Chart { title, x, y, places, log_y: true, lines }))
+    };
+    let echo =
+        chart(Kind::Echo, "loss-echo", "Loss: 100 flows, 64 B echo, 8 in flight", "thousand echoes a second", 1e3);
+    let bulk = chart(Kind::Bulk, "loss-bulk", "Loss: 8 bulk flows", "Gbit/s", 1.0);
+    echo.into_iter().chain(bulk).collect()
+}
+
+/// A probability in percent, as short as it can be read.
+fn percent(probability: f64) -> String {
+    let text = format!("{:.6}", probability * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..=0.5).contains(value));
+    value.ok_or_else(|| format!("`{text}` is no probability of loss: write a number from 0 to 0.5"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities() {
+        assert_eq!(probability("1e-6"), Ok(1e-6));
+        assert!(probability("0.9").is_err() && probability("x").is_err());
+        assert_eq!([0.0, 1e-6, 0.02].map(percent), ["0", "0.0001", "2"]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Two network namespaces joined by a veth pair: the kernel's TCP at both ends.
+use super::{Lab, PATIENCE, Stack};
+use crate::directory::Directory;
+use crate::process::Process;
+use crate::tools::Tools;
+use port::{Interface, Netns, Offloads};
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const BITS: u8 = 24;
+/// The kernel's work is done in the programs' own time, so each side has a core.
+const SERVER_CORE: usize = 0;
+const CLIENT_CORE: usize = 1;
+
+/// What the link is to be.
+#[derive(Debug, Clone, Default)]
+pub struct VethPlan {
+    /// Bits a second towards the server; 0 for no limit.
+    pub rate_bps: u64,
+    /// Bytes that may wait where there is a rate.
+    pub buffer_bytes: u64,
+    /// Probability that a packet is lost, each way.
+    pub loss: f64,
+    /// Every packet is one real segment, also where nothing is lost.
+    pub single: bool,
+    /// Congestion control; the system's where it is not said.
+    pub congestion: Option<String>,
+}
+
+/// The namespaces. They go when the last process in them has ended.
+pub struct VethLab<'a> {
+    tools: &'a Tools,
+    clients: Netns,
+    servers: Netns,
+    directory: Directory,
+}
+
+impl<'a> VethLab<'a> {
+    /// Makes them.
+    pub fn new(tools: &'a Tools, plan: &VethPlan) -> Result<VethLab<'a>, String> {
+        let (clients, servers) = (Netns::create()?, Netns::create()?);
+        // What happens to single packets must not happen to super-segments.
+        let whole = plan.loss == 0.0 && plan.rate_bps == 0 && !plan.single;
+        let prepare = |interface: &Interface, address| {
+            interface.set_address(address, BITS)?;
+            if !whole {
+                interface.set_offloads(Offloads { tx_checksum: true, ..Offloads::NONE })?;
+            }
+            interface.set_up()
+        };
+        clients.run(|| prepare(&Interface::create_veth("veth0", "veth1", Some(&servers))?, CLIENT))??;
+        servers.run(|| prepare(&Interface::named("veth1")?, SERVER))??;
+        let lab = VethLab { tools, clients, servers, directory: Directory::new("bench")? };
+        lab.shape(plan)?;
+        lab.lose(plan)?;
+        if let Some(name) = &plan.congestion {
+            for netns in [&lab.clients, &lab.servers] {
+                let setting = format!("net.ipv4.tcp_congestion_control={name}");
+                run(netns, &["sysctl", "-q", "-w", &setting])?;
+            }
+        }
+        Ok(lab)
+    }
+
+    /// A token bucket towards the server.
+    fn shape(&self, plan: &VethPlan) -> Result<(), String> {
+        if plan.rate_bps == 0 {
+            return Ok(());
+        }
+        let (rate, limit) = (format!("{}bit", plan.rate_bps), plan.buffer_bytes.to_string());
+        // A bucket of a few packets: the kernel's timers are finer than a packet's time at this rate.
+        let words =
+            ["tc", "qdisc", "add", "dev", "veth0", "root", "tbf", "rate", &rate, "burst", "16kb", "limit", &limit];
+        run(&self.clients, &words)
+    }
+
+    /// Random drops on arrival, on both sides.
+    fn lose(&self, plan: &VethPlan) -> Result<(), String> {
+        if plan.loss == 0.0 {
+            return Ok(());
+        }
+        const MOD: u64 = 10_000_000;
+        let below = (plan.loss * MOD as f64).round() as u64;
+        let table = format!(
+            "table ip toe {{ chain lose {{ type filter hook prerouting priority -300; \
+             numgen random mod {MOD} < {below} drop; }}; }}"
+        );
+        [&self.clients, &self.servers].into_iter().try_for_each(|netns| run(netns, &["nft", &table]))
+    }
+
+    fn start(&self, netns: &Netns, core: usize, words: &[String], log: String) -> Result<Process, String> {
+        let mut all = self.tools.pinned(core);
+        all.extend_from_slice(words);
+        Process::start(netns, &all, self.directory.path().join(log))
+    }
+}
+
+impl Lab for VethLab<'_> {
+    fn stack(&self) -> Stack {
+        Stack::Linux
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        SERVER
+    }
+
+    fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
+        let mut server = self.start(&self.servers, SERVER_CORE, words, format!("server-{port}.log"))?;
+        self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
+        Ok(server)
+    }
+
+    fn client(&self, number: usize, words: &[String]) -> Result<Process, String> {
+        self.start(&self.clients, CLIENT_CORE, words, format!("client{number}.log"))
+    }
+
+    fn stack_cpu_s(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// Runs one of the system's programs in a namespace.
+fn run(netns: &Netns, words: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    netns.start_inside(&mut command)?;
+    let output = command.output().map_err(|e| format!("cannot run {}: {e} (tests/setup installs it)", words[0]))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}

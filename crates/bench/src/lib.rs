@@ -1,0 +1,18 @@
+//! `toe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the papers'
+//! experiments on the emulated network.
+//!
+//! A *case* (`cases/`) builds *labs* (`lab/`: a daemon with a fabric, or two network namespaces with a veth pair), runs
+//! programs in them, and makes a *report* (`report.rs`) of what they print, with *plots* (`plot.rs`).
+#![forbid(unsafe_code)]
+
+mod cases;
+pub mod command;
+pub mod directory;
+mod lab;
+pub mod machine;
+mod plot;
+pub mod process;
+mod report;
+mod sample;
+mod session;
+mod tools;

@@ -1,0 +1,21 @@
+//! What a figure depends on besides the program: the machine.
+use serde_json::{Value, json};
+
+/// Cores, processor, kernel, memory, the kernel's default congestion control and how busy the machine was before the
+/// measurement.
+pub fn facts() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let value_of = |text: &str, key: &str| -> Option<String> {
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        line.split_once(':').map(|(_, value)| value.trim().to_string())
+    };
+    let load = read("/proc/loadavg").split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    json!({
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        "cpu": value_of(&read("/proc/cpuinfo"), "model name"),
+        "memory": value_of(&read("/proc/meminfo"), "MemTotal"),
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "tcp_congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control").trim(),
+        "load_before": load,
+    })
+}

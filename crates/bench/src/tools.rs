@@ -1,0 +1,62 @@
+//! What every measurement needs: this program, the library, the programs to measure, and the user's wish to go on.
+use crate::process::Stop;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Found once, used by all cases.
+pub struct Tools {
+    /// Set when the user asks to end.
+    pub stop: Stop,
+    /// This program: it starts daemons, and programs on them.
+    pub toe: String,
+    /// libtoe.so.
+    pub library: PathBuf,
+    /// Directory of the programs to measure.
+    apps: PathBuf,
+    cores: usize,
+    begin: Instant,
+}
+
+impl Tools {
+    /// Looks for everything; the error says what to build.
+    pub fn find(library: PathBuf) -> Result<Tools, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("toe bench makes network namespaces of its own, which needs root (sudo)".into());
+        }
+        let toe = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
+        let apps = find_apps(toe.parent().unwrap_or(Path::new("/")))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (toe, stop) = (toe.display().to_string(), Stop::on_signals()?);
+        Ok(Tools { stop, toe, library, apps, cores, begin: Instant::now() })
+    }
+
+    /// Path of one of the programs in `apps/`.
+    pub fn app(&self, name: &str) -> String {
+        self.apps.join(name).display().to_string()
+    }
+
+    /// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond
+    /// the last one is the last one.
+    pub fn pinned(&self, core: usize) -> Vec<String> {
+        let core = core.min(self.cores - 1).to_string();
+        ["nice", "-n", "-20", "taskset", "-c", &core].map(String::from).to_vec()
+    }
+
+    /// A line of progress.
+    pub fn say(&self, line: &str) {
+        eprintln!("bench: {:4.0} s  {line}", self.begin.elapsed().as_secs_f64());
+    }
+}
+
+fn find_apps(directory: &Path) -> Result<PathBuf, String> {
+    let named = std::env::var_os("TOE_APPS").map(PathBuf::from);
+    let places = ["apps", "../apps", "../lib/opentoe/apps", "../libexec/opentoe"].map(|place| directory.join(place));
+    let found = named.into_iter().chain(places).find(|place| place.join("rpc_client").is_file());
+    let found = found.and_then(|place| place.canonicalize().ok());
+    found.ok_or_else(|| {
+        format!(
+            "the programs to measure (rpc_client, ...) are not beside {}: make apps, or set TOE_APPS",
+            directory.display()
+        )
+    })
+}
