@@ -15,6 +15,7 @@ use context::EngineEnd;
 use shm::Mirror;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use trace::Traces;
 use wire::{Mac, Seq};
 
 /// A flow of a host: an index below [`Limits::flows`], chosen by the control plane.
@@ -294,6 +295,9 @@ pub trait Engine: Send {
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         Vec::new()
     }
+    /// Writes to these tracepoints from now on, each of its threads by itself. Called once, before anything else. An
+    /// engine that has none of them does nothing.
+    fn trace(&mut self, _traces: &Traces) {}
     /// Where it runs modules that an operator adds; nowhere by default.
     fn stages(&self) -> &'static [Stage] {
         &[]

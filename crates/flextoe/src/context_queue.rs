@@ -4,6 +4,7 @@ use crate::slots::Slots;
 use context::{Bump, EngineEnd, Notice, Slot};
 use engine::{Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
+use trace::{NO_FLOW, Point, Tracer};
 
 /// Bumps taken from one context before the next one has its turn.
 const TURN: usize = 64;
@@ -121,12 +122,12 @@ impl ContextQueue {
     }
 
     /// Gives applications their notices, as far as their rings have room, and rings each one's bell once.
-    pub fn deliver(&mut self) {
+    pub fn deliver(&mut self, tracer: &Tracer) {
         let mut at = 0;
         while at < self.listed.len() {
             let id = self.listed[at];
             let context = self.contexts[id as usize].as_mut();
-            if context.is_none_or(|context| context.give(id, &mut self.names)) {
+            if context.is_none_or(|context| context.give(id, &mut self.names, tracer)) {
                 self.listed.swap_remove(at);
             } else {
                 at += 1;
@@ -180,23 +181,25 @@ impl Context {
     }
 
     /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.
-    fn give(&mut self, id: u32, names: &mut Slots<Name>) -> bool {
+    fn give(&mut self, id: u32, names: &mut Slots<Name>, tracer: &Tracer) -> bool {
         let mut given = false;
         while let Some(flow) = self.pending.front().copied() {
             if let Some(name) = names.get_mut(flow).filter(|name| name.context == id) {
                 if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
                     let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin };
                     if self.end.notices.push(notice.to_words()).is_err() {
+                        tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.pending.len() as u64]);
                         break;
                     }
+                    tracer.event(Point::Notice, flow, [rx_tail.into(), tx_tail.into()]);
                     name.notice = None;
                     given = true;
                 }
             }
             self.pending.pop_front();
         }
-        if given {
-            self.end.app_bell.ring();
+        if given && self.end.app_bell.ring() {
+            tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);
         }
         self.listed = !self.pending.is_empty();
         !self.listed

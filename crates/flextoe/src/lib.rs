@@ -32,6 +32,7 @@ mod scheduler;
 mod service;
 mod slots;
 mod threads;
+mod traced;
 
 pub use mapping::Mapping;
 
@@ -46,6 +47,7 @@ use service::Service;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
+use trace::Traces;
 
 /// Works that go through the modules together: as many as stay in the first-level cache on the way.
 const BATCH: usize = 64;
@@ -355,8 +357,10 @@ impl FlexToe {
         self.service.contexts.poll(DESCRIPTORS, &mut self.batch, burst.drops, burst.events);
         let taken = self.batch.len();
         self.service.counts[0].batch(taken);
+        traced::descriptors(&self.batch, &self.service.tracer);
         self.run(burst);
-        self.service.scheduler.pick(self.now, BATCH, &mut self.batch);
+        self.service.scheduler.pick(self.now, BATCH, &mut self.batch, &self.service.tracer);
+        traced::turns(&self.batch, &self.service.tracer);
         let sent = self.batch.len();
         self.service.counts[1].batch(sent);
         self.run(burst);
@@ -382,6 +386,7 @@ impl Engine for FlexToe {
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
         self.now = now;
+        self.service.tracer.refresh();
         let sent_before = burst.tx.len();
         let mut done = 0;
         if let Pipeline::Threads(threads) = &mut self.pipeline {
@@ -395,7 +400,7 @@ impl Engine for FlexToe {
             Pipeline::Local(local) => done += local.flush(done > 0, now, &mut self.service, burst),
             Pipeline::Threads(threads) => done += threads.pump(now, &mut self.service, burst),
         }
-        self.service.contexts.deliver();
+        self.service.contexts.deliver(&self.service.tracer);
         self.emitted |= burst.tx.len() > sent_before;
         done
     }
@@ -433,6 +438,13 @@ impl Engine for FlexToe {
         match &mut self.pipeline {
             Pipeline::Local(_) => Vec::new(),
             Pipeline::Threads(threads) => threads.workers(),
+        }
+    }
+
+    fn trace(&mut self, traces: &Traces) {
+        self.service.tracer = traces.tracer("flextoe");
+        if let Pipeline::Threads(threads) = &mut self.pipeline {
+            threads.trace(traces);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
 use engine::{Burst, Limits, LoadedModule, Nanos, Stage};
+use crate::traced::ModuleName;
 use std::sync::Arc;
 
 pub(crate) struct Local {
@@ -56,8 +57,9 @@ impl Local {
         if batch.is_empty() {
             return;
         }
+        let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
         self.preprocess.process(batch, burst.pool);
-        self.counts[0].batch(batch.len());
+        self.counts[0].end(ModuleName::Preprocess, batch, start, &service.tracer);
         if self.flow.first().is_some_and(|chain| !chain.is_empty()) {
             self.flow.iter_mut().for_each(|chain| modules::flow(chain, batch, now, burst.pool));
         }
@@ -81,14 +83,18 @@ impl Local {
     }
 
     fn finish(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        let ([_, protocol, postprocess, dma], tracer) = (&self.counts, &service.tracer);
+        let start = protocol.begin(ModuleName::Protocol, tracer);
         for protocol in &mut self.protocols {
-            protocol.process(batch, now);
+            protocol.process(batch, now, tracer);
         }
+        protocol.end(ModuleName::Protocol, batch, start, tracer);
+        let start = postprocess.begin(ModuleName::Postprocess, tracer);
         self.postprocess.process(batch, now, burst.pool);
+        postprocess.end(ModuleName::Postprocess, batch, start, tracer);
+        let start = dma.begin(ModuleName::Dma, tracer);
         self.dma.process(batch);
-        for count in &self.counts[1..] {
-            count.batch(batch.len());
-        }
+        dma.end(ModuleName::Dma, batch, start, tracer);
         if burst.recorder.is_some() {
             batch.iter_mut().for_each(|work| record::work(work, now, burst));
         }

@@ -4,6 +4,7 @@ use crate::message::{Job, Report, Work, append};
 use crate::slots::Slots;
 use engine::Nanos;
 use std::collections::VecDeque;
+use trace::{NO_FLOW, Point, Tracer};
 
 /// Segments of a flow without a rate in one turn.
 const TURN: u32 = 8;
@@ -102,16 +103,19 @@ impl Scheduler {
     }
 
     /// Gives turns: at most `most` works.
-    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Vec<Work>) {
+    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Vec<Work>, tracer: &Tracer) {
         self.turn_wheel(now);
+        if self.waiting() > 0 {
+            tracer.value(Point::SchedulerWaiting, NO_FLOW, self.waiting() as u64);
+        }
         let end = works.len() + most;
         while works.len() < end {
             let Some(flow) = self.ready.pop_front() else { break };
-            self.give_turn(flow, now, end, works);
+            self.give_turn(flow, now, end, works, tracer);
         }
     }
 
-    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Vec<Work>) {
+    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Vec<Work>, tracer: &Tracer) {
         let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return };
         entry.place = Place::Idle;
         let waiting = entry.segments.saturating_sub(entry.in_flight);
@@ -124,6 +128,9 @@ impl Scheduler {
                 self.enqueue(flow, now);
             } else if entry.in_flight == 0 {
                 entry.in_flight = 1;
+                if entry.next > 0 {
+                    tracer.value(Point::TurnLate, flow, now - entry.next);
+                }
                 append(works, 1, flow, Job::Transmit { most: entry.quantum });
             }
             return;
@@ -231,7 +238,7 @@ mod tests {
 
     fn turns(scheduler: &mut Scheduler, now: Nanos) -> Vec<u32> {
         let mut works = Vec::new();
-        scheduler.pick(now, 1000, &mut works);
+        scheduler.pick(now, 1000, &mut works, &Tracer::off());
         works.iter().map(|work| work.flow).collect()
     }
 
@@ -243,7 +250,7 @@ mod tests {
             s.report(flow, Report { segments: 20, sent: 0 }, false, 0);
         }
         let mut works = Vec::new();
-        s.pick(0, 36, &mut works);
+        s.pick(0, 36, &mut works, &Tracer::off());
         let given: Vec<u32> = works.iter().map(|work| work.flow).collect();
         assert_eq!(given, [&[0; 8][..], &[1; 8], &[0; 8], &[1; 8], &[0; 4]].concat());
         assert!(s.has_work(0));

@@ -3,10 +3,12 @@
 use crate::context_queue::ContextQueue;
 use crate::message::{Aside, Events, Job, Work};
 use crate::scheduler::Scheduler;
+use crate::traced::{self, ModuleName};
 use engine::{Burst, Event, FlowId, Limits, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use trace::{NO_FLOW, Tracer};
 
 pub(crate) struct Service {
     pub contexts: ContextQueue,
@@ -15,6 +17,8 @@ pub(crate) struct Service {
     pub flush_due: Vec<Option<Nanos>>,
     /// Descriptors taken, and turns given.
     pub counts: [Arc<Count>; 2],
+    /// The tracepoints of this thread.
+    pub tracer: Tracer,
 }
 
 impl Service {
@@ -24,6 +28,7 @@ impl Service {
             scheduler: Scheduler::new(limits.flows),
             flush_due: vec![None; groups as usize],
             counts: ["context_queue", "scheduler"].map(|name| Count::new(name.into())),
+            tracer: Tracer::off(),
         }
     }
 
@@ -97,11 +102,18 @@ pub(crate) struct Count {
     name: String,
     works: AtomicU64,
     batches: AtomicU64,
+    /// Works whose batches were timed, and how long those took, nanoseconds.
+    timed: AtomicU64,
+    time: AtomicU64,
 }
+
+/// One batch of so many is timed, the first one among them.
+const TIMED: u64 = 64;
 
 impl Count {
     pub fn new(name: String) -> Arc<Count> {
-        Arc::new(Count { name, works: AtomicU64::new(0), batches: AtomicU64::new(0) })
+        let zero = || AtomicU64::new(0);
+        Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero() })
     }
 
     pub fn name(&self) -> &str {
@@ -117,8 +129,40 @@ impl Count {
         self.batches.store(self.batches.load(Relaxed) + 1, Relaxed);
     }
 
+    /// A module is about to process a batch: the time, where it is to be taken; otherwise 0.
+    #[inline]
+    pub fn begin(&self, module: ModuleName, tracer: &Tracer) -> u64 {
+        let due = self.batches.load(Relaxed) % TIMED == 0;
+        if due || tracer.is_on(module.points().1) { tracer.ticks().max(1) } else { 0 }
+    }
+
+    /// The module has processed it.
+    #[inline]
+    pub fn end(&self, module: ModuleName, works: &[Work], start: u64, tracer: &Tracer) {
+        self.batch(works.len());
+        let (batch, time) = module.points();
+        tracer.value(batch, NO_FLOW, works.len() as u64);
+        if start != 0 {
+            let took = tracer.ticks().saturating_sub(start);
+            self.timed.store(self.timed.load(Relaxed) + works.len() as u64, Relaxed);
+            self.time.store(self.time.load(Relaxed) + took, Relaxed);
+            tracer.value(time, NO_FLOW, took);
+        }
+        traced::batch(module, works, tracer);
+    }
+
+    /// Time that all works took, nanoseconds, judged by those that were timed.
+    fn busy(&self) -> u64 {
+        let (works, timed, time) = (&self.works, &self.timed, &self.time);
+        let [works, timed, time] = [works, timed, time].map(|figure| u128::from(figure.load(Relaxed)));
+        (time * works / timed.max(1)) as u64
+    }
+
     pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
         into.push((self.name.clone(), "works", self.works.load(Relaxed)));
         into.push((self.name.clone(), "batches", self.batches.load(Relaxed)));
+        if self.timed.load(Relaxed) > 0 {
+            into.push((self.name.clone(), "busy_ns", self.busy()));
+        }
     }
 }

@@ -18,10 +18,12 @@ use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
+use crate::traced;
 use crossbeam_queue::ArrayQueue;
 use engine::{Burst, FramePool, Limits, LoadedModule, Nanos, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use trace::{NO_FLOW, Point, Tracer, Traces};
 
 /// Works in a ring, and works on their way at most.
 const RING: usize = 1024;
@@ -153,7 +155,27 @@ impl Threads {
 
     /// Moves everything on that can move on; returns how much.
     pub fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        if service.tracer.is_active() && !self.is_idle() {
+            self.occupancy(&service.tracer);
+        }
         self.leave(now, service, burst) + self.enter() + self.steer(now, service, burst)
+    }
+
+    /// What waits between the modules that are on this thread.
+    #[cold]
+    fn occupancy(&self, tracer: &Tracer) {
+        let steered: usize = self.steered.iter().map(VecDeque::len).sum();
+        let waiting = [
+            (Point::SequencerWaiting, self.entry.len() + steered),
+            (Point::SteerRing, self.preprocessed.len()),
+            (Point::NetifRing, self.finished.len()),
+        ];
+        waiting.iter().for_each(|(point, works)| tracer.value(*point, NO_FLOW, *works as u64));
+    }
+
+    /// Each worker writes to tracepoints by itself.
+    pub fn trace(&mut self, traces: &Traces) {
+        self.stages.iter_mut().for_each(|stage| stage.tracer = traces.tracer(stage.count.name()));
     }
 
     fn enter(&mut self) -> usize {
@@ -227,6 +249,7 @@ impl Threads {
                 // Acknowledgements were made by the protocol module: they never entered.
                 self.in_flight -= !matches!(work.job, Job::Ack) as usize;
                 left += 1;
+                service.tracer.value(Point::InFlight, work.flow, self.in_flight as u64);
                 record::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             }
@@ -273,6 +296,16 @@ impl Module {
             (Module::Dma(module), _) => module.control(control),
         }
     }
+
+    /// Which one it is, at tracepoints.
+    fn stage(&self) -> traced::ModuleName {
+        match self {
+            Module::Preprocess(..) => traced::ModuleName::Preprocess,
+            Module::Protocol(..) => traced::ModuleName::Protocol,
+            Module::Postprocess(..) => traced::ModuleName::Postprocess,
+            Module::Dma(..) => traced::ModuleName::Dma,
+        }
+    }
 }
 
 /// One module with its rings: a worker.
@@ -285,12 +318,14 @@ struct Stage {
     batch: Vec<Work>,
     pool: FramePool,
     count: Arc<Count>,
+    tracer: Tracer,
 }
 
 impl Stage {
     fn new(module: Module, input: &Ring, outputs: &[Ring], pool: FramePool, count: Arc<Count>) -> Stage {
         let batch = Vec::with_capacity(BATCH);
-        Stage { module, input: Arc::clone(input), outputs: outputs.to_vec(), held: VecDeque::new(), batch, pool, count }
+        let (input, outputs, held) = (Arc::clone(input), outputs.to_vec(), VecDeque::new());
+        Stage { module, input, outputs, held, batch, pool, count, tracer: Tracer::off() }
     }
 
     /// Takes works up to a control message or the end of a batch.
@@ -317,6 +352,8 @@ impl Stage {
         if self.batch.is_empty() {
             return;
         }
+        let stage = self.module.stage();
+        let start = self.count.begin(stage, &self.tracer);
         match &mut self.module {
             Module::Preprocess(chain, module) => {
                 modules::ingress(chain, &mut self.batch, now, &mut self.pool);
@@ -324,12 +361,12 @@ impl Stage {
             }
             Module::Protocol(chain, module) => {
                 modules::flow(chain, &mut self.batch, now, &mut self.pool);
-                module.process(&mut self.batch, now);
+                module.process(&mut self.batch, now, &self.tracer);
             }
             Module::Postprocess(module) => module.process(&mut self.batch, now, &mut self.pool),
             Module::Dma(module) => module.process(&mut self.batch),
         }
-        self.count.batch(self.batch.len());
+        self.count.end(stage, &self.batch, start, &self.tracer);
         self.held.extend(self.batch.drain(..));
     }
 
@@ -351,9 +388,13 @@ impl Worker for Stage {
     }
 
     fn poll(&mut self, now: Nanos) -> usize {
+        self.tracer.refresh();
         self.pass_on();
         if !self.held.is_empty() {
             return 0;
+        }
+        if !self.input.is_empty() {
+            self.tracer.value(self.module.stage().ring(), NO_FLOW, self.input.len() as u64);
         }
         self.take(now);
         let done = self.batch.len();

@@ -2,6 +2,7 @@
 mod challenges;
 mod receive;
 mod state;
+mod traced;
 mod transmit;
 
 use crate::message::{Aside, Control, Events, Job, Relocation, Work};
@@ -9,6 +10,7 @@ use crate::slots::Slots;
 use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
+use trace::{Point, PointSet, Tracer};
 
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
@@ -20,11 +22,14 @@ pub(crate) struct Protocol {
     waiting: VecDeque<(Nanos, u32)>,
     /// Number of the next work that leaves.
     ticket: u64,
+    /// Its tracepoints.
+    points: PointSet,
 }
 
 impl Protocol {
     pub fn new(group: u8, flows: u32) -> Protocol {
-        Protocol { group, flows: Slots::new(flows), urgent: Vec::new(), waiting: VecDeque::new(), ticket: 0 }
+        let points = PointSet::named(&["flextoe.protocol"]).unwrap_or_default();
+        Protocol { group, flows: Slots::new(flows), urgent: Vec::new(), waiting: VecDeque::new(), ticket: 0, points }
     }
 
     pub fn control(&mut self, control: &Control, now: Nanos) {
@@ -37,8 +42,9 @@ impl Protocol {
 
     /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
     /// batch holds [`Job::Flush`].
-    pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos) {
+    pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
         let mut flush = None;
+        let traced = tracer.is_any_on(self.points);
         for (at, work) in batch.iter_mut().enumerate() {
             if work.group != self.group {
                 continue;
@@ -52,11 +58,17 @@ impl Protocol {
                 flush = Some(at);
                 continue;
             }
-            self.step(work, now);
+            if traced {
+                self.traced_step(work, now, tracer);
+            } else {
+                self.step(work, now);
+            }
             self.number(work);
         }
         if let Some(at) = flush {
-            self.flush(batch, now);
+            let start = tracer.start(Point::FlushTime);
+            self.flush(batch, now, tracer);
+            tracer.since(Point::FlushTime, trace::NO_FLOW, start);
             batch[at].job = Job::Flush { due: self.waiting.front().map(|(due, _)| *due) };
             // Numbered last: once it has left, all acknowledgements have.
             self.number(&mut batch[at]);
@@ -115,11 +127,11 @@ impl Protocol {
 
     /// Sends the acknowledgements that no data segment took along.
     // Meets RFC 9293: MUST-59.
-    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos) {
+    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
         let mut urgent = std::mem::take(&mut self.urgent);
         for flow in urgent.drain(..) {
             if self.flows.get(flow).is_some_and(|state| state.ack_now) {
-                self.acknowledge(flow, batch, now);
+                self.acknowledge(flow, batch, now, tracer);
             }
         }
         self.urgent = urgent;
@@ -132,12 +144,12 @@ impl Protocol {
                 debug_assert!(state.ack_due >= due);
                 self.waiting.push_back((state.ack_due, flow));
             } else if state.unacked > 0 {
-                self.acknowledge(flow, batch, now);
+                self.acknowledge(flow, batch, now, tracer);
             }
         }
     }
 
-    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos) {
+    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
         let Some(state) = self.flows.get_mut(flow) else { return };
         if state.dead {
             (state.ack_now, state.unacked) = (false, 0);
@@ -145,6 +157,7 @@ impl Protocol {
         }
         let mut work = Work { group: self.group, ..Work::new(flow, Job::Ack) };
         work.send = Some(state.acknowledgement(now));
+        traced::acknowledged(&work, state.fixed.rcv_wscale, tracer);
         self.number(&mut work);
         batch.push(work);
     }

@@ -1,0 +1,192 @@
+//! The protocol module's tracepoints. While one of them is on, works go through [`Protocol::traced_step`], which looks
+//! at a flow before and after; otherwise they cost one branch a work.
+use super::Protocol;
+use crate::message::{Events, Job, Order, Work};
+use engine::{Drop, Nanos};
+use trace::{Point, Tracer};
+use wire::Seq;
+
+/// A flow's state before or after a work.
+#[derive(Clone, Copy)]
+struct Look {
+    una: Seq,
+    max: Seq,
+    rcv_nxt: Seq,
+    snd_wnd: u32,
+    unsent: u32,
+    usable: u32,
+    rcv_shift: u8,
+}
+
+impl Look {
+    fn outstanding(&self) -> u64 {
+        (self.max - self.una).into()
+    }
+}
+
+impl Protocol {
+    fn look(&self, flow: u32) -> Option<Look> {
+        self.flows.get(flow).map(|state| Look {
+            una: state.una,
+            max: state.max,
+            rcv_nxt: state.rcv_nxt,
+            snd_wnd: state.snd_wnd,
+            unsent: state.end() - state.max,
+            usable: state.usable(),
+            rcv_shift: state.fixed.rcv_wscale,
+        })
+    }
+
+    /// A step, with all that is to say of it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn traced_step(&mut self, work: &mut Work, now: Nanos, tracer: &Tracer) {
+        let (job, before) = (work.job, self.look(work.flow));
+        let start = tracer.sample();
+        self.step(work, now);
+        if start != 0 {
+            if let Some(point) = time_of(job, work) {
+                tracer.since(point, work.flow, start);
+            }
+        }
+        if let (Some(before), Some(after)) = (before, self.look(work.flow)) {
+            let said = Said { work, before, after, tracer };
+            match job {
+                Job::Receive => said.received(),
+                Job::Transmit { .. } => said.transmitted(),
+                Job::Bump { tx_head, rx_head, .. } => said.event(Point::Bump, [tx_head.into(), rx_head.into()]),
+                Job::Order(order) => said.ordered(order),
+                _ => {}
+            }
+            said.dropped();
+            said.answered();
+        }
+    }
+}
+
+/// An acknowledgement that the module made by itself.
+pub(super) fn acknowledged(work: &Work, rcv_shift: u8, tracer: &Tracer) {
+    if let Some(segment) = &work.send {
+        let window = u64::from(segment.window) << rcv_shift;
+        tracer.event(Point::AckSent, work.flow, [segment.ack.0.into(), window]);
+        if segment.window == 0 {
+            tracer.event(Point::OwnWindowClosed, work.flow, [segment.ack.0.into(), 0]);
+        }
+    }
+}
+
+/// Which critical section a work was.
+fn time_of(job: Job, work: &Work) -> Option<Point> {
+    match job {
+        Job::Receive if work.summary.payload_len > 0 => Some(Point::ReceiveDataTime),
+        Job::Receive => Some(Point::ReceiveAckTime),
+        Job::Transmit { .. } => Some(Point::TransmitTime),
+        Job::Bump { .. } => Some(Point::BumpTime),
+        Job::Order(_) => Some(Point::OrderTime),
+        _ => None,
+    }
+}
+
+/// A work that was done, and what it changed.
+struct Said<'a> {
+    work: &'a Work,
+    before: Look,
+    after: Look,
+    tracer: &'a Tracer,
+}
+
+impl Said<'_> {
+    #[inline(always)]
+    fn event(&self, point: Point, values: [u64; 2]) {
+        self.tracer.event(point, self.work.flow, values);
+    }
+
+    fn received(&self) {
+        let (seg, tally, after) = (&self.work.summary, &self.work.tally, &self.after);
+        let (seq, ack, payload) = (seg.seq.0.into(), seg.ack.0.into(), seg.payload_len.into());
+        if tally.delivered > 0 {
+            self.event(Point::InOrder, [seq, tally.delivered.into()]);
+        }
+        if tally.acked > 0 {
+            self.event(Point::Acked, [ack, tally.acked.into()]);
+        }
+        if tally.rtt > 0 {
+            self.tracer.value(Point::Rtt, self.work.flow, tally.rtt.into());
+        }
+        if self.before.snd_wnd != after.snd_wnd {
+            self.event(Point::WindowChanged, [after.snd_wnd.into(), self.before.snd_wnd.into()]);
+            if after.snd_wnd == 0 {
+                self.event(Point::WindowClosed, [ack, after.unsent.into()]);
+            }
+        }
+        if seg.ce {
+            self.event(Point::EcnMarked, [seq, payload]);
+        }
+        if tally.out_of_order {
+            self.event(Point::OutOfOrder, [seq, payload]);
+        }
+        if tally.ecn_echoed {
+            self.event(Point::EcnEchoed, [ack, tally.acked.into()]);
+        }
+        if tally.duplicate_ack {
+            self.event(Point::DuplicateAck, [ack, after.outstanding()]);
+        }
+        if tally.fast_retransmit {
+            self.event(Point::FastRetransmit, [after.una.0.into(), after.outstanding()]);
+        }
+        self.ended(seq);
+    }
+
+    /// What a received segment ended.
+    fn ended(&self, seq: u64) {
+        let events = self.work.events;
+        if events.is_empty() {
+            return;
+        }
+        if events.has(Events::PEER_FIN) {
+            self.event(Point::PeerFin, [self.after.rcv_nxt.0.into(), 0]);
+        }
+        if events.has(Events::FIN_ACKED) {
+            self.event(Point::FinAcked, [self.after.una.0.into(), 0]);
+        }
+        if events.has(Events::RESET) {
+            self.event(Point::Reset, [seq, 0]);
+        }
+    }
+
+    fn transmitted(&self) {
+        match &self.work.send {
+            None => self.event(Point::TurnUnused, [self.after.unsent.into(), self.after.usable.into()]),
+            Some(segment) => {
+                let point = if self.work.tally.retransmitted { Point::SentAgain } else { Point::Sent };
+                self.event(point, [segment.seq.0.into(), segment.len.into()]);
+            }
+        }
+    }
+
+    fn ordered(&self, order: Order) {
+        let (una, outstanding) = (self.after.una.0.into(), self.after.outstanding());
+        match order {
+            Order::Window(cwnd) => self.event(Point::WindowSet, [cwnd.into(), outstanding]),
+            Order::Retransmit => self.event(Point::TimeoutRetransmit, [una, outstanding]),
+            _ => {}
+        }
+    }
+
+    fn dropped(&self) {
+        let (seq, payload) = (self.work.summary.seq.0.into(), self.work.summary.payload_len.into());
+        for reason in self.work.drops.iter() {
+            self.event(Point::ProtocolDropped, [reason as u64, seq]);
+            if reason == Drop::Duplicate {
+                self.event(Point::Duplicate, [seq, payload]);
+            }
+        }
+    }
+
+    /// An acknowledgement in answer to this work.
+    fn answered(&self) {
+        if self.work.send.is_some() && !self.work.tally.sent {
+            acknowledged(self.work, self.before.rcv_shift, self.tracer);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What modules say at tracepoints (FlexTOE section 5.1). A module notes what it did in the works that it passes on,
+//! so most of it is read off a batch after the module, and costs one branch a batch while nothing is on. What only the
+//! protocol module knows is in `protocol/traced.rs`.
+use crate::message::{Job, Work};
+use engine::{Drop, Exception};
+use trace::{Point, Tracer};
+
+/// The module that processed a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ModuleName {
+    Preprocess,
+    Protocol,
+    Postprocess,
+    Dma,
+}
+
+impl ModuleName {
+    /// How much it takes at once, and for how long.
+    pub fn points(self) -> (Point, Point) {
+        match self {
+            ModuleName::Preprocess => (Point::PreprocessBatch, Point::PreprocessTime),
+            ModuleName::Protocol => (Point::ProtocolBatch, Point::ProtocolTime),
+            ModuleName::Postprocess => (Point::PostprocessBatch, Point::PostprocessTime),
+            ModuleName::Dma => (Point::DmaBatch, Point::DmaTime),
+        }
+    }
+
+    /// The ring from which it takes works, where it has a thread of its own.
+    pub fn ring(self) -> Point {
+        match self {
+            ModuleName::Preprocess => Point::PreprocessRing,
+            ModuleName::Protocol => Point::ProtocolRing,
+            ModuleName::Postprocess => Point::PostprocessRing,
+            ModuleName::Dma => Point::DmaRing,
+        }
+    }
+}
+
+/// Reads off a batch what a module did with it.
+#[inline(always)]
+pub(crate) fn batch(module: ModuleName, works: &[Work], tracer: &Tracer) {
+    if tracer.is_active() {
+        read_off(module, works, tracer);
+    }
+}
+
+#[cold]
+fn read_off(module: ModuleName, works: &[Work], tracer: &Tracer) {
+    match module {
+        ModuleName::Preprocess => works.iter().for_each(|work| preprocessed(work, tracer)),
+        ModuleName::Dma => works.iter().for_each(|work| moved(work, tracer)),
+        // The protocol module speaks for itself, and post-processing only writes down what that decided.
+        ModuleName::Protocol | ModuleName::Postprocess => {}
+    }
+}
+
+fn preprocessed(work: &Work, tracer: &Tracer) {
+    let Some(frame) = &work.frame else { return };
+    let bytes = frame.len() as u64;
+    match work.job {
+        Job::Receive => {
+            let values = [work.summary.seq.0.into(), work.summary.payload_len.into()];
+            tracer.event(Point::Identified, work.flow, values);
+        }
+        Job::Void => {
+            for reason in work.drops.iter() {
+                tracer.event(Point::PreprocessDropped, trace::NO_FLOW, [reason as u64, bytes]);
+            }
+            if let Some(why) = work.exception {
+                tracer.event(Point::PreprocessException, trace::NO_FLOW, [exception(why), bytes]);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn moved(work: &Work, tracer: &Tracer) {
+    match (work.job, &work.send) {
+        (Job::Receive, _) if work.place.len > 0 => tracer.value(Point::DmaPlaced, work.flow, work.place.len.into()),
+        (Job::Transmit { .. }, Some(segment)) if segment.len > 0 => {
+            tracer.value(Point::DmaAttached, work.flow, segment.len.into());
+        }
+        _ => {}
+    }
+}
+
+/// In the order of the words in `trace::Unit::Exception`.
+fn exception(why: Exception) -> u64 {
+    match why {
+        Exception::NotTcp => 0,
+        Exception::NoFlow => 1,
+        Exception::Redirected => 2,
+    }
+}
+
+/// Descriptors that the context queue module took.
+#[inline(always)]
+pub(crate) fn descriptors(works: &[Work], tracer: &Tracer) {
+    if !works.is_empty() {
+        tracer.value(Point::Descriptors, trace::NO_FLOW, works.len() as u64);
+    }
+}
+
+/// Turns that the flow scheduler gave: one work for each segment, those of a turn together.
+#[inline(always)]
+pub(crate) fn turns(works: &[Work], tracer: &Tracer) {
+    if tracer.is_on(Point::Turn) {
+        let turns = works.chunk_by(|one, next| one.flow == next.flow);
+        turns.for_each(|turn| tracer.event(Point::Turn, turn[0].flow, [turn.len() as u64, 0]));
+    }
+}
+
+/// The number of a drop reason in the registry is its number at tracepoints.
+const _: () = assert!(Drop::ALL.len() <= u8::MAX as usize);
