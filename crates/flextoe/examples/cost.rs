@@ -7,16 +7,23 @@
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
-//! function named after it: `bench/instructions` counts what each costs.
+//! function named after it: `bench/instructions` counts what each costs. With `TRACE=1` in the environment, all
+//! tracepoints are on.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Region};
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wire::{Mac, Seq};
+
+/// The tick source of tracepoints.
+fn ticks() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
 
 struct Host {
     engine: FlexToe,
@@ -54,6 +61,11 @@ impl Host {
             tx: Vec::new(),
             spent: Duration::ZERO,
         };
+        if std::env::var_os("TRACE").is_some() {
+            let traces = trace::Traces::new(ticks);
+            traces.enable(trace::PointSet::all());
+            host.engine.trace(&traces);
+        }
         for index in 0..connections {
             let (rx, tx) = control_end.map_buffers(index).expect("address space");
             let stats = Arc::new(FlowStats::default());

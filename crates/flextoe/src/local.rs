@@ -8,8 +8,8 @@ use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
-use engine::{Burst, Limits, LoadedModule, Nanos, Stage};
 use crate::traced::ModuleName;
+use engine::{Burst, Limits, LoadedModule, Nanos, Stage};
 use std::sync::Arc;
 
 pub(crate) struct Local {

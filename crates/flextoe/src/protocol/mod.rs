@@ -10,7 +10,7 @@ use crate::slots::Slots;
 use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
-use trace::{Point, PointSet, Tracer};
+use trace::{PointSet, Tracer};
 
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
@@ -43,8 +43,27 @@ impl Protocol {
     /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
     /// batch holds [`Job::Flush`].
     pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
-        let mut flush = None;
         let traced = tracer.is_any_on(self.points);
+        let flush = match traced {
+            false => self.each(batch, |protocol, work| protocol.step(work, now)),
+            true => self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer)),
+        };
+        if let Some(at) = flush {
+            if traced {
+                self.traced_flush(batch, now, tracer);
+            } else {
+                self.flush(batch, now);
+            }
+            batch[at].job = Job::Flush { due: self.waiting.front().map(|(due, _)| *due) };
+            // Numbered last: once it has left, all acknowledgements have.
+            self.number(&mut batch[at]);
+        }
+    }
+
+    /// Does all works of this flow group but the flush; returns where that is.
+    #[inline(always)]
+    fn each(&mut self, batch: &mut [Work], step: impl Fn(&mut Protocol, &mut Work)) -> Option<usize> {
+        let mut flush = None;
         for (at, work) in batch.iter_mut().enumerate() {
             if work.group != self.group {
                 continue;
@@ -58,21 +77,10 @@ impl Protocol {
                 flush = Some(at);
                 continue;
             }
-            if traced {
-                self.traced_step(work, now, tracer);
-            } else {
-                self.step(work, now);
-            }
+            step(self, work);
             self.number(work);
         }
-        if let Some(at) = flush {
-            let start = tracer.start(Point::FlushTime);
-            self.flush(batch, now, tracer);
-            tracer.since(Point::FlushTime, trace::NO_FLOW, start);
-            batch[at].job = Job::Flush { due: self.waiting.front().map(|(due, _)| *due) };
-            // Numbered last: once it has left, all acknowledgements have.
-            self.number(&mut batch[at]);
-        }
+        flush
     }
 
     fn number(&mut self, work: &mut Work) {
@@ -80,6 +88,7 @@ impl Protocol {
         self.ticket += 1;
     }
 
+    #[inline(always)]
     fn step(&mut self, work: &mut Work, now: Nanos) {
         if matches!(work.job, Job::Remove) {
             work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
@@ -127,11 +136,11 @@ impl Protocol {
 
     /// Sends the acknowledgements that no data segment took along.
     // Meets RFC 9293: MUST-59.
-    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
+    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos) {
         let mut urgent = std::mem::take(&mut self.urgent);
         for flow in urgent.drain(..) {
             if self.flows.get(flow).is_some_and(|state| state.ack_now) {
-                self.acknowledge(flow, batch, now, tracer);
+                self.acknowledge(flow, batch, now);
             }
         }
         self.urgent = urgent;
@@ -144,12 +153,12 @@ impl Protocol {
                 debug_assert!(state.ack_due >= due);
                 self.waiting.push_back((state.ack_due, flow));
             } else if state.unacked > 0 {
-                self.acknowledge(flow, batch, now, tracer);
+                self.acknowledge(flow, batch, now);
             }
         }
     }
 
-    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
+    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos) {
         let Some(state) = self.flows.get_mut(flow) else { return };
         if state.dead {
             (state.ack_now, state.unacked) = (false, 0);
@@ -157,7 +166,6 @@ impl Protocol {
         }
         let mut work = Work { group: self.group, ..Work::new(flow, Job::Ack) };
         work.send = Some(state.acknowledgement(now));
-        traced::acknowledged(&work, state.fixed.rcv_wscale, tracer);
         self.number(&mut work);
         batch.push(work);
     }

@@ -1,9 +1,9 @@
 //! The protocol module's tracepoints. While one of them is on, works go through [`Protocol::traced_step`], which looks
-//! at a flow before and after; otherwise they cost one branch a work.
+//! at a flow before and after; otherwise they cost one branch a batch.
 use super::Protocol;
 use crate::message::{Events, Job, Order, Work};
 use engine::{Drop, Nanos};
-use trace::{Point, Tracer};
+use trace::{NO_FLOW, Point, Tracer};
 use wire::Seq;
 
 /// A flow's state before or after a work.
@@ -37,6 +37,19 @@ impl Protocol {
         })
     }
 
+    /// As [`Protocol::flush`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn traced_flush(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
+        let (start, before) = (tracer.start(Point::FlushTime), batch.len());
+        self.flush(batch, now);
+        tracer.since(Point::FlushTime, NO_FLOW, start);
+        for work in &batch[before..] {
+            let shift = self.flows.get(work.flow).map_or(0, |state| state.fixed.rcv_wscale);
+            acknowledged(work, shift, tracer);
+        }
+    }
+
     /// A step, with all that is to say of it.
     #[cold]
     #[inline(never)]
@@ -64,8 +77,8 @@ impl Protocol {
     }
 }
 
-/// An acknowledgement that the module made by itself.
-pub(super) fn acknowledged(work: &Work, rcv_shift: u8, tracer: &Tracer) {
+/// An acknowledgement without payload.
+fn acknowledged(work: &Work, rcv_shift: u8, tracer: &Tracer) {
     if let Some(segment) = &work.send {
         let window = u64::from(segment.window) << rcv_shift;
         tracer.event(Point::AckSent, work.flow, [segment.ack.0.into(), window]);
