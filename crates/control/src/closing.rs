@@ -7,6 +7,7 @@ use crate::tcp::{ClosingEvent, State, Wait};
 use crate::timers::Timer;
 use context::{Reply, Slot};
 use engine::{Command, ContextId, Event, FlowEnd, FlowId, Nanos};
+use trace::Point;
 
 /// Where an application that closes a connection has come in its buffers.
 #[derive(Debug, Clone, Copy)]
@@ -130,6 +131,7 @@ impl Plane {
         if flow.place != Place::Engine {
             return;
         }
+        self.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
         let open: Vec<_> = flow.names.iter().filter(|name| name.open).copied().collect();
         for name in open {
             self.reply(name.context, Reply::Error { slot: name.slot, errno: errno as u16 });

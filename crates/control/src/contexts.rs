@@ -114,11 +114,9 @@ impl Context {
         }
     }
 
-    /// Wakes the application if it was told something.
-    pub fn ring(&mut self) {
-        if std::mem::take(&mut self.to_ring) {
-            self.end.app_bell.ring();
-        }
+    /// Wakes the application if it was told something and sleeps; returns whether it did.
+    pub fn ring(&mut self) -> bool {
+        std::mem::take(&mut self.to_ring) && self.end.app_bell.ring()
     }
 
     /// Most labels that it may leave: one for each slot, and some for sockets without one.

@@ -5,12 +5,13 @@ use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
-use engine::{Burst, Command, ContextId, Engine, Event, Exception, LoadedModule, Nanos, Worker};
+use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
+use trace::{NO_FLOW, Point, Traces};
 use wire::Mac;
 use wire::ethernet;
 
@@ -99,6 +100,7 @@ impl Host {
         tx: &mut Vec<Box<Frame>>,
         pool: &mut FramePool,
     ) -> usize {
+        self.plane.tracer.refresh();
         let mut done = self.plane.take_requests(now) + self.fire_timers(now);
         let mut back = std::mem::take(&mut self.back);
         back.append(&mut self.looped);
@@ -132,24 +134,38 @@ impl Host {
     }
 
     fn fire_timers(&mut self, now: Nanos) -> usize {
-        let due = |plane: &mut Plane| plane.timers.pop(now).map(|timer| plane.on_timer(now, timer));
+        let due = |plane: &mut Plane| {
+            let late = now.saturating_sub(plane.timers.next()?);
+            let timer = plane.timers.pop(now)?;
+            plane.trace_timer(timer, late);
+            plane.on_timer(now, timer);
+            Some(())
+        };
         (0..TIMERS_PER_ROUND).map_while(|_| due(&mut self.plane)).count()
     }
 
     /// Runs the engine once, and the control plane on what it says.
     fn round(&mut self, now: Nanos, received: Received<'_>, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
+        self.plane.trace_commands();
         let done = with_burst!(self, received, tx, pool, |burst| self.engine.poll(now, burst));
         let done = done + self.events.len() + self.exceptions.len();
         for event in self.events.drain(..) {
             self.draining |= matches!(event, Event::RingCorrupt(_));
+            self.plane.trace_event(&event);
             self.plane.on_event(now, event);
         }
         let mut exceptions = std::mem::take(&mut self.exceptions);
         for (why, frame) in exceptions.drain(..) {
+            let (bytes, tracer) = (frame.len(), &self.plane.tracer);
+            let before = tracer.is_on(Point::ControlDropped).then(|| self.plane.drops.clone());
+            self.plane.trace_exception(why, bytes);
             if self.recorder.is_on() && !frame.recorded {
                 self.on_frame_recorded(now, why, frame, pool);
             } else {
                 self.plane.on_frame(now, why, frame, pool);
+            }
+            for reason in before.iter().flat_map(|before| self.plane.drops.since(before).iter()) {
+                self.plane.tracer.event(Point::ControlDropped, NO_FLOW, [reason as u64, bytes as u64]);
             }
         }
         self.exceptions = exceptions;
@@ -206,9 +222,11 @@ impl Host {
     }
 
     fn finish(&mut self, pool: &mut FramePool) {
-        for (_, context) in self.plane.contexts.iter_mut() {
+        for (id, context) in self.plane.contexts.iter_mut() {
             context.push_replies();
-            context.ring();
+            if context.ring() {
+                self.plane.tracer.event(Point::ControlBell, NO_FLOW, [id.into(), 0]);
+            }
         }
         self.plane.spent.drain(..).for_each(|frame| pool.put(frame));
     }
@@ -262,6 +280,17 @@ impl Host {
     /// Modules of the engine that need threads of their own. Called once.
     pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.engine.workers()
+    }
+
+    /// The host and its engine write to these tracepoints from now on. To be called once, before anything else.
+    pub fn trace(&mut self, traces: &Traces) {
+        self.plane.trace(traces);
+        self.engine.trace(traces);
+    }
+
+    /// The addresses of a flow.
+    pub fn tuple(&self, flow: FlowId) -> Option<FourTuple> {
+        self.plane.flows.get(flow.0).map(|flow| flow.tuple)
     }
 
     /// Its configuration.

@@ -27,6 +27,7 @@ mod splice;
 mod tcp;
 mod timers;
 mod timing;
+mod traced;
 mod view;
 
 pub use config::{CongestionName, HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};

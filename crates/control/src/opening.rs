@@ -8,11 +8,13 @@ use crate::rtt::RttEstimator;
 use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
 use crate::timers::Timer;
 use crate::timing::{FlowOptions, Pace};
+use crate::traced;
 use context::{Congestion, Endpoint, Reply, Slot};
 use engine::{Command, ContextId, Drop, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
 use port::Frame;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use trace::{NO_FLOW, Point};
 use wire::tcp::{Flags, Header, Options};
 use wire::{Mac, Seq, ipv4, tcp};
 
@@ -134,6 +136,7 @@ impl Plane {
         opening.unsent = !self.net.reaches(now, tuple.remote_ip, &mut self.timers);
         if !opening.unsent {
             let header = opening.handshake.syn(now, &tuple);
+            self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
             self.send_tcp(now, &tuple, header);
         }
     }
@@ -147,6 +150,8 @@ impl Plane {
         let Some(opening) = self.openings.get_mut(key) else { return };
         opening.tries += 1;
         opening.rto = (opening.rto * 2).min(longest);
+        let remote = traced::ends(&opening.tuple)[1];
+        self.tracer.event(Point::SynTimeout, NO_FLOW, [remote, opening.tries.into()]);
         let most = if matches!(opening.owner, Owner::Listener(_)) { most_passive } else { most };
         if opening.tries > most {
             let errno = opening.soft_error.unwrap_or(libc::ETIMEDOUT);
@@ -169,6 +174,7 @@ impl Plane {
             // "Any acknowledgment is bad if it arrives on a connection still in the LISTEN state": reset.
             return self.refuse(now, segment);
         }
+        self.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if !self.has_flow_room() {
             return self.drops.count(Drop::FlowTable);
         }
@@ -240,6 +246,7 @@ impl Plane {
         self.timers.cancel(Timer::Opening(key));
         let opening = self.openings.get_mut(key)?;
         opening.open = Some(open);
+        self.tracer.event(Point::Established, NO_FLOW, traced::ends(&opening.tuple));
         let owner = opening.owner;
         let frame = if open.pass_on { self.hold(key, frame) } else { Some(frame) };
         match owner {
@@ -476,6 +483,7 @@ impl Plane {
     pub fn fail_opening(&mut self, now: Nanos, key: u32, errno: i32) {
         let Some(opening) = self.openings.get(key) else { return };
         let (tuple, owner, open, iss) = (opening.tuple, opening.owner, opening.open, opening.handshake.iss);
+        self.tracer.event(Point::OpeningFailed, NO_FLOW, [traced::ends(&tuple)[1], errno as u64]);
         if open.is_some() && errno != libc::ECONNRESET {
             self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1));
         }

@@ -4,6 +4,7 @@ use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use crate::timing::Tick;
 use engine::{Command, FlowId, Nanos};
+use trace::Point;
 
 /// What one look at a flow may cost at most, on average: with more flows, each is looked at less often.
 const LOOK: Nanos = 20_000;
@@ -41,6 +42,7 @@ impl Plane {
         let (orphan, mss) = (flow.closing.orphan, flow.mss as u32);
         let tick = flow.pace.tick(now, &figures, &flow.options, orphan, interval, mss);
         let next_hop = flow.next_hop;
+        self.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
         self.tracked -= tick.untrack as u32;
         if tick.failed {
             return self.fail_flow(id, libc::ETIMEDOUT, After::Reset);

@@ -17,6 +17,7 @@ use context::{Endpoint, Reply};
 use engine::{Command, ContextId, Drop, DropCounts, Exception, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use trace::Tracer;
 use wire::{Mac, tcp};
 
 /// One millisecond.
@@ -118,6 +119,7 @@ pub(crate) struct Plane {
     pub tracked: u32,
     /// Frames kept for connections that nobody has accepted yet.
     pub held: u32,
+    pub tracer: Tracer,
 }
 
 impl Plane {
@@ -153,6 +155,7 @@ impl Plane {
             arp_answers: Budget::new(config.limits.icmp_per_s),
             tracked: 0,
             held: 0,
+            tracer: Tracer::off(),
             caps,
             config,
         }

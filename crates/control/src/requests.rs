@@ -7,8 +7,10 @@ use crate::contexts::{Application, Holder, Label};
 use crate::opening::Connect;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
+use crate::traced;
 use context::{Congestion, Endpoint, FlowInfo, OptionName, Reply, Request, Slot};
 use engine::{ContextId, Drop, FlowId, FourTuple, Nanos};
+use trace::{NO_FLOW, Point};
 use wire::Seq;
 
 /// Requests taken from one application in one round.
@@ -62,6 +64,7 @@ impl Plane {
     }
 
     fn on_request(&mut self, now: Nanos, id: ContextId, request: Request) {
+        self.tracer.event(Point::Request, NO_FLOW, [traced::word(&request), id.0.into()]);
         let (tag, result) = match request {
             Request::Bind { tag, local, reuse_address, reuse_port } => {
                 (tag, self.bind(id, tag, local, reuse_address, reuse_port))

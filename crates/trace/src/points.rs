@@ -48,7 +48,7 @@ impl Unit {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Unit::Exception => &["not_tcp", "no_flow", "redirected"],
-            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork"],
+            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
                 "label",

@@ -1,0 +1,119 @@
+//! What the control plane says at tracepoints. Most of it is read off the commands that it gives the engine, once a
+//! round, where something is on.
+use crate::plane::Plane;
+use crate::timers::Timer;
+use context::Request;
+use engine::{Command, Event, Exception, FlowId, FourTuple, Nanos};
+use std::net::Ipv4Addr;
+use trace::{NO_FLOW, Point, Traces};
+
+impl Plane {
+    /// Writes to these tracepoints from now on.
+    pub fn trace(&mut self, traces: &Traces) {
+        self.tracer = traces.tracer("control");
+    }
+
+    /// Reads off the commands what the control plane decided.
+    #[inline]
+    pub fn trace_commands(&self) {
+        if self.tracer.is_active() {
+            self.commands.iter().for_each(|command| self.trace_command(command));
+        }
+    }
+
+    #[cold]
+    fn trace_command(&self, command: &Command) {
+        let tracer = &self.tracer;
+        let event = |point, flow: &FlowId, values| tracer.event(point, flow.0, values);
+        match command {
+            Command::Attach(context, _) => {
+                let pid = self.contexts.get(context.0).map_or(0, |context| context.application.pid);
+                tracer.event(Point::Attached, NO_FLOW, [context.0.into(), pid.into()]);
+            }
+            Command::Detach(context) => tracer.event(Point::Detached, NO_FLOW, [context.0.into(), 0]),
+            Command::Install(params) => event(Point::FlowInstalled, &params.flow, ends(&params.tuple)),
+            Command::Remove(flow) => event(Point::FlowRemoved, flow, [0; 2]),
+            Command::Rename { flow, context, .. } => event(Point::FlowRenamed, flow, [context.0.into(), 0]),
+            Command::Move { flow, context, .. } => event(Point::FlowMoved, flow, [context.0.into(), 0]),
+            Command::Advance { flow, tx_head, fin: true, .. } => {
+                event(Point::FlowClosed, flow, [(*tx_head).into(), 0]);
+            }
+            Command::Window(flow, cwnd) => {
+                let ssthresh = self.flows.get(flow.0).map_or(0, |flow| flow.pace.policy.ssthresh());
+                event(Point::CongestionWindow, flow, [(*cwnd).into(), ssthresh.into()]);
+            }
+            Command::Rate(flow, rate) => event(Point::CongestionRate, flow, [*rate, 0]),
+            Command::Mss(flow, mss) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
+            Command::Retransmit(flow) => {
+                let timeout = self.flows.get(flow.0).map(|flow| &flow.pace.rtt);
+                let values = timeout.map_or([0; 2], |rtt| [rtt.rto(), rtt.backoffs().into()]);
+                event(Point::RetransmissionTimeout, flow, values);
+            }
+            Command::Probe(flow) => event(Point::ProbeDue, flow, [0; 2]),
+            Command::Untrack(flow) => event(Point::FlowQuiet, flow, [0; 2]),
+            _ => {}
+        }
+    }
+
+    /// Something that the engine said.
+    #[inline]
+    pub fn trace_event(&self, event: &Event) {
+        if let Event::Active(flow) = event {
+            self.tracer.event(Point::FlowActive, flow.0, [0; 2]);
+        }
+    }
+
+    /// A frame of the exception path.
+    #[inline]
+    pub fn trace_exception(&self, why: Exception, bytes: usize) {
+        let word = match why {
+            Exception::NotTcp => 0,
+            Exception::NoFlow => 1,
+            Exception::Redirected => 2,
+        };
+        self.tracer.event(Point::Exception, NO_FLOW, [word, bytes as u64]);
+    }
+
+    /// A timer fired.
+    #[inline]
+    pub fn trace_timer(&self, timer: Timer, late: Nanos) {
+        let (word, flow) = match timer {
+            Timer::Opening(_) => (0, NO_FLOW),
+            Timer::Flow(flow) => (1, flow),
+            Timer::Wait(_) => (2, NO_FLOW),
+            Timer::Arp(_) => (3, NO_FLOW),
+            Timer::Hold(_) => (4, NO_FLOW),
+            Timer::Splice(_) => (5, NO_FLOW),
+        };
+        self.tracer.value(Point::TimerLate, flow, late);
+        self.tracer.event(Point::TimerFired, flow, [word, 0]);
+    }
+}
+
+/// Both ends of a connection, as [`trace::Unit::Endpoint`].
+pub(crate) fn ends(tuple: &FourTuple) -> [u64; 2] {
+    [endpoint(tuple.local_ip, tuple.local_port), endpoint(tuple.remote_ip, tuple.remote_port)]
+}
+
+fn endpoint(ip: Ipv4Addr, port: u16) -> u64 {
+    u64::from(ip.to_bits()) << 16 | u64::from(port)
+}
+
+/// A request by its word, in the order of [`trace::Unit::Request`].
+pub(crate) fn word(request: &Request) -> u64 {
+    match request {
+        Request::Bind { .. } => 0,
+        Request::Listen { .. } => 1,
+        Request::Connect { .. } => 2,
+        Request::Info { .. } => 3,
+        Request::Claim { .. } => 4,
+        Request::Fork { .. } => 5,
+        Request::Arm { .. } => 6,
+        Request::CancelConnect { .. } => 7,
+        Request::Unbind { .. } => 8,
+        Request::Close { .. } => 9,
+        Request::Set { .. } => 10,
+        Request::Label { .. } => 11,
+        Request::Splice { .. } => 12,
+    }
+}
