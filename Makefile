@@ -2,11 +2,12 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
+MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 # Namespaces and devices need root.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps grid faults setup clean bench-instructions
+.PHONY: help demo test build apps xdp grid faults setup clean bench-instructions
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -14,6 +15,7 @@ help:
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
 	@echo 'make faults  only the bad input and the killed processes'
 	@echo 'make build   everything, optimised'
+	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make setup   the Debian packages that all of this needs'
 
@@ -24,7 +26,7 @@ demo: setup
 test:
 	tests/run
 
-build: setup apps
+build: setup apps xdp
 	cargo build --release --workspace
 
 apps: $(APPS)
@@ -32,6 +34,13 @@ apps: $(APPS)
 $(TARGET)/apps/%: apps/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -pthread -o $@ $<
+
+xdp: $(MODULES)
+
+# The headers that come with the compiler's target stand in a folder of the machine's.
+$(TARGET)/xdp/%.o: xdp/%.c $(wildcard xdp/*.h)
+	@mkdir -p $(@D)
+	clang -O2 -g -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(shell uname -m)-linux-gnu -c -o $@ $<
 
 grid: build
 	$(AS_ROOT) $(TARGET)/release/grid $(GRID)

@@ -30,7 +30,10 @@ const ROWS: &[&[&str]] = &[
 const UNSAFE: &[&str] = &["shm", "port", "libtoe"];
 
 /// Crates with a code generator: unsafe code only in these files, denied in all others.
-const GENERATORS: &[(&str, &[&str])] = &[("rmt", &["src/native/code.rs", "src/native/context.rs"])];
+const GENERATORS: &[(&str, &[&str])] = &[
+    ("rmt", &["src/native/code.rs", "src/native/context.rs"]),
+    ("xdp", &["src/native/mod.rs", "src/native/helpers.rs", "src/native/interp.rs", "src/native/jit/mod.rs"]),
+];
 
 const LONGEST_FUNCTION: usize = 80;
 const LONGEST_FILE: usize = 600;

@@ -22,17 +22,48 @@ pub struct Member {
 #[allow(missing_docs)]
 pub enum Type {
     Void,
-    Int { bytes: u32, signed: bool, boolean: bool, character: bool },
-    Float { bytes: u32 },
-    Pointer { to: TypeId },
-    Array { of: TypeId, count: u32 },
-    Struct { bytes: u32, members: Vec<Member> },
-    Union { bytes: u32, members: Vec<Member> },
-    Enum { bytes: u32, signed: bool, values: Vec<(String, u64)> },
+    Int {
+        bytes: u32,
+        signed: bool,
+        boolean: bool,
+        character: bool,
+    },
+    Float {
+        bytes: u32,
+    },
+    Pointer {
+        to: TypeId,
+    },
+    Array {
+        of: TypeId,
+        count: u32,
+    },
+    Struct {
+        bytes: u32,
+        members: Vec<Member>,
+    },
+    Union {
+        bytes: u32,
+        members: Vec<Member>,
+    },
+    Enum {
+        bytes: u32,
+        signed: bool,
+        values: Vec<(String, u64)>,
+    },
     /// Another name for a type; also const, volatile, restrict, tags.
-    Alias { name: String, of: TypeId },
-    Variable { name: String, of: TypeId },
-    Section { name: String, variables: Vec<TypeId> },
+    Alias {
+        name: String,
+        of: TypeId,
+    },
+    Variable {
+        name: String,
+        of: TypeId,
+    },
+    Section {
+        name: String,
+        variables: Vec<TypeId>,
+    },
     Other,
 }
 
@@ -155,8 +186,7 @@ impl Types {
             let name = self.string(reader.u32()?)?;
             let of = reader.u32()?;
             let offset = reader.u32()?;
-            let (bits, bit_offset) =
-                if bit_fields { ((offset >> 24) as u8, offset & 0xff_ffff) } else { (0, offset) };
+            let (bits, bit_offset) = if bit_fields { ((offset >> 24) as u8, offset & 0xff_ffff) } else { (0, offset) };
             members.push(Member { name, of, bit_offset, bits });
         }
         Some(members)

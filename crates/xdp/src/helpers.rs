@@ -63,6 +63,30 @@ pub(crate) enum Name {
     StoreBytes,
 }
 
+impl Name {
+    pub const ALL: [Name; 19] = [
+        Name::MapLookup,
+        Name::MapUpdate,
+        Name::MapDelete,
+        Name::Time,
+        Name::Print,
+        Name::Random,
+        Name::Processor,
+        Name::Redirect,
+        Name::ChecksumDifference,
+        Name::AdjustHead,
+        Name::AdjustMeta,
+        Name::AdjustTail,
+        Name::RingOutput,
+        Name::RingReserve,
+        Name::RingSubmit,
+        Name::RingDiscard,
+        Name::FrameLength,
+        Name::LoadBytes,
+        Name::StoreBytes,
+    ];
+}
+
 pub(crate) struct Helper {
     pub id: u32,
     pub name: Name,

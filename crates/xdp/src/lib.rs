@@ -8,8 +8,14 @@
 mod btf;
 mod check;
 mod helpers;
-mod insn;
+pub mod insn;
+mod manage;
 mod maps;
+mod native;
 mod object;
+mod program;
 
-pub use object::{MapDefinition, MapKind, Object};
+pub use manage::MapInfo;
+pub use maps::{Map, Ring, Update};
+pub use object::{Function, MapDefinition, MapKind, Object};
+pub use program::{Faults, Limits, Program};

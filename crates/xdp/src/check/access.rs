@@ -21,7 +21,14 @@ pub(super) enum Use {
 impl Check<'_> {
     /// What is known of the use of `size` bytes at `off` from a pointer. Errors where it is certainly wrong, or where
     /// nothing could be checked at run time.
-    pub fn memory(&mut self, state: &State, pointer: Value, off: i64, size: u32, how: Use) -> Result<Access, Refused> {
+    pub(super) fn memory(
+        &mut self,
+        state: &State,
+        pointer: Value,
+        off: i64,
+        size: u32,
+        how: Use,
+    ) -> Result<Access, Refused> {
         let bytes = i64::from(size);
         let access = |region, proved, at: Offset| {
             let known = at.more == 0 && at.fixed.abs() < FAR as i64;
@@ -42,7 +49,7 @@ impl Check<'_> {
             }
             Value::Packet { off: at, proved, .. } => Ok(packet_access(Region::Packet, at.plus(off), proved, bytes)),
             Value::Meta { off: at, proved, .. } => Ok(packet_access(Region::Meta, at.plus(off), proved, bytes)),
-            Value::MapValue(map, at) => {
+            Value::InMap(map, at) => {
                 let at = at.plus(off);
                 let definition = &self.object.maps[map as usize];
                 let value = i64::from(definition.value_size);
@@ -75,7 +82,7 @@ impl Check<'_> {
     }
 
     /// The same for an argument of a helper.
-    pub fn note_argument(&mut self, index: usize, argument: Argument) -> Result<(), Refused> {
+    pub(super) fn note_argument(&mut self, index: usize, argument: Argument) -> Result<(), Refused> {
         let known = &mut self.facts.arguments[self.at][index];
         *known = Some(match *known {
             None => argument,
@@ -87,7 +94,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    pub fn load(
+    pub(super) fn load(
         &mut self,
         state: &mut State,
         size: Size,
@@ -120,7 +127,7 @@ impl Check<'_> {
                     return Err("reads stack that was never written".into());
                 }
             }
-            Value::MapValue(map, at) => self.constant(map, at.plus(off.into()), size).unwrap_or(number),
+            Value::InMap(map, at) => self.constant(map, at.plus(off.into()), size).unwrap_or(number),
             _ => number,
         };
         state.set(dst, if signed && !value.is_pointer() { number } else { value });
@@ -153,7 +160,7 @@ impl Check<'_> {
         Some(Value::exactly(u64::from_le_bytes(word)))
     }
 
-    pub fn store(
+    pub(super) fn store(
         &mut self,
         state: &mut State,
         size: Size,
@@ -189,7 +196,7 @@ impl Check<'_> {
         }
     }
 
-    pub fn atomic(
+    pub(super) fn atomic(
         &mut self,
         state: &mut State,
         op: Atomic,
@@ -199,9 +206,11 @@ impl Check<'_> {
         src: Reg,
     ) -> Result<(), Refused> {
         let pointer = state.get(base);
-        if !matches!(pointer, Value::Stack(..) | Value::MapValue(..)) {
-            return Err(format!("is an atomic operation through a register that holds {pointer}; only maps' values \
-                                and the stack can be changed so"));
+        if !matches!(pointer, Value::Stack(..) | Value::InMap(..)) {
+            return Err(format!(
+                "is an atomic operation through a register that holds {pointer}; only maps' values \
+                                and the stack can be changed so"
+            ));
         }
         self.number(state, src)?;
         if op == Atomic::CompareExchange {
@@ -251,5 +260,6 @@ fn together(a: Access, b: Access) -> Result<Access, Refused> {
     if proved && !context {
         return Ok(Access { region: Region::Any, proved, aligned });
     }
-    Err("uses different kinds of memory depending on the way that leads here, so that its bounds cannot be checked".into())
+    Err("uses different kinds of memory depending on the way that leads here, so that its bounds cannot be checked"
+        .into())
 }

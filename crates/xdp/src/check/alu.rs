@@ -8,14 +8,14 @@ const LOW: u64 = u32::MAX as u64;
 
 impl Check<'_> {
     /// A register that may be read.
-    pub fn read(&self, state: &State, reg: Reg) -> Result<Value, Refused> {
+    pub(super) fn read(&self, state: &State, reg: Reg) -> Result<Value, Refused> {
         match state.get(reg) {
             value @ (Value::Nothing | Value::Mixed) => Err(format!("uses r{reg}, which holds {value}")),
             value => Ok(value),
         }
     }
 
-    pub fn operand(&self, state: &State, operand: Operand) -> Result<Value, Refused> {
+    pub(super) fn operand(&self, state: &State, operand: Operand) -> Result<Value, Refused> {
         match operand {
             Operand::Reg(reg) => self.read(state, reg),
             Operand::Imm(imm) => Ok(Value::exactly(imm as i64 as u64)),
@@ -23,7 +23,7 @@ impl Check<'_> {
     }
 
     /// A register that holds a number.
-    pub fn number(&self, state: &State, reg: Reg) -> Result<Number, Refused> {
+    pub(super) fn number(&self, state: &State, reg: Reg) -> Result<Number, Refused> {
         match self.read(state, reg)? {
             Value::Number(number) => Ok(number),
             other => Err(format!("needs a number in r{reg}, which holds {other}")),
@@ -38,7 +38,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    pub fn alu(&mut self, state: &mut State, op: Alu, wide: bool, dst: Reg, src: Operand) -> Result<(), Refused> {
+    pub(super) fn alu(
+        &mut self,
+        state: &mut State,
+        op: Alu,
+        wide: bool,
+        dst: Reg,
+        src: Operand,
+    ) -> Result<(), Refused> {
         let right = self.operand(state, src)?;
         if op == Alu::Mov {
             return self.mov(state, wide, dst, src, right);
@@ -48,7 +55,9 @@ impl Check<'_> {
             (Value::Number(a), Value::Number(b)) => Value::Number(arithmetic(op, wide, a, b)),
             // Clearing a register by itself, whatever is in it.
             _ if wide && src == Operand::Reg(dst) && matches!(op, Alu::Sub | Alu::Xor) => Value::exactly(0),
-            (pointer, Value::Number(number)) if wide && pointer.is_pointer() => self.moved(state, op, pointer, number)?,
+            (pointer, Value::Number(number)) if wide && pointer.is_pointer() => {
+                self.moved(state, op, pointer, number)?
+            }
             (Value::Number(number), pointer) if wide && op == Alu::Add => self.moved(state, op, pointer, number)?,
             (a, b) if wide && op == Alu::Sub && difference(a, b) => Value::ANY,
             (pointer, _) if !wide && pointer.is_pointer() => {
@@ -81,7 +90,7 @@ impl Check<'_> {
         self.set(state, dst, value)
     }
 
-    pub fn move_signed(
+    pub(super) fn move_signed(
         &mut self,
         state: &mut State,
         wide: bool,
@@ -96,7 +105,7 @@ impl Check<'_> {
     }
 
     /// Arithmetic after which only the width is known.
-    pub fn change_number(&mut self, state: &mut State, dst: Reg, wide: bool) -> Result<(), Refused> {
+    pub(super) fn change_number(&mut self, state: &mut State, dst: Reg, wide: bool) -> Result<(), Refused> {
         let number = self.number(state, dst)?;
         let result = match number.known() {
             Some(known) if wide => Number::exactly(known.wrapping_neg()),
@@ -107,7 +116,7 @@ impl Check<'_> {
         self.set(state, dst, Value::Number(result))
     }
 
-    pub fn byte_swap(&mut self, state: &mut State, how: Swap, bits: u8, dst: Reg) -> Result<(), Refused> {
+    pub(super) fn byte_swap(&mut self, state: &mut State, how: Swap, bits: u8, dst: Reg) -> Result<(), Refused> {
         let number = self.number(state, dst)?;
         let most = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
         let result = match number.known() {
@@ -134,7 +143,7 @@ impl Check<'_> {
         };
         Ok(match pointer {
             Value::Stack(depth, off) => Value::Stack(depth, by(off)),
-            Value::MapValue(map, off) => Value::MapValue(map, by(off)),
+            Value::InMap(map, off) => Value::InMap(map, by(off)),
             Value::Record { id, bytes, off } => Value::Record { id, bytes, off: by(off) },
             Value::Packet { id, off, proved } if more == 0 => Value::Packet { id, off: by(off), proved },
             Value::Meta { id, off, proved } if more == 0 => Value::Meta { id, off: by(off), proved },
@@ -159,7 +168,7 @@ fn difference(a: Value, b: Value) -> bool {
     match (a, b) {
         (a, b) if packet(a) && packet(b) => true,
         (Value::Meta { .. }, Value::Meta { .. }) => true,
-        (Value::MapValue(a, _), Value::MapValue(b, _)) => a == b,
+        (Value::InMap(a, _), Value::InMap(b, _)) => a == b,
         (Value::Stack(a, _), Value::Stack(b, _)) => a == b,
         _ => false,
     }

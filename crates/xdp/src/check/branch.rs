@@ -7,7 +7,7 @@ use crate::insn::{Cond, Operand, Reg};
 const LOW: u64 = u32::MAX as u64;
 
 impl Check<'_> {
-    pub fn branch(
+    pub(super) fn branch(
         &mut self,
         state: &mut State,
         cond: Cond,
@@ -87,7 +87,7 @@ impl Check<'_> {
 fn nullness(null: &mut State, pointer_state: &mut State, pointer: Value) {
     let set = |state: &mut State, id: Id, value: Value| {
         let same = |other: &Value| match (*other, pointer) {
-            (Value::MapValueOrNull(_, other), Value::MapValueOrNull(..)) => other == id && id != ALONE,
+            (Value::InMapOrNull(_, other), Value::InMapOrNull(..)) => other == id && id != ALONE,
             (Value::RecordOrNull { id: other, .. }, Value::RecordOrNull { .. }) => other == id,
             _ => false,
         };
@@ -104,9 +104,9 @@ fn nullness(null: &mut State, pointer_state: &mut State, pointer: Value) {
         }
     };
     match pointer {
-        Value::MapValueOrNull(map, id) => {
+        Value::InMapOrNull(map, id) => {
             set(null, id, Value::exactly(0));
-            set(pointer_state, id, Value::MapValue(map, Offset::ZERO));
+            set(pointer_state, id, Value::InMap(map, Offset::ZERO));
         }
         Value::RecordOrNull { id, bytes } => {
             set(null, id, Value::exactly(0));

@@ -13,7 +13,7 @@ const MOST_BYTES: u64 = 65_536;
 const MOST_RECORD: u64 = 1 << 20;
 
 impl Check<'_> {
-    pub fn call_helper(&mut self, state: &mut State, id: u32) -> Result<(), Refused> {
+    pub(super) fn call_helper(&mut self, state: &mut State, id: u32) -> Result<(), Refused> {
         let helper = helpers::find(id)
             .ok_or_else(|| format!("calls the helper {}, which is not supported here", helpers::name(id)))?;
         let mut map = None;
@@ -60,7 +60,10 @@ impl Check<'_> {
             return Err(format!("calls {} with the map \"{}\" of type {}", helper.text, map.name, map.kind.name()));
         }
         if helper.name == Name::MapDelete && map.kind.is_array() {
-            return Err(format!("deletes from the map \"{}\", which is an array: its entries are always there", map.name));
+            return Err(format!(
+                "deletes from the map \"{}\", which is an array: its entries are always there",
+                map.name
+            ));
         }
         Ok(index)
     }
@@ -70,7 +73,13 @@ impl Check<'_> {
         if *known == map { Ok(()) } else { Err("uses different maps depending on the way that leads here".into()) }
     }
 
-    fn memory_argument(&mut self, state: &mut State, helper: &Helper, index: usize, map: Option<u32>) -> Result<(), Refused> {
+    fn memory_argument(
+        &mut self,
+        state: &mut State,
+        helper: &Helper,
+        index: usize,
+        map: Option<u32>,
+    ) -> Result<(), Refused> {
         let kind = helper.args[index];
         let reg = index as u8 + 1;
         let pointer = state.get(reg);
@@ -83,7 +92,11 @@ impl Check<'_> {
                     return Err(format!("calls {} without a size in r{}", helper.text, reg + 1));
                 };
                 if size.max > MOST_BYTES {
-                    return Err(format!("calls {} with a size in r{} that is not known to be small", helper.text, reg + 1));
+                    return Err(format!(
+                        "calls {} with a size in r{} that is not known to be small",
+                        helper.text,
+                        reg + 1
+                    ));
                 }
                 // Null goes with no bytes.
                 let null = matches!(pointer, Value::Number(n) if n.known() == Some(0));
@@ -114,7 +127,7 @@ impl Check<'_> {
             } else if !frame.written(at.fixed, last - at.fixed) {
                 return Err(format!("calls {} with stack in r{reg} that was not all written", helper.text));
             }
-        } else if matches!(pointer, Value::MapValue(..)) && !access.proved {
+        } else if matches!(pointer, Value::InMap(..)) && !access.proved {
             return Err(format!("calls {} with a map's value that is not known to be large enough", helper.text));
         }
         access.aligned = false;
@@ -150,7 +163,7 @@ impl Check<'_> {
         Ok(match (helper.returns, map) {
             (Returns::ValueOrNull, Some(map)) => {
                 state.rename(self.name());
-                Value::MapValueOrNull(map, self.name())
+                Value::InMapOrNull(map, self.name())
             }
             _ => match helper.name {
                 Name::Random | Name::Processor => Value::Number(Number::up_to(u32::MAX.into())),

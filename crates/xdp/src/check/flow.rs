@@ -29,7 +29,9 @@ pub(super) fn check(object: &Object) -> Result<Vec<bool>, String> {
             }
         }
         if !code[function.start..function.end].last().is_some_and(Insn::ends) {
-            return Err(object.sentence(function.end - 1, "is the last one and does not return: control falls off the end"));
+            return Err(
+                object.sentence(function.end - 1, "is the last one and does not return: control falls off the end")
+            );
         }
     }
     unreachable_code(object)?;

@@ -192,7 +192,7 @@ impl Check<'_> {
                 return Ok(Some(next + 1));
             }
             Insn::MapData { dst, map, off } => {
-                state.set(dst, Value::MapValue(map, value::Offset::new(off.into())));
+                state.set(dst, Value::InMap(map, value::Offset::new(off.into())));
                 return Ok(Some(next + 1));
             }
             Insn::Second => return Err("is the second half of a constant".into()),

@@ -180,7 +180,7 @@ impl State {
     pub fn rename(&mut self, name: Id) {
         self.each(|value| match value {
             Value::Number(number) if number.id == name => number.id = 0,
-            Value::Packet { id, .. } | Value::Meta { id, .. } | Value::MapValueOrNull(_, id) if *id == name => {
+            Value::Packet { id, .. } | Value::Meta { id, .. } | Value::InMapOrNull(_, id) if *id == name => {
                 *id = ALONE;
             }
             _ => {}

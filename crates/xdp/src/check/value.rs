@@ -58,9 +58,9 @@ pub(super) enum Value {
     PacketEnd,
     Map(u32),
     /// In a value of a map.
-    MapValue(u32, Offset),
+    InMap(u32, Offset),
     /// The start of a value, or null.
-    MapValueOrNull(u32, Id),
+    InMapOrNull(u32, Id),
     /// In a record of a ring buffer, of so many bytes; `id` names the reservation.
     Record {
         id: Id,
@@ -163,10 +163,10 @@ impl Value {
                 named && further >= 0 && room && (p == 0 || i64::from(p) + further <= i64::from(q))
             }
             (Value::Stack(a, x), Value::Stack(b, y)) => a == b && x.contains(y),
-            (Value::MapValue(a, x), Value::MapValue(b, y)) => a == b && x.contains(y),
-            (Value::MapValueOrNull(a, i), Value::MapValueOrNull(b, j)) => a == b && names.same(i, j, 0),
-            (Value::MapValueOrNull(a, i), Value::MapValue(b, Offset::ZERO)) => a == b && names.same(i, NOT_NULL, 0),
-            (Value::MapValueOrNull(_, i), Value::Number(n)) => n.known() == Some(0) && names.same(i, NULL, 0),
+            (Value::InMap(a, x), Value::InMap(b, y)) => a == b && x.contains(y),
+            (Value::InMapOrNull(a, i), Value::InMapOrNull(b, j)) => a == b && names.same(i, j, 0),
+            (Value::InMapOrNull(a, i), Value::InMap(b, Offset::ZERO)) => a == b && names.same(i, NOT_NULL, 0),
+            (Value::InMapOrNull(_, i), Value::Number(n)) => n.known() == Some(0) && names.same(i, NULL, 0),
             _ => self == other,
         }
     }
@@ -197,7 +197,7 @@ impl Value {
                 Value::Meta { id, off, proved: if same { p.min(q) } else { 0 } }
             }
             (Value::Stack(a, x), Value::Stack(b, y)) if a == b => Value::Stack(a, x.widened(y)),
-            (Value::MapValue(a, x), Value::MapValue(b, y)) if a == b => Value::MapValue(a, x.widened(y)),
+            (Value::InMap(a, x), Value::InMap(b, y)) if a == b => Value::InMap(a, x.widened(y)),
             _ => match (self.or_null(), other.or_null()) {
                 (Some(a), Some(b)) if a == b || b.is_none() => a.map_or(Value::exactly(0), Value::or_null_of),
                 (Some(None), Some(Some(b))) => Value::or_null_of(b),
@@ -207,13 +207,13 @@ impl Value {
     }
 
     fn or_null_of(map: u32) -> Value {
-        Value::MapValueOrNull(map, ALONE)
+        Value::InMapOrNull(map, ALONE)
     }
 
     /// It is the start of a value of a map or null: of which map, where that is known.
     fn or_null(self) -> Option<Option<u32>> {
         match self {
-            Value::MapValueOrNull(map, _) | Value::MapValue(map, Offset::ZERO) => Some(Some(map)),
+            Value::InMapOrNull(map, _) | Value::InMap(map, Offset::ZERO) => Some(Some(map)),
             Value::Number(n) if n.known() == Some(0) => Some(None),
             _ => None,
         }
@@ -259,8 +259,8 @@ impl fmt::Display for Value {
             Value::Meta { .. } => "a pointer to metadata",
             Value::PacketEnd => "the end of the packet",
             Value::Map(_) => "a map",
-            Value::MapValue(..) => "a pointer to a map's value",
-            Value::MapValueOrNull(..) => "a map's value that may be null (compare it with 0 first)",
+            Value::InMap(..) => "a pointer to a map's value",
+            Value::InMapOrNull(..) => "a map's value that may be null (compare it with 0 first)",
             Value::Record { .. } => "a pointer to a ring buffer's record",
             Value::RecordOrNull { .. } => "a ring buffer's record that may be null (compare it with 0 first)",
         })

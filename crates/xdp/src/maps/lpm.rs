@@ -1,7 +1,7 @@
 //! Longest prefix match: one hash table, whose keys are prefixes cut to their length, asked for each length that any
 //! entry has, the longest first. Rule sets have few lengths, so this beats walking a trie bit by bit.
-use super::hash::{Error, Hash};
 use super::Update;
+use super::hash::{Error, Hash};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 

@@ -102,6 +102,11 @@ impl Ring {
         }
     }
 
+    /// Bytes that wait to be read, headers included.
+    pub fn waiting(&self) -> u32 {
+        (self.produced.load(Acquire) - self.consumed.load(Acquire)) as u32
+    }
+
     /// Records that found no room.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)

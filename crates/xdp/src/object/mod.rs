@@ -46,6 +46,8 @@ pub struct Object {
     pub maps: Vec<MapDefinition>,
     /// Its types.
     pub types: Types,
+    /// Where in their section global variables stand, in bytes.
+    pub(crate) variables: BTreeMap<String, usize>,
     lines: BTreeMap<usize, Line>,
 }
 
@@ -67,6 +69,7 @@ impl Object {
             lines: lines(&sections, &linker.linked, extension),
             maps: Vec::new(),
             types,
+            variables: sections.variables(),
         };
         let raw = linker.raw;
         object.maps = maps.into_iter().map(|(_, map)| map).collect();
@@ -77,8 +80,9 @@ impl Object {
     /// An object from instructions alone, as tests make it.
     pub fn from_code(name: &str, code: Vec<Insn>, maps: Vec<MapDefinition>) -> Object {
         let functions = vec![Function { name: name.into(), start: 0, end: code.len() }];
-        let (types, lines) = (Types::default(), BTreeMap::new());
-        Object { name: name.into(), stage: Stage::Ingress, frags: true, code, functions, maps, types, lines }
+        let (types, variables, lines) = (Types::default(), BTreeMap::new(), BTreeMap::new());
+        let (name, stage) = (name.into(), Stage::Ingress);
+        Object { name, stage, frags: true, code, functions, maps, types, variables, lines }
     }
 
     fn decode(&mut self, raw: &[Raw]) -> Result<(), String> {

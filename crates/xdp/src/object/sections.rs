@@ -2,7 +2,7 @@
 use object::elf;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub(super) struct Section<'a> {
     pub name: String,
@@ -126,6 +126,12 @@ impl<'a> Sections<'a> {
     /// The symbol at a name in a section.
     pub fn symbol(&self, section: usize, name: &str) -> Option<&Symbol> {
         self.symbols.iter().find(|symbol| symbol.section == section && symbol.name == name && !symbol.is_section)
+    }
+
+    /// Where in their section global variables stand.
+    pub fn variables(&self) -> BTreeMap<String, usize> {
+        let data = self.symbols.iter().filter(|symbol| symbol.defined && !symbol.is_function && !symbol.is_section);
+        data.map(|symbol| (symbol.name.clone(), symbol.address as usize)).collect()
     }
 
     /// What the bytes at an offset of a section refer to.

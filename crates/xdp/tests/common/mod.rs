@@ -1,0 +1,102 @@
+//! For the tests: objects made with clang, frames, and running a module on them.
+#![allow(dead_code)]
+use engine::{Module, Segment, Verdict};
+use port::{Frame, FramePool};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use xdp::{Limits, Object, Program};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A name in the tests' own folder that nobody else uses.
+pub fn temporary(name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("opentoe-xdp-{}-{count}-{name}", std::process::id()))
+}
+
+/// Compiles a file as `make xdp` does; `more` are further options.
+pub fn compile_file(source: &Path, more: &[&str]) -> Vec<u8> {
+    let output = temporary("module.o");
+    let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let status = Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-Wall", "-Werror", &include, "-c", "-o"])
+        .arg(&output)
+        .args(more)
+        .arg(source)
+        .status()
+        .expect("clang is installed by tests/setup");
+    assert!(status.success(), "clang refuses {}", source.display());
+    let bytes = std::fs::read(&output).expect("clang wrote it");
+    let _ = std::fs::remove_file(&output);
+    bytes
+}
+
+/// Compiles C; `#include`s of all usual headers stand before it, and a licence behind.
+pub fn compile(body: &str) -> Vec<u8> {
+    compile_with(body, &[])
+}
+
+pub fn compile_with(body: &str, more: &[&str]) -> Vec<u8> {
+    let source = temporary("module.c");
+    let text = format!("#include \"packet.h\"\n{body}\nchar LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\";\n");
+    std::fs::write(&source, text).expect("the temporary folder can be written");
+    let include = format!("-I{}", root().join("xdp").display());
+    let mut options = vec![include.as_str(), "-Wno-unused-function"];
+    options.extend(more);
+    let bytes = compile_file(&source, &options);
+    let _ = std::fs::remove_file(&source);
+    bytes
+}
+
+/// The object of a shipped module.
+pub fn shipped(name: &str) -> Vec<u8> {
+    compile_file(&root().join("xdp").join(format!("{name}.c")), &[])
+}
+
+pub fn limits() -> Limits {
+    Limits { seed: 7, replicas: 4, ..Limits::default() }
+}
+
+pub fn load(bytes: &[u8]) -> Result<Arc<Program>, String> {
+    Program::load(Object::parse(bytes)?, &limits())
+}
+
+/// Loads C that is right.
+pub fn program(body: &str) -> Arc<Program> {
+    load(&compile(body)).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// The sentence with which C is refused.
+pub fn refused(body: &str) -> String {
+    load(&compile(body)).err().expect("it is refused")
+}
+
+pub fn frame(bytes: &[u8]) -> Box<Frame> {
+    let mut frame = FramePool::new(4).large();
+    frame.resize(bytes.len());
+    frame.bytes_mut().copy_from_slice(bytes);
+    frame
+}
+
+pub fn run(module: &mut dyn Module, frame: &mut Frame) -> Verdict {
+    module.process(Segment { frame, flow: None, now: 1_000 })
+}
+
+/// An IPv4 frame with TCP or UDP ports, and a SYN where it is TCP.
+pub fn packet(protocol: u8, source: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    bytes.extend([0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+    bytes.extend(source);
+    bytes.extend([10, 0, 0, 1]);
+    bytes.extend(ports.0.to_be_bytes());
+    bytes.extend(ports.1.to_be_bytes());
+    bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0x10, 0, 0, 0, 0, 0]);
+    bytes.extend(*b"123456");
+    bytes
+}
