@@ -7,13 +7,14 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp grid faults setup clean bench-instructions
+.PHONY: help demo test build apps xdp grid faults differential setup clean bench-instructions
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
 	@echo 'make test    format, lints, unit tests, then real programs over every port'
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
 	@echo 'make faults  only the bad input and the killed processes'
+	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make build   everything, optimised'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
@@ -47,6 +48,9 @@ grid: build
 
 faults: build
 	$(AS_ROOT) $(TARGET)/release/faults $(FAULTS)
+
+differential: build
+	$(TARGET)/release/differential $(DIFFERENTIAL)
 
 bench-instructions:
 	bench/instructions

@@ -45,7 +45,7 @@ pub(crate) struct Opening {
 /// Who wants the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    Connect { context: ContextId, tag: u32, slot: Slot },
+    Connect { context: ContextId, tag: u32, slot: Slot, binding: u32 },
     Listener(u32),
 }
 
@@ -54,6 +54,8 @@ pub(crate) struct Connect {
     pub context: ContextId,
     pub tag: u32,
     pub slot: Slot,
+    /// Binding of the local port, 0 for none: it stays where the attempt fails, and ends with a connection.
+    pub binding: u32,
     pub tuple: FourTuple,
     pub congestion: Congestion,
     /// `TCP_MAXSEG`; 0 for none.
@@ -89,9 +91,9 @@ impl Plane {
 
     /// Active open.
     pub fn open(&mut self, now: Nanos, connect: Connect) {
-        let Connect { context, tag, slot, tuple, congestion, mss, above } = connect;
+        let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
         let handshake = Handshake::connect(now, self.isn(now, &tuple, above), self.offer(&tuple, mss));
-        let owner = Owner::Connect { context, tag, slot };
+        let owner = Owner::Connect { context, tag, slot, binding };
         if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {
             if let Some(context) = self.contexts.get_mut(context.0) {
                 context.connects.insert(tag, key);
@@ -250,13 +252,16 @@ impl Plane {
         let owner = opening.owner;
         let frame = if open.pass_on { self.hold(key, frame) } else { Some(frame) };
         match owner {
-            Owner::Connect { context, tag, slot } => match self.install(now, key, context, slot) {
+            Owner::Connect { context, tag, slot, binding } => match self.install(now, key, context, slot) {
                 Some(mss) => {
                     let local = ends(&self.openings.get(key)?.tuple).0;
                     if let Some(context) = self.contexts.get_mut(context.0) {
                         context.connects.remove(&tag);
                     }
                     self.finish_opening(key);
+                    if binding != 0 {
+                        self.unbind(now, context, binding);
+                    }
                     self.reply(context, Reply::Connected { tag, slot, local, mss });
                 }
                 None => self.fail_opening(now, key, libc::ENOMEM),
@@ -488,7 +493,7 @@ impl Plane {
             self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1));
         }
         match owner {
-            Owner::Connect { context, tag, slot } => {
+            Owner::Connect { context, tag, slot, .. } => {
                 self.forget_connect(context, tag, slot);
                 self.reply(context, Reply::Failed { tag, errno: errno as u16 });
             }
@@ -516,7 +521,7 @@ impl Plane {
         if header.ack != Seq(0) {
             self.reset_tuple(now, &tuple, header.seq, Some(header.ack));
         }
-        if let Owner::Connect { context, tag, slot } = owner {
+        if let Owner::Connect { context, tag, slot, .. } = owner {
             self.forget_connect(context, tag, slot);
         }
         self.connections.remove(&tuple);

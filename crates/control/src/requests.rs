@@ -222,16 +222,13 @@ impl Plane {
         let tuple = self.tuple(local_port, remote);
         let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
         let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
-        if binding != 0 {
-            self.unbind(now, id, binding);
-        }
         let congestion = match congestion {
             Congestion::Default => self.config.default_congestion(),
             chosen => chosen,
         };
         let local = Endpoint { ip: tuple.local_ip, port: local_port };
         self.reply(id, Reply::Connecting { tag, local });
-        self.open(now, Connect { context: id, tag, slot, tuple, congestion, mss, above });
+        self.open(now, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
         Ok(())
     }
 

@@ -3,46 +3,64 @@ use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
 use crate::readiness;
-use crate::socket::Kind;
+use crate::socket::{ANY, Bound, Kind, Socket};
 use crate::state::{Key, Lib};
 use crate::wait::{self, Signals, Target, Wait};
 use context::{Congestion, Endpoint, Reply, Request, Slot, Unaccelerated};
 use std::time::Instant;
 
-/// `connect`. A non-blocking one says `EINPROGRESS` as soon as the SYN is on its way.
+/// `connect`. A non-blocking one says `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
+/// once; the next call says what came of it.
 pub fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
+    if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_owed) {
+        return outcome(socket).inspect_err(|_| lib.disconnect(key));
+    }
     match &socket.kind {
-        Kind::Fresh | Kind::Bound { .. } => {}
+        Kind::Fresh | Kind::Bound(_) => {}
         Kind::Connecting { .. } if socket.nonblocking => return Err(libc::EALREADY),
         Kind::Connecting { .. } => return wait_for_it(lib, key),
         Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
     }
-    let nonblocking = socket.nonblocking;
     socket.take_error();
     ask_for_it(lib, key, remote)?;
     wait_until_on_its_way(lib, key)?;
     let socket = lib.need_socket(key)?;
     match socket.kind {
-        Kind::Stream(_) => Ok(()),
-        Kind::Connecting { .. } if nonblocking => Err(libc::EINPROGRESS),
+        _ if socket.outcome_owed && socket.nonblocking => Err(libc::EINPROGRESS),
         Kind::Connecting { .. } => wait_for_it(lib, key),
-        _ => Err(socket.take_error()),
+        _ => {
+            socket.outcome_owed = false;
+            outcome(socket)
+        }
+    }
+}
+
+/// What came of an attempt that is over.
+fn outcome(socket: &mut Socket) -> Result<()> {
+    let open = matches!(socket.kind, Kind::Stream(_)) && !socket.broken;
+    match socket.take_error() {
+        0 if open => Ok(()),
+        // The error was already told by SO_ERROR.
+        0 => Err(libc::ECONNABORTED),
+        errno => Err(errno),
     }
 }
 
 fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
-    let binding = match socket.kind {
-        Kind::Bound { binding, .. } => binding,
-        _ => 0,
+    let bound = match socket.kind {
+        Kind::Bound(bound) => Some(bound),
+        _ => None,
     };
+    let binding = bound.map_or(0, |bound| bound.binding);
     let congestion = Congestion::from_code(socket.options.congestion);
     let mss = socket.options.mss;
     let context = lib.need_context()?;
     let tag = context.fresh_tag();
     context.connects.insert(tag, key);
-    lib.need_socket(key)?.kind = Kind::Connecting { tag, remote, local: None };
+    let socket = lib.need_socket(key)?;
+    (socket.kind, socket.outcome_owed) = (Kind::Connecting { tag, remote, local: None, bound }, true);
     context_side::tell(lib, Request::Connect { tag, binding, remote, congestion, mss });
     Ok(())
 }
@@ -66,11 +84,11 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
     let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
     let over = wait::until(lib, wait, |lib, _| match lib.socket(key) {
         None => Some(Err(libc::EBADF)),
-        Some(socket) => match socket.kind {
-            Kind::Connecting { .. } => None,
-            Kind::Stream(_) => Some(Ok(())),
-            _ => Some(Err(socket.take_error())),
-        },
+        Some(Socket { kind: Kind::Connecting { .. }, .. }) => None,
+        Some(socket) => {
+            socket.outcome_owed = false;
+            Some(outcome(socket))
+        }
     });
     match over {
         Ok(result) => result,
@@ -82,20 +100,32 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
 
 /// `shutdown` of a connection that is being opened.
 pub fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
-    let Kind::Connecting { tag, .. } = lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
+    let Kind::Connecting { tag, bound, .. } = lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
     if let Some(context) = lib.context() {
         context.connects.remove(&tag);
     }
     context_side::tell(lib, Request::CancelConnect { tag });
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
-        socket.kind = Kind::Fresh;
+        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::Bound), false);
         readiness::notify(socket, sets, readiness::ALL);
     }
     Ok(())
 }
 
 impl Lib {
+    /// After the call that says that an attempt failed, the socket is as new.
+    fn disconnect(&mut self, key: Key) {
+        let Some(socket) = self.socket(key) else { return };
+        socket.last_local.ip = ANY.ip;
+        let Kind::Stream(stream) = &socket.kind else { return };
+        (socket.broken, socket.last_local.port) = (false, stream.local.port);
+        let kind = std::mem::replace(&mut socket.kind, Kind::Fresh);
+        if let (Kind::Stream(stream), Some(context)) = (kind, self.context()) {
+            context.close_stream(stream, false);
+        }
+    }
+
     /// Takes in what the control plane says of a connection that is being opened.
     pub fn connect_reply(&mut self, key: Key, reply: Reply) {
         match reply {
@@ -136,9 +166,19 @@ impl Lib {
         if let Some(context) = self.context() {
             context.connects.remove(&tag);
         }
+        let mut released = None;
         if let Some(socket) = self.socket(key) {
+            // Without a local address the attempt never began: the call itself says why.
+            if let Kind::Connecting { local, bound, .. } = socket.kind {
+                socket.outcome_owed = local.is_some();
+                socket.last_local = local.unwrap_or(ANY);
+                released = bound.filter(|bound| bound.chosen);
+                socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::Bound);
+            }
             socket.error = errno;
-            socket.kind = Kind::Fresh;
+        }
+        if let (Some(Bound { binding, .. }), Some(context)) = (released, self.context()) {
+            context.tell_surely(Request::Unbind { binding });
         }
         self.wake_socket(key, readiness::ALL);
     }

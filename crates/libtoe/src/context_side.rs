@@ -375,7 +375,7 @@ impl Lib {
         for index in self.sockets.indices() {
             let Some(socket) = self.sockets.get_mut(index) else { continue };
             match socket.kind {
-                Kind::Fresh | Kind::Bound { .. } => {}
+                Kind::Fresh | Kind::Bound(_) => {}
                 Kind::Connecting { .. } => {
                     socket.error = libc::ECONNRESET;
                     socket.kind = Kind::Fresh;

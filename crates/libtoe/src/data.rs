@@ -25,7 +25,8 @@ pub fn total(buffers: &[iovec]) -> usize {
 /// The buffers are valid.
 pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 {
-        return Err(libc::EINVAL);
+        let listens = matches!(lib.need_socket(key)?.kind, Kind::Listener(_));
+        return Err(if listens { libc::ENOTCONN } else { libc::EINVAL });
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
@@ -107,15 +108,12 @@ unsafe fn take_now(
     let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else {
         return Some(Err(libc::EBADF));
     };
-    let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(not_connected(socket))) };
+    let Kind::Stream(stream) = &mut socket.kind else { return Some(not_connected(socket)) };
     let exclusive = stream.exclusively();
-    if stream.flags() & SHUT_READ != 0 {
-        return Some(Ok(0));
-    }
     if stream.readable() == 0 {
-        let ended = stream.flags() & RX_FIN != 0;
+        let flags = stream.flags();
         drop(exclusive);
-        return end_of_stream(socket, ended);
+        return end_of_stream(socket, flags);
     }
     // SAFETY: the caller vouches for the buffers.
     let copied = unsafe {
@@ -138,18 +136,23 @@ unsafe fn take_now(
     Some(Ok(copied))
 }
 
-fn end_of_stream(socket: &mut Socket, ended: bool) -> Option<Result<usize>> {
-    if socket.error != 0 {
-        return Some(Err(socket.take_error()));
+/// What reading gives where all that came has been read. An error that comes after the peer's FIN is for writers; what
+/// had come before the program shut its side down could still be read.
+fn end_of_stream(socket: &mut Socket, flags: u32) -> Option<Result<usize>> {
+    match socket.error {
+        _ if flags & RX_FIN != 0 => Some(Ok(0)),
+        0 => (flags & SHUT_READ != 0 || socket.broken).then_some(Ok(0)),
+        _ => Some(Err(socket.take_error())),
     }
-    (ended || socket.broken).then_some(Ok(0))
 }
 
-fn not_connected(socket: &mut Socket) -> c_int {
+/// What reading from a socket without a connection gives.
+fn not_connected(socket: &mut Socket) -> Result<usize> {
     match (socket.error, &socket.kind) {
-        (0, Kind::Connecting { .. }) => libc::EAGAIN,
-        (0, _) => libc::ENOTCONN,
-        _ => socket.take_error(),
+        (0, Kind::Connecting { .. }) => Err(libc::EAGAIN),
+        (0, _) if socket.attempt_failed() => Ok(0),
+        (0, _) => Err(libc::ENOTCONN),
+        _ => Err(socket.take_error()),
     }
 }
 

@@ -324,7 +324,7 @@ pub fn control(lib: &mut Guard, set: Key, operation: c_int, fd: RawFd, event: Op
     };
     let is_set = matches!(target, Some(Target::Set(_)));
     let kernel_half = match target {
-        Some(Target::Socket(key)) => lib.socket(key).is_some_and(|socket| socket.kernel_half),
+        Some(Target::Socket(key)) => lib.socket(key).is_some_and(|socket| socket.listens_in_kernel()),
         _ => true,
     };
     if kernel_half {

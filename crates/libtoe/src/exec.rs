@@ -7,7 +7,7 @@ use crate::attach;
 use crate::context_side::{self, Home};
 use crate::lock::{self, Guard};
 use crate::real;
-use crate::socket::{Kind, Listener, Socket};
+use crate::socket::{Bound, Kind, Listener, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::Stream;
 use crate::table::{self, Entry};
@@ -53,14 +53,16 @@ struct SocketRecord {
 
 /// Address and port.
 type EndpointRecord = (Ipv4Addr, u16);
+/// Binding, its address, and whether the host chose the port.
+type BoundRecord = (u32, EndpointRecord, bool);
 /// Index and generation.
 type SlotRecord = (u32, u16);
 
 #[derive(Serialize, Deserialize)]
 enum KindRecord {
     Fresh,
-    Bound { binding: u32, local: EndpointRecord },
-    Listener { binding: u32, local: EndpointRecord, backlog: u32 },
+    Bound(BoundRecord),
+    Listener { bound: BoundRecord, backlog: u32 },
     Stream { home: usize, slot: SlotRecord, claim_by: (u32, SlotRecord), ends: [EndpointRecord; 2], mss: u16 },
 }
 
@@ -149,15 +151,21 @@ fn surviving(index: usize) -> Vec<RawFd> {
     all.map(|(fd, _)| fd).filter(stays).collect()
 }
 
+fn describe_bound(bound: &Bound) -> BoundRecord {
+    (bound.binding, endpoint(bound.local), bound.chosen)
+}
+
+fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
+    Bound { binding, local: as_endpoint(local), chosen }
+}
+
 fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRecord> {
     Some(match &socket.kind {
         Kind::Fresh => KindRecord::Fresh,
-        Kind::Bound { binding, local } => KindRecord::Bound { binding: *binding, local: endpoint(*local) },
-        Kind::Listener(listener) => KindRecord::Listener {
-            binding: listener.binding,
-            local: endpoint(listener.local),
-            backlog: listener.backlog,
-        },
+        Kind::Bound(bound) => KindRecord::Bound(describe_bound(bound)),
+        Kind::Listener(listener) => {
+            KindRecord::Listener { bound: describe_bound(&listener.bound), backlog: listener.backlog }
+        }
         // Its answer would come to a context that is gone.
         Kind::Connecting { .. } => return None,
         Kind::Stream(_) if socket.broken => return None,
@@ -223,7 +231,7 @@ fn open_home(record: &HomeRecord) -> Option<Arc<Home>> {
 fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]) {
     let Some(&first) = record.descriptors.first() else { return };
     let Some(kind) = rebuild_kind(&record.kind, homes) else { return };
-    let binding = if let Kind::Listener(listener) = &kind { Some(listener.binding) } else { None };
+    let binding = if let Kind::Listener(listener) = &kind { Some(listener.bound.binding) } else { None };
     let make = |id| Socket {
         kind,
         kernel_half: record.kernel_half,
@@ -247,10 +255,9 @@ fn enlist(lib: &mut Lib, binding: Option<u32>, key: Key) {
 fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind> {
     Some(match record {
         KindRecord::Fresh => Kind::Fresh,
-        KindRecord::Bound { binding, local } => Kind::Bound { binding: *binding, local: as_endpoint(*local) },
-        KindRecord::Listener { binding, local, backlog } => Kind::Listener(Box::new(Listener {
-            binding: *binding,
-            local: as_endpoint(*local),
+        KindRecord::Bound(bound) => Kind::Bound(rebuild_bound(*bound)),
+        KindRecord::Listener { bound, backlog } => Kind::Listener(Box::new(Listener {
+            bound: rebuild_bound(*bound),
             backlog: *backlog,
             credits: None,
             queue: VecDeque::new(),

@@ -61,6 +61,9 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
     // SAFETY: the caller vouches for the buffers.
     let got = unsafe { stream.take(into) };
     if got == 0 {
+        if crate::data::total(into) == 0 {
+            return None;
+        }
         let nothing = dont_wait && !failed && stream.readable() == 0 && context.nothing_new();
         drop(lib);
         return nothing.then(|| errno::give(Err(libc::EAGAIN)));

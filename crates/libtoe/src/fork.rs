@@ -68,7 +68,7 @@ fn inherit_sockets(lib: &mut Lib) {
         socket.waiters.clear();
         let key = crate::state::Key { index, id: socket.id };
         match &mut socket.kind {
-            Kind::Fresh | Kind::Bound { .. } => {}
+            Kind::Fresh | Kind::Bound(_) => {}
             Kind::Connecting { .. } => {
                 // Its answer goes to the parent.
                 socket.error = libc::ECONNABORTED;
@@ -77,7 +77,7 @@ fn inherit_sockets(lib: &mut Lib) {
             Kind::Listener(listener) => {
                 listener.queue.clear();
                 listener.credits = None;
-                let binding = listener.binding;
+                let binding = listener.bound.binding;
                 if let Some(context) = lib.context() {
                     context.listeners.insert(binding, key);
                 }

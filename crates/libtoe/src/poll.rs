@@ -48,7 +48,7 @@ fn targets_of(lib: &mut Guard, fds: &[pollfd]) -> Result<Vec<Target>> {
 /// The same list for the kernel: OpenTOE sockets are left out, in their places.
 fn kernel_part(lib: &mut Lib, fds: &[pollfd]) -> Vec<pollfd> {
     let is_kernels = |lib: &mut Lib, fd: i32| match lib.socket_of(fd) {
-        Some(key) => lib.socket(key).is_some_and(|socket| socket.kernel_half),
+        Some(key) => lib.socket(key).is_some_and(|socket| socket.listens_in_kernel()),
         None => true,
     };
     let part =

@@ -23,8 +23,9 @@ pub const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
+        _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
-        Kind::Fresh | Kind::Bound { .. } => OUT | HUP | error,
+        Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
         Kind::Connecting { .. } => error,
         Kind::Listener(listener) if listener.queue.is_empty() && !socket.broken => error,
         Kind::Listener(_) => IN | error,

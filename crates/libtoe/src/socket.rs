@@ -29,6 +29,10 @@ pub struct Socket {
     pub nonblocking: bool,
     /// Error for `SO_ERROR` or the next call.
     pub error: c_int,
+    /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
+    pub last_local: Endpoint,
+    /// No `connect` has told yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
+    pub outcome_owed: bool,
     /// The connection was reset, or the daemon died.
     pub broken: bool,
     /// What it is.
@@ -48,12 +52,7 @@ pub enum Kind {
     /// Neither bound nor connected: it may become the kernel's or OpenTOE's.
     Fresh,
     /// Bound to an address of the host.
-    Bound {
-        /// Names the binding in the daemon.
-        binding: u32,
-        /// The address.
-        local: Endpoint,
-    },
+    Bound(Bound),
     /// Listening.
     Listener(Box<Listener>),
     /// Being connected.
@@ -64,17 +63,28 @@ pub enum Kind {
         remote: Endpoint,
         /// This end, once the control plane has chosen it.
         local: Option<Endpoint>,
+        /// Where the socket was bound before.
+        bound: Option<Bound>,
     },
     /// Connected.
     Stream(Box<Stream>),
 }
 
-/// A listening socket.
-pub struct Listener {
+/// A local address that a socket holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
     /// Names the binding in the daemon.
     pub binding: u32,
     /// The address.
     pub local: Endpoint,
+    /// The host chose the port: it goes when an attempt to connect fails or a listener is shut down.
+    pub chosen: bool,
+}
+
+/// A listening socket.
+pub struct Listener {
+    /// Where it listens.
+    pub bound: Bound,
     /// Most connections that wait in the queue.
     pub backlog: u32,
     /// Connections that may still be handed over; `None` until the process shows interest.
@@ -112,7 +122,7 @@ impl Listener {
             return None;
         }
         self.credits = Some(wanted);
-        Some(Request::Arm { binding: self.binding, credits: wanted })
+        Some(Request::Arm { binding: self.bound.binding, credits: wanted })
     }
 }
 
@@ -126,6 +136,8 @@ impl Socket {
             is_v6,
             nonblocking,
             error: 0,
+            last_local: ANY,
+            outcome_owed: false,
             broken: false,
             kind: Kind::Fresh,
             options: Options::default(),
@@ -143,6 +155,16 @@ impl Socket {
         }
     }
 
+    /// It is a listener, and the kernel's half listens as well.
+    pub fn listens_in_kernel(&self) -> bool {
+        self.kernel_half && matches!(self.kind, Kind::Listener(_))
+    }
+
+    /// An attempt to connect failed and no `connect` has said so yet: until then Linux shows an ended stream.
+    pub fn attempt_failed(&self) -> bool {
+        self.outcome_owed && matches!(self.kind, Kind::Fresh | Kind::Bound(_))
+    }
+
     /// Takes the pending error.
     pub fn take_error(&mut self) -> c_int {
         std::mem::take(&mut self.error)
@@ -151,8 +173,8 @@ impl Socket {
     fn label(&self, reason: Unaccelerated) -> Request {
         let (slot, binding) = match &self.kind {
             Kind::Stream(stream) => (stream.name, 0),
-            Kind::Bound { binding, .. } => (None, *binding),
-            Kind::Listener(listener) => (None, listener.binding),
+            Kind::Bound(bound) => (None, bound.binding),
+            Kind::Listener(listener) => (None, listener.bound.binding),
             _ => (None, 0),
         };
         Request::Label { fd: self.fd as u32, reason, slot, binding }
@@ -218,14 +240,17 @@ impl Lib {
         let Some(context) = self.context() else { return };
         match socket.kind {
             Kind::Fresh => {}
-            Kind::Bound { binding, .. } => context.tell_surely(Request::Unbind { binding }),
+            Kind::Bound(Bound { binding, .. }) => context.tell_surely(Request::Unbind { binding }),
             Kind::Listener(listener) => {
-                context.listeners.remove(&listener.binding);
-                context.tell_surely(Request::Unbind { binding: listener.binding });
+                context.listeners.remove(&listener.bound.binding);
+                context.tell_surely(Request::Unbind { binding: listener.bound.binding });
             }
-            Kind::Connecting { tag, .. } => {
+            Kind::Connecting { tag, bound, .. } => {
                 context.connects.remove(&tag);
                 context.tell_surely(Request::CancelConnect { tag });
+                if let Some(Bound { binding, .. }) = bound {
+                    context.tell_surely(Request::Unbind { binding });
+                }
             }
             Kind::Stream(stream) => context.close_stream(stream, abort),
         }
@@ -314,9 +339,9 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
     }
     let (reuse_address, reuse_port) = (socket.options.reuse_address, socket.options.reuse_port);
     let reply = context_side::ask(lib, |tag| Request::Bind { tag, local, reuse_address, reuse_port })?;
-    let context::Reply::Bound { binding, local, .. } = reply else { return Err(libc::EPROTO) };
+    let context::Reply::Bound { binding, local: got, .. } = reply else { return Err(libc::EPROTO) };
     match lib.socket(key) {
-        Some(socket) => socket.kind = Kind::Bound { binding, local },
+        Some(socket) => socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 }),
         None => {
             context_side::tell(lib, Request::Unbind { binding });
             return Err(libc::EBADF);
@@ -328,21 +353,27 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
 
 /// `listen`. A socket that was not bound gets a port of the host's choice (RFC 6056).
 pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
-    if matches!(lib.need_socket(key)?.kind, Kind::Fresh) {
-        bind(lib, key, ANY)?;
+    let socket = lib.need_socket(key)?;
+    if socket.outcome_owed {
+        return Err(libc::EINVAL);
     }
-    let (binding, local) = match &lib.need_socket(key)?.kind {
-        Kind::Bound { binding, local } => (*binding, *local),
-        Kind::Listener(listener) => (listener.binding, listener.local),
+    if matches!(socket.kind, Kind::Fresh) {
+        let local = Endpoint { port: 0, ..socket.last_local };
+        bind(lib, key, local)?;
+    }
+    let bound = match &lib.need_socket(key)?.kind {
+        Kind::Bound(bound) => *bound,
+        Kind::Listener(listener) => listener.bound,
         _ => return Err(libc::EINVAL),
     };
+    let binding = bound.binding;
     context_side::ask(lib, |tag| Request::Listen { tag, binding, backlog })?;
     let socket = lib.need_socket(key)?;
     match &mut socket.kind {
         Kind::Listener(listener) => listener.backlog = backlog,
         kind => {
-            *kind =
-                Kind::Listener(Box::new(Listener { binding, local, backlog, credits: None, queue: VecDeque::new() }));
+            let queue = VecDeque::new();
+            *kind = Kind::Listener(Box::new(Listener { bound, backlog, credits: None, queue }));
         }
     }
     lib.need_context()?.listeners.insert(binding, key);
@@ -364,17 +395,16 @@ pub fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
         _ => return Err(libc::EINVAL),
     };
     if let Kind::Listener(_) = socket.kind {
-        if flags & SHUT_READ != 0 {
-            // As on Linux, a thread that waits in accept wakes up with EINVAL.
-            socket.broken = true;
-            readiness::notify(socket, sets, readiness::ALL);
-        }
-        return Ok(());
+        return if flags & SHUT_READ != 0 { stop_listening(lib, key) } else { Ok(()) };
     }
     if matches!(socket.kind, Kind::Connecting { .. }) {
         return connect::give_up(lib, key);
     }
     let broken = socket.broken;
+    if matches!(socket.kind, Kind::Stream(_)) {
+        // As Linux has it: who shuts a connection down knows that it is open.
+        socket.outcome_owed = false;
+    }
     let stream = socket.stream()?;
     if broken {
         return Err(libc::ENOTCONN);
@@ -386,6 +416,27 @@ pub fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
         }
     }
     readiness::notify(socket, sets, readiness::ALL);
+    Ok(())
+}
+
+/// As on Linux, a listener that is shut down is a bound socket again, and a thread that waits in accept wakes up with
+/// EINVAL. Connections that were not accepted are reset.
+fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    let Kind::Listener(listener) = std::mem::replace(&mut socket.kind, Kind::Fresh) else { return Ok(()) };
+    socket.last_local = listener.bound.local;
+    let Lib { sockets, sets, .. } = &mut **lib;
+    if let Some(socket) = sockets.get_mut(key.index) {
+        readiness::notify(socket, sets, readiness::ALL);
+    }
+    let context = lib.need_context()?;
+    let Bound { binding, local, chosen } = listener.bound;
+    context.listeners.remove(&binding);
+    context.tell_surely(Request::Unbind { binding });
+    if !chosen {
+        // The port may go to somebody else in between; then the next listen says so.
+        let _ = bind(lib, key, local);
+    }
     Ok(())
 }
 

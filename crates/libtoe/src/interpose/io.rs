@@ -24,6 +24,17 @@ pub unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]
     Ok(unsafe { std::slice::from_raw_parts(iov, count as usize) })
 }
 
+/// `readv` and `writev`: no bytes at all are moved whatever the state, as in the kernel.
+unsafe fn several(
+    iov: *const iovec,
+    count: c_int,
+    mut move_bytes: impl FnMut(&[iovec]) -> Result<ssize_t>,
+) -> Result<ssize_t> {
+    // SAFETY: the caller's list.
+    let list = unsafe { buffers(iov, count)? };
+    if data::total(list) == 0 { Ok(0) } else { move_bytes(list) }
+}
+
 /// Receives on a socket of ours.
 pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's buffers.
@@ -93,7 +104,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
 
 #[inline(never)]
 unsafe fn any_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    route!(fd, |lib, key| receive(lib, key, buffers(iov, count)?, 0), real::readv(fd, iov, count))
+    route!(fd, |lib, key| several(iov, count, |list| receive(lib, key, list, 0)), real::readv(fd, iov, count))
 }
 
 /// `writev`.
@@ -106,7 +117,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
 
 #[inline(never)]
 unsafe fn any_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    route!(fd, |lib, key| transmit(lib, key, buffers(iov, count)?, 0), real::writev(fd, iov, count))
+    route!(fd, |lib, key| several(iov, count, |list| transmit(lib, key, list, 0)), real::writev(fd, iov, count))
 }
 
 /// `recv`.

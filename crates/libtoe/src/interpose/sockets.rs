@@ -2,7 +2,7 @@
 use crate::address::{self, Address};
 use crate::errno::{self, Result, give};
 use crate::lock::{self, Guard};
-use crate::socket::{self, ANY, Kind, Socket};
+use crate::socket::{self, ANY, Bound, Kind, Socket};
 use crate::state::Key;
 use crate::table::{self, Entry};
 use crate::wait::{self, Signals, Target, Wait};
@@ -178,7 +178,7 @@ fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c
 fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<()> {
     let socket = lib.need_socket(key)?;
     let Kind::Listener(listener) = &socket.kind else { return Ok(()) };
-    let local = listener.local;
+    let local = listener.bound.local;
     if !local.ip.is_unspecified() {
         return Ok(());
     }
@@ -335,7 +335,7 @@ pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> 
         Address::Unspecified => return dissolve(lib, key),
         Address::Other => return not_here(lib, key, Unaccelerated::Family),
     };
-    if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound { .. }) {
+    if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound(_)) {
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {
             return not_here(lib, key, Unaccelerated::Loopback);
         }
@@ -352,7 +352,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
     let socket = lib.need_socket(key)?;
     match socket.kind {
         Kind::Fresh => {}
-        Kind::Bound { binding, local } if local.ip.is_unspecified() => {
+        Kind::Bound(Bound { binding, local, .. }) if local.ip.is_unspecified() => {
             // Bound to a port only: the same port in the kernel.
             let (fd, is_v6, bound) = (socket.fd, socket.is_v6, socket.kernel_half);
             if !bound && !bind_kernel_half(fd, local, is_v6) {
@@ -361,7 +361,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
             socket.kind = Kind::Fresh;
             lib.need_context()?.tell_surely(context::Request::Unbind { binding });
         }
-        Kind::Bound { .. } => return Err(libc::ENETUNREACH),
+        Kind::Bound(_) => return Err(libc::ENETUNREACH),
         _ => return Err(libc::EISCONN),
     }
     lib.leave_to_kernel(key, reason);
@@ -398,9 +398,9 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
-            Kind::Fresh => ANY,
-            Kind::Bound { local, .. } => *local,
-            Kind::Listener(listener) => listener.local,
+            Kind::Fresh => socket.last_local,
+            Kind::Bound(bound) => bound.local,
+            Kind::Listener(listener) => listener.bound.local,
             Kind::Connecting { local, .. } => local.unwrap_or(ANY),
             Kind::Stream(stream) => stream.local,
         };

@@ -1,0 +1,349 @@
+/* Random sequences of socket calls, all ends in one process. What each call answers is printed; it depends on the
+ * seed and on the stack alone, so two stacks can be compared line by line. After each call the sequence waits until
+ * nothing moves any more, because what a call finds must not depend on speed.
+ *
+ * usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 8, MOST = 20000, CALLS = 28, IN_FLIGHT = 60000 };
+
+/* A connection's two directions are numbered by who sends; bytes in flight stay below what any stack buffers. */
+struct slot {
+    int fd;
+    int port;       /* own port, network order, once bound or connected */
+    int line;       /* connection, 0 for none */
+    int end;        /* which end of it */
+    int shut;       /* a direction was shut down */
+};
+
+static struct slot slots[SLOTS];
+static int in_flight[2][64];
+static unsigned sent[2][64];
+static int lines, set;
+static uint64_t state;
+static struct in_addr here;
+static long quiet;
+static unsigned char bytes[MOST];
+
+/* splitmix64 */
+static unsigned below(unsigned limit) {
+    uint64_t z = (state += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return (unsigned)((z ^ (z >> 31)) % limit);
+}
+
+static long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* What can be seen of all sockets without changing anything. */
+static uint64_t look(void) {
+    struct pollfd fds[SLOTS];
+    uint64_t seen = 0;
+    for (int i = 0; i < SLOTS; i++) fds[i] = (struct pollfd){.fd = slots[i].fd, .events = POLLIN | POLLOUT | POLLRDHUP};
+    poll(fds, SLOTS, 0);
+    for (int i = 0; i < SLOTS; i++) {
+        int readable = 0;
+        if (slots[i].fd >= 0 && slots[i].line) ioctl(slots[i].fd, FIONREAD, &readable);
+        seen = seen * 1000003 + (uint64_t)fds[i].revents * 65537 + (uint64_t)readable;
+    }
+    return seen;
+}
+
+static void settle(void) {
+    uint64_t before = look();
+    for (long since = now(), start = since; now() - since < quiet && now() - start < 200 * quiet;) {
+        usleep((useconds_t)(quiet / 8 + 1));
+        uint64_t after = look();
+        if (after != before) before = after, since = now();
+    }
+}
+
+static void say(const char *call, int slot, long result) {
+    int error = errno;
+    if (result < 0) printf(" %s %d: %ld %s\n", call, slot, result, strerrorname_np(error));
+    else printf(" %s %d: %ld\n", call, slot, result);
+}
+
+static int free_slot(void) {
+    for (int i = 0; i < SLOTS; i++)
+        if (slots[i].fd < 0) return i;
+    return -1;
+}
+
+static struct sockaddr_in at(int port) {
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = (in_port_t)port, .sin_addr = here};
+}
+
+static void learn_port(int i) {
+    struct sockaddr_in name;
+    socklen_t len = sizeof name;
+    if (getsockname(slots[i].fd, (void *)&name, &len) == 0) slots[i].port = name.sin_port;
+}
+
+/* Without Nagle's algorithm, which OpenTOE does not have: docs/POSIX.md. */
+static void at_once(int fd) {
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+static void open_socket(void) {
+    int i = free_slot();
+    if (i < 0) return;
+    slots[i] = (struct slot){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0), 0)};
+    say("socket", i, slots[i].fd < 0 ? -1 : 0);
+    at_once(slots[i].fd);
+}
+
+static void bind_socket(int i) {
+    /* Linux binds a socket whose connection is dead, to no use. */
+    struct pollfd state = {.fd = slots[i].fd};
+    if (slots[i].line && poll(&state, 1, 0) && state.revents & POLLHUP) return;
+    int one = (int)below(2), other = (int)below(SLOTS);
+    setsockopt(slots[i].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    /* A port that only old connections have is refused by the kernel, unless SO_REUSEADDR is set everywhere. */
+    int free = slots[other].fd >= 0 && slots[other].line == 0 && other != i;
+    int port = below(4) == 0 && free ? slots[other].port : 0;
+    struct sockaddr_in address = at(port);
+    if (below(3) == 0) address.sin_addr.s_addr = INADDR_ANY;
+    say("bind", i, bind(slots[i].fd, (void *)&address, below(20) ? sizeof address : 4));
+    learn_port(i);
+}
+
+static void connect_socket(int i) {
+    int to = (int)below(SLOTS);
+    for (int tries = 0; tries < SLOTS && slots[to].port == 0; tries++) to = (to + 1) % SLOTS;
+    struct sockaddr_in address = at(slots[to].port ? slots[to].port : htons(1));
+    printf(" to %d\n", to);
+    say("connect", i, connect(slots[i].fd, (void *)&address, sizeof address));
+    settle();
+    if (!slots[i].line && lines < 63) slots[i].line = ++lines, slots[i].end = 0;
+    struct pollfd state = {.fd = slots[i].fd};
+    if (!poll(&state, 1, 0) || !(state.revents & POLLHUP)) learn_port(i);
+}
+
+static void accept_socket(int i) {
+    int fresh = free_slot();
+    if (fresh < 0) return;
+    struct sockaddr_in peer = {0};
+    socklen_t len = sizeof peer;
+    int fd = accept4(slots[i].fd, (void *)&peer, &len, SOCK_NONBLOCK);
+    say("accept", i, fd < 0 ? -1 : 0);
+    if (fd < 0) return;
+    at_once(fd);
+    printf("  from %d %d\n", peer.sin_family, len);
+    slots[fresh] = (struct slot){.fd = fd, .end = 1};
+    for (int j = 0; j < SLOTS; j++)
+        if (slots[j].port == peer.sin_port && slots[j].line && slots[j].end == 0) slots[fresh].line = slots[j].line;
+}
+
+static void send_bytes(int i) {
+    static const int sizes[] = {0, 1, 100, 1448, 5000, MOST};
+    struct slot *s = &slots[i];
+    int size = sizes[below(6)], how = (int)below(3);
+    if (in_flight[s->end][s->line] + size > IN_FLIGHT) return;
+    for (int k = 0; k < size; k++) bytes[k] = (unsigned char)((sent[s->end][s->line] + (unsigned)k) * 7 + (unsigned)s->end);
+    struct iovec parts[2] = {{bytes, (size_t)size / 3}, {bytes + size / 3, (size_t)(size - size / 3)}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    long result = how == 0   ? send(s->fd, bytes, (size_t)size, MSG_NOSIGNAL)
+                  : how == 1 ? writev(s->fd, parts, 2)
+                             : sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    say(how == 0 ? "send" : how == 1 ? "writev" : "sendmsg", i, result);
+    if (result > 0) sent[s->end][s->line] += (unsigned)result, in_flight[s->end][s->line] += (int)result;
+}
+
+static void receive_bytes(int i) {
+    static const int sizes[] = {0, 1, 100, 2000, MOST}, flags[] = {0, 0, 0, MSG_PEEK, MSG_WAITALL, MSG_TRUNC, MSG_OOB};
+    struct slot *s = &slots[i];
+    int size = sizes[below(5)], flag = flags[below(7)], how = (int)below(3);
+    struct iovec parts[2] = {{bytes, (size_t)size / 2}, {bytes + size / 2, (size_t)(size - size / 2)}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    memset(bytes, 0, (size_t)size);
+    if (how == 1) flag = 0;
+    long result = how == 0   ? recv(s->fd, bytes, (size_t)size, flag)
+                  : how == 1 ? readv(s->fd, parts, 2)
+                             : recvmsg(s->fd, &message, flag | MSG_DONTWAIT);
+    say(how == 0 ? "recv" : how == 1 ? "readv" : "recvmsg", i, result);
+    unsigned digest = 0;
+    for (long k = 0; k < result && k < size; k++) digest = digest * 31 + bytes[k];
+    if (result > 0) printf("  flags %#x digest %u\n", flag, digest);
+    if (result > 0 && flag != MSG_PEEK) in_flight[!s->end][s->line] -= (int)result;
+}
+
+static void close_socket(int i) {
+    if (below(4) == 0) {
+        struct linger linger = {.l_onoff = 1, .l_linger = 0};
+        setsockopt(slots[i].fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+        printf(" linger\n");
+    }
+    say("close", i, close(slots[i].fd));
+    slots[i] = (struct slot){.fd = -1};
+}
+
+/* Not on a socket that is not connected, where Linux says ENOTCONN and remembers it all the same; and not in both
+ * directions, where it resets the connection when data comes: docs/POSIX.md. */
+static void shut_down(int i) {
+    int value, how = below(8) == 0 ? 3 : (int)below(2);
+    socklen_t len = sizeof value;
+    getsockopt(slots[i].fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &len);
+    struct pollfd state = {.fd = slots[i].fd};
+    if (!value && (!slots[i].line || slots[i].shut || (poll(&state, 1, 0) && state.revents & POLLHUP))) return;
+    for (int j = 0; j < SLOTS; j++)
+        if (slots[j].line == slots[i].line && slots[j].end == slots[i].end) slots[j].shut = 1;
+    printf(" how %d\n", how);
+    say("shutdown", i, shutdown(slots[i].fd, how));
+    for (int j = 0, port = slots[i].port; value && j < SLOTS; j++)
+        if (slots[j].port == port) slots[j].port = 0;
+}
+
+static void options(int i) {
+    static const struct { int level, name; const char *word; } all[] = {
+        {SOL_SOCKET, SO_ERROR, "SO_ERROR"}, {SOL_SOCKET, SO_TYPE, "SO_TYPE"}, {SOL_SOCKET, SO_ACCEPTCONN, "SO_ACCEPTCONN"},
+        {SOL_SOCKET, SO_KEEPALIVE, "SO_KEEPALIVE"}, {SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"}, {SOL_SOCKET, SO_DOMAIN, "SO_DOMAIN"},
+        {SOL_SOCKET, SO_PROTOCOL, "SO_PROTOCOL"}, {IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"}, {IPPROTO_TCP, TCP_CORK, "TCP_CORK"},
+        {IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE"}, {IPPROTO_TCP, TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT"}, {IPPROTO_TCP, 9999, "unknown"},
+    };
+    int at = (int)below(12), value = (int)below(3), writes = (int)below(2);
+    socklen_t len = sizeof value;
+    if (writes && all[at].name != TCP_CORK && all[at].name != TCP_NODELAY && all[at].name != TCP_USER_TIMEOUT) {
+        say(all[at].word, i, setsockopt(slots[i].fd, all[at].level, all[at].name, &value, below(10) ? sizeof value : 1));
+    } else {
+        say(all[at].word, i, getsockopt(slots[i].fd, all[at].level, all[at].name, &value, &len));
+        printf("  value %d len %d\n", all[at].name == SO_ERROR || len == 4 ? value : 0, len);
+    }
+}
+
+static void watch(void) {
+    struct pollfd fds[SLOTS];
+    for (int i = 0; i < SLOTS; i++) fds[i] = (struct pollfd){.fd = slots[i].fd, .events = POLLIN | POLLOUT | POLLRDHUP | POLLPRI};
+    say("poll", -1, poll(fds, SLOTS, 0));
+    for (int i = 0; i < SLOTS; i++)
+        if (slots[i].fd >= 0) printf("  %d: %#x\n", i, fds[i].revents);
+}
+
+static void change_set(int i) {
+    static const int operations[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
+    static const uint32_t bits[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 0};
+    int operation = operations[below(4)];
+    struct epoll_event event = {.events = bits[below(6)], .data.u32 = (uint32_t)i};
+    printf(" operation %d bits %#x\n", operation, event.events);
+    say("epoll_ctl", i, epoll_ctl(set, operation, slots[i].fd, &event));
+}
+
+static void ask_set(void) {
+    struct epoll_event events[SLOTS * 2];
+    int count = epoll_wait(set, events, SLOTS * 2, 0);
+    say("epoll_wait", -1, count);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        for (int k = 0; k < count; k++)
+            if (events[k].data.u32 == i) printf("  %u: %#x\n", i, events[k].events);
+}
+
+static void names(int i) {
+    struct sockaddr_in name = {0};
+    socklen_t len = sizeof name;
+    int own = (int)below(2);
+    long result = own ? getsockname(slots[i].fd, (void *)&name, &len) : getpeername(slots[i].fd, (void *)&name, &len);
+    say(own ? "getsockname" : "getpeername", i, result);
+    if (result == 0) printf("  %s port %d len %d\n", name.sin_addr.s_addr == here.s_addr ? "here" : name.sin_addr.s_addr ? "other" : "any", name.sin_port != 0, len);
+}
+
+static void look_inside(int i) {
+    int readable = -1;
+    if (below(2)) return say("F_GETFL", i, fcntl(slots[i].fd, F_GETFL));
+    say("FIONREAD", i, ioctl(slots[i].fd, FIONREAD, &readable));
+    printf("  %d\n", readable);
+}
+
+static void duplicate(int i) {
+    int to = free_slot();
+    if (to < 0) return;
+    int fd = dup(slots[i].fd);
+    say("dup", i, fd < 0 ? -1 : 0);
+    if (fd >= 0) slots[to] = slots[i], slots[to].fd = fd;
+}
+
+static void call(void) {
+    int what = (int)below(34), i = (int)below(SLOTS);
+    for (int tries = 0; tries < SLOTS && slots[i].fd < 0; tries++) i = (i + 1) % SLOTS;
+    if (what < 3 || slots[i].fd < 0) open_socket();
+    else if (what < 5) bind_socket(i);
+    else if (what < 7) say("listen", i, listen(slots[i].fd, 16)), learn_port(i);
+    else if (what < 11) connect_socket(i);
+    else if (what < 14) accept_socket(i);
+    else if (what < 18) send_bytes(i);
+    else if (what < 22) receive_bytes(i);
+    else if (what < 23) shut_down(i);
+    else if (what < 25) close_socket(i);
+    else if (what < 27) options(i);
+    else if (what < 28) watch();
+    else if (what < 30) change_set(i);
+    else if (what < 32) ask_set();
+    else if (what < 33) { if (below(2)) names(i); else look_inside(i); }
+    else duplicate(i);
+    settle();
+}
+
+/* Every sequence begins with a connection more often than not: calls on sockets that lead nowhere are soon all seen. */
+static void begin(void) {
+    memset(in_flight, 0, sizeof in_flight), memset(sent, 0, sizeof sent);
+    lines = 0;
+    for (int i = 0; i < SLOTS; i++) slots[i] = (struct slot){.fd = -1};
+    set = epoll_create1(EPOLL_CLOEXEC);
+    if (below(4) == 0) return;
+    open_socket(), open_socket();
+    struct sockaddr_in address = at(0);
+    say("bind", 0, bind(slots[0].fd, (void *)&address, sizeof address));
+    say("listen", 0, listen(slots[0].fd, 16));
+    learn_port(0);
+    address = at(slots[0].port);
+    say("accept", 0, accept4(slots[0].fd, NULL, NULL, SOCK_NONBLOCK));
+    say("connect", 1, connect(slots[1].fd, (void *)&address, sizeof address));
+    slots[1].line = ++lines;
+    settle();
+    learn_port(1);
+    accept_socket(0);
+    settle();
+}
+
+int main(int argc, char **argv) {
+    if (argc != 5 || inet_pton(AF_INET, argv[1], &here) != 1) {
+        fprintf(stderr, "usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS\n");
+        return 2;
+    }
+    uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
+    quiet = atol(argv[4]);
+    sigset_t pipes;
+    sigemptyset(&pipes), sigaddset(&pipes, SIGPIPE), sigprocmask(SIG_BLOCK, &pipes, NULL);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        state = seed * 0x2545f4914f6cdd1d + 1;
+        printf("seed %llu\n", (unsigned long long)seed);
+        begin();
+        for (unsigned calls = 4 + below(CALLS); calls > 0; calls--) call();
+        for (int i = 0; i < SLOTS; i++)
+            if (slots[i].fd >= 0) close(slots[i].fd);
+        close(set);
+        fflush(stdout);
+    }
+    return 0;
+}

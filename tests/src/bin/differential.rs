@@ -1,0 +1,148 @@
+//! The same random sequences of socket calls on the kernel and on OpenTOE: results, errors and bytes must be the same
+//! (`tests/peers/socket_calls.c`). A sequence that differs is run again with more patience, because what a call finds
+//! must not depend on speed; where it differs again, it is shown.
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use tests::daemon::beside;
+use tests::process::{self, Process, Session};
+
+const USAGE: &str = "usage: differential [--sequences N] [--first SEED] [--jobs N]
+  --sequences N   how many (500)
+  --first SEED    the seed of the first one; each has the next (1)
+  --jobs N        programs that run at the same time (4)";
+
+/// Sequences that one program runs.
+const CHUNK: u64 = 50;
+/// How long nothing may move before the next call, microseconds: on the kernel, on OpenTOE, and in the second try.
+const QUIET: [u32; 3] = [100, 2_500, 20_000];
+/// Sequences that differ and are shown.
+const SHOWN: usize = 5;
+/// OpenTOE's host, whose programs talk to themselves; the kernel's is loopback.
+const ADDRESS: &str = "10.99.0.2";
+
+fn main() {
+    let (mut sequences, mut first, mut jobs) = (500, 1, 4);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let number = words.next().and_then(|number| number.parse::<u64>().ok());
+        match (word.as_str(), number) {
+            ("--sequences", Some(number)) => sequences = number,
+            ("--first", Some(number)) => first = number,
+            ("--jobs", Some(number @ 1..=64)) => jobs = number,
+            _ => {
+                eprintln!("{USAGE}");
+                std::process::exit(if word == "--help" { 0 } else { 2 });
+            }
+        }
+    }
+    process::sweep();
+    let outcome = Session::new().and_then(|session| Laboratory::new(&session)?.run(first, sequences, jobs));
+    match outcome {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("differential: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The program, and a daemon with one host.
+struct Laboratory<'a> {
+    session: &'a Session,
+    program: String,
+    socket: String,
+    daemon: Process<'a>,
+}
+
+impl<'a> Laboratory<'a> {
+    fn new(session: &'a Session) -> Result<Laboratory<'a>, String> {
+        let path = |name: &str| session.dir().join(name).display().to_string();
+        let (program, socket, file) = (path("socket_calls"), path("toe"), path("toed.toml"));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/socket_calls.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source]);
+        session.run(compiler)?;
+        let port = "port = { kind = \"fabric\" }\n[host.timers]\ntime_wait_ms = 1000\n";
+        let text = format!(
+            "socket = {socket:?}\n[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"lab\"\naddress = \"{ADDRESS}\"\n{port}"
+        );
+        fs::write(&file, text).map_err(|error| error.to_string())?;
+        let mut command = Command::new(beside("toed"));
+        command.args(["--config", &file]);
+        session.begin_case(Duration::from_secs(30));
+        let mut daemon = session.spawn(command)?;
+        session.until("toed to answer", || {
+            daemon.running().map_err(|error| format!("{error}: {}", daemon.stderr().trim()))?;
+            Ok(fs::exists(&socket).unwrap_or(false))
+        })?;
+        Ok(Laboratory { session, program, socket, daemon })
+    }
+
+    fn run(&mut self, first: u64, sequences: u64, jobs: u64) -> Result<bool, String> {
+        let (mut done, mut slow, mut different) = (0, 0, Vec::new());
+        while done < sequences && !self.session.interrupted() {
+            let round = (CHUNK * jobs).min(sequences - done);
+            for seed in self.compare(first + done, round, CHUNK, [QUIET[0], QUIET[1]])?.into_keys() {
+                match self.compare(seed, 1, 1, [QUIET[2], QUIET[2]])?.remove(&seed) {
+                    Some(text) => different.push(text),
+                    None => slow += 1,
+                }
+            }
+            done += round;
+            if done % 10_000 < round || done == sequences {
+                println!("{done} sequences, {} differ ({slow} only under time pressure)", different.len());
+            }
+        }
+        different.iter().take(SHOWN).for_each(|text| println!("{text}"));
+        self.daemon.running()?;
+        println!("{} passed, {} failed", done - different.len() as u64, different.len());
+        Ok(different.is_empty())
+    }
+
+    /// Runs `count` sequences on both stacks, `each` in one program; what differs, by seed.
+    fn compare(&self, first: u64, count: u64, each: u64, quiet: [u32; 2]) -> Result<BTreeMap<u64, String>, String> {
+        self.session.begin_case(Duration::from_secs(300));
+        let mut pairs = Vec::new();
+        for start in (first..first + count).step_by(each as usize) {
+            let run = |mut command: Command, address: &str, quiet: u32| {
+                let numbers = [start.to_string(), each.min(first + count - start).to_string(), quiet.to_string()];
+                self.session.spawn({
+                    command.arg(address).args(numbers);
+                    command
+                })
+            };
+            let mut accelerated = Command::new(beside("toe"));
+            accelerated.args(["run", "--socket", &self.socket, "--", &self.program]);
+            let kernel = run(Command::new(&self.program), "127.0.0.1", quiet[0])?;
+            pairs.push((kernel, run(accelerated, ADDRESS, quiet[1])?));
+        }
+        let mut different = BTreeMap::new();
+        for (kernel, opentoe) in &mut pairs {
+            let (kernel, opentoe) = (by_seed(&kernel.succeed()?), by_seed(&opentoe.succeed()?));
+            for (seed, expected) in kernel {
+                let found = opentoe.get(&seed).map(String::as_str).unwrap_or_default();
+                if found != expected {
+                    different.insert(seed, show(seed, &expected, found));
+                }
+            }
+        }
+        Ok(different)
+    }
+}
+
+fn by_seed(output: &str) -> BTreeMap<u64, String> {
+    let parts = output.split("seed ").filter_map(|part| part.split_once('\n'));
+    parts.filter_map(|(seed, text)| Some((seed.parse().ok()?, text.to_string()))).collect()
+}
+
+/// A sequence up to the first difference.
+fn show(seed: u64, kernel: &str, opentoe: &str) -> String {
+    let same = kernel.lines().zip(opentoe.lines()).take_while(|(kernel, opentoe)| kernel == opentoe).count();
+    let before: String = kernel.lines().take(same).map(|line| format!("    {line}\n")).collect();
+    let next = |text: &str| text.lines().nth(same).unwrap_or(" (the end)").to_string();
+    let again = format!("differential --first {seed} --sequences 1");
+    format!("seed {seed}: {again}\n{before}  kernel:  {}\n  OpenTOE: {}", next(kernel), next(opentoe))
+}
