@@ -281,6 +281,11 @@ impl From<CongestionName> for Congestion {
 }
 
 impl HostConfig {
+    /// The shift of the windows that this host advertises (RFC 7323), where the peer scales too.
+    pub fn window_shift(&self) -> u8 {
+        crate::tcp::Offer::shift_for(self.memory.rx_bytes)
+    }
+
     /// The congestion control of connections that do not choose.
     pub fn default_congestion(&self) -> Congestion {
         match self.congestion {

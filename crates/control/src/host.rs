@@ -65,7 +65,7 @@ impl Host {
         secret: [u8; 16],
     ) -> Result<Host, String> {
         config.validate()?;
-        let plane = Plane::new(config, caps, mac, secret);
+        let plane = Plane::new(config, caps, mac, engine.carries(), secret);
         let recorder = Recorder::default();
         let (looped, back) = (Vec::new(), Vec::new());
         let (exceptions, events) = (Vec::new(), Vec::new());

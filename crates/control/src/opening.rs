@@ -75,6 +75,7 @@ impl Plane {
             window: rx_bytes.min(u16::MAX as u32) as u16,
             ecn: self.config.ecn,
             timestamp_offset: self.random.timestamp_offset(tuple),
+            carries: self.carries,
         }
     }
 

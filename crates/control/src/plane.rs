@@ -14,7 +14,7 @@ use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use context::{Endpoint, Reply};
-use engine::{Command, ContextId, Drop, DropCounts, Exception, FlowId, FourTuple, Nanos};
+use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use trace::Tracer;
@@ -120,10 +120,12 @@ pub(crate) struct Plane {
     /// Frames kept for connections that nobody has accepted yet.
     pub held: u32,
     pub tracer: Tracer,
+    /// TCP options that the engine carries.
+    pub carries: Carries,
 }
 
 impl Plane {
-    pub fn new(config: HostConfig, caps: Capabilities, mac: Mac, secret: [u8; 16]) -> Plane {
+    pub fn new(config: HostConfig, caps: Capabilities, mac: Mac, carries: Carries, secret: [u8; 16]) -> Plane {
         let timing = ArpTiming {
             reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
             retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
@@ -156,6 +158,7 @@ impl Plane {
             tracked: 0,
             held: 0,
             tracer: Tracer::off(),
+            carries,
             caps,
             config,
         }

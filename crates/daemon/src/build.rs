@@ -5,6 +5,7 @@ use crate::datapath::{DataPath, Handle};
 use control::Host;
 use engine::{Engine, Limits};
 use flextoe::FlexToe;
+use laminar::Laminar;
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::io::Read;
 use std::net::Ipv4Addr;
@@ -118,6 +119,7 @@ fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FrameP
     let limits = Limits { flows: section.stack.max_flows, contexts: section.stack.max_contexts };
     let engine: Box<dyn Engine> = match section.engine {
         EngineName::Flextoe => Box::new(FlexToe::new(limits, section.mapping.clone(), pool.clone())),
+        EngineName::Laminar => Box::new(Laminar::new(limits, section.stack.window_shift())?),
     };
     Host::new(section.stack.clone(), caps, mac, engine, secret()?)
 }

@@ -121,6 +121,8 @@ pub struct ModuleSection {
 pub enum EngineName {
     /// FlexTOE's pipeline of modules.
     Flextoe,
+    /// Laminar's P4 program on a match-action pipeline.
+    Laminar,
 }
 
 /// A port of a host or an uplink of a fabric.
@@ -176,12 +178,13 @@ impl PortKind {
 
 impl EngineName {
     /// Every engine.
-    pub const ALL: &'static [EngineName] = &[EngineName::Flextoe];
+    pub const ALL: &'static [EngineName] = &[EngineName::Flextoe, EngineName::Laminar];
 
     /// Its name in the configuration and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             EngineName::Flextoe => "flextoe",
+            EngineName::Laminar => "laminar",
         }
     }
 }

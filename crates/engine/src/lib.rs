@@ -275,6 +275,15 @@ pub struct Burst<'a> {
     pub recorder: Option<&'a mut Recorder>,
 }
 
+/// TCP options that an engine's segments can carry. What it does not carry is not negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carries {
+    /// Timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Selective acknowledgement (RFC 2018).
+    pub sack: bool,
+}
+
 /// A data-path for established connections.
 pub trait Engine: Send {
     /// `flextoe`, `laminar`, ...
@@ -298,6 +307,10 @@ pub trait Engine: Send {
     /// Writes to these tracepoints from now on, each of its threads by itself. Called once, before anything else. An
     /// engine that has none of them does nothing.
     fn trace(&mut self, _traces: &Traces) {}
+    /// Which TCP options it carries; by default, all.
+    fn carries(&self) -> Carries {
+        Carries { timestamps: true, sack: true }
+    }
     /// Where it runs modules that an operator adds; nowhere by default.
     fn stages(&self) -> &'static [Stage] {
         &[]

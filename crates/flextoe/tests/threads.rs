@@ -53,7 +53,7 @@ fn replicated_modules_on_their_own_threads() {
 
 /// Works that went through the replicas of the modules that are not bound to a flow group.
 fn flextoe_counts(lab: &Lab) -> Vec<(String, u64)> {
-    let list = engine::Engine::module_stats(&lab.sides[0].engine);
+    let list = lab.sides[0].engine.module_stats();
     let counted = list.into_iter().filter(|(name, counter, _)| *counter == "works" && !name.starts_with("protocol"));
     counted.map(|(name, _, works)| (name, works)).collect()
 }

@@ -66,7 +66,7 @@ impl Handshake {
     /// retransmission.
     pub fn listen(now: Nanos, iss: Seq, offer: Offer, syn: &Segment) -> Handshake {
         let mut handshake = Handshake::connect(now, iss, offer);
-        handshake.state = State::received(syn, true);
+        handshake.state = State::received(&offer, syn, true);
         handshake
     }
 
@@ -139,7 +139,7 @@ impl Handshake {
         if !segment.syn() {
             return Disposition::Drop(Drop::NoAck);
         }
-        self.state = State::received(segment, false);
+        self.state = State::received(&self.offer, segment, false);
         if !segment.ack() {
             // Simultaneous open (figure 8): "enter SYN-RECEIVED, form a SYN,ACK segment and send it".
             return Disposition::Resend;
@@ -226,9 +226,9 @@ impl Handshake {
 }
 
 impl State {
-    fn received(syn: &Segment, passive: bool) -> State {
+    fn received(offer: &Offer, syn: &Segment, passive: bool) -> State {
         let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
-        State::SynReceived { irs: syn.header.seq, peer: Peer::read(&syn.header), recent, passive }
+        State::SynReceived { irs: syn.header.seq, peer: offer.read(&syn.header), recent, passive }
     }
 }
 
@@ -264,7 +264,14 @@ mod tests {
 
     const ISS: u32 = 100;
     const IRS: u32 = 300;
-    const OFFER: Offer = Offer { mss: 1460, shift: 2, window: 5000, ecn: true, timestamp_offset: 0 };
+    const OFFER: Offer = Offer {
+        mss: 1460,
+        shift: 2,
+        window: 5000,
+        ecn: true,
+        timestamp_offset: 0,
+        carries: engine::Carries { timestamps: true, sack: true },
+    };
     const SYN: Flags = Flags::SYN;
     const ACK: Flags = Flags::ACK;
     const RST: Flags = Flags::RST;

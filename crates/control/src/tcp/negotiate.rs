@@ -1,6 +1,6 @@
 //! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
 //! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
-use engine::Nanos;
+use engine::{Carries, Nanos};
 use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
@@ -23,6 +23,8 @@ pub(crate) struct Offer {
     pub ecn: bool,
     /// Added to the millisecond clock in timestamps.
     pub timestamp_offset: u32,
+    /// What the engine will be able to carry.
+    pub carries: Carries,
 }
 
 /// What a peer's SYN said.
@@ -53,14 +55,20 @@ impl Offer {
         (0..MOST_SHIFT).find(|shift| rx_bytes >> shift <= u16::MAX as u32).unwrap_or(MOST_SHIFT)
     }
 
+    /// Reads a SYN or SYN-ACK; what the engine does not carry counts as not offered.
+    pub fn read(&self, syn: &Header) -> Peer {
+        let peer = Peer::read(syn);
+        Peer { timestamps: peer.timestamps && self.carries.timestamps, sack: peer.sack && self.carries.sack, ..peer }
+    }
+
     /// Options of the first SYN: everything.
     // Meets RFC 9293: MUST-14, SHLD-5.
     pub fn syn_options(&self, now: Nanos) -> Options {
         Options {
             mss: Some(self.mss),
             window_scale: Some(self.shift),
-            sack_permitted: true,
-            timestamps: Some(Timestamps { value: self.clock(now), echo: 0 }),
+            sack_permitted: self.carries.sack,
+            timestamps: self.carries.timestamps.then(|| Timestamps { value: self.clock(now), echo: 0 }),
             sack: [None; 4],
         }
     }
@@ -125,7 +133,8 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0 };
+    const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0, carries: ALL };
+    const ALL: Carries = Carries { timestamps: true, sack: true };
 
     // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
     // Checks RFC 7323: 2.2-a, 3.2-a.

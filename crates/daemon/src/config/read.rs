@@ -71,14 +71,20 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     for (module, at) in tables(&mut table, "module")? {
         modules.push(rest::<ModuleSection>(module, at, &[])?);
     }
-    Ok(HostSection {
+    let engine = take(&mut table, "engine")?.unwrap_or(EngineName::Flextoe);
+    let names_flows = table.contains_key("max_flows");
+    let mut host = HostSection {
         modules,
         port: take(&mut table, "port")?.unwrap_or_default(),
-        engine: take(&mut table, "engine")?.unwrap_or(EngineName::Flextoe),
+        engine,
         mapping: take(&mut table, "mapping")?.unwrap_or_default(),
         thread: take(&mut table, "thread")?.unwrap_or(0),
         stack: rest(table, span, &["port", "engine", "mapping", "thread", "module"])?,
-    })
+    };
+    if engine == EngineName::Laminar && !names_flows {
+        host.stack.max_flows = host.stack.max_flows.min(laminar::MOST_FLOWS);
+    }
+    Ok(host)
 }
 
 /// Takes an array of tables out.

@@ -57,6 +57,14 @@ pub struct Config {
     /// First sequence numbers.
     pub iss: u32,
     pub mapping: Mapping,
+    /// The engine under test: this harness is for all of them.
+    pub engine: MakeEngine,
+}
+
+pub type MakeEngine = fn(&Config, Limits, FramePool) -> Box<dyn Engine>;
+
+fn flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine> {
+    Box::new(FlexToe::new(limits, config.mapping.clone(), pool))
 }
 
 impl Config {
@@ -81,6 +89,7 @@ impl Config {
             rate: 0,
             iss: 1000,
             mapping: Mapping::default(),
+            engine: flextoe,
         }
     }
 
@@ -195,7 +204,7 @@ pub struct Timers {
 }
 
 pub struct Side {
-    pub engine: FlexToe,
+    pub engine: Box<dyn Engine>,
     pub workers: Vec<Box<dyn Worker>>,
     pub pool: FramePool,
     pub drops: DropCounts,
@@ -249,7 +258,7 @@ impl Side {
         let (end, engine_end, rx, tx) = make_context(config.rx_bytes, config.tx_bytes);
         let pool = FramePool::new(4096);
         let limits = Limits { flows: 16, contexts: 4 };
-        let mut engine = FlexToe::new(limits, config.mapping.clone(), pool.clone());
+        let mut engine = (config.engine)(config, limits, pool.clone());
         let workers = engine.workers();
         let slot = Slot { index: 0, generation: 3 };
         let (app_rx, app_tx) = end.map_buffers(slot).unwrap();

@@ -1,0 +1,109 @@
+//! `dma_h` and `seg_h` of `p4/headers.p4`, as bytes: what pipeline and host say to each other, and what ingress says
+//! to egress.
+
+/// Bytes of a `dma_h`.
+pub(crate) const DMA_LEN: usize = 36;
+/// Bytes of a `seg_h`.
+pub(crate) const SEG_LEN: usize = 42;
+
+/// Ports of the pipeline.
+pub(crate) const PORT_HOST: u16 = 64;
+pub(crate) const PORT_CONTROL: u16 = 65;
+pub(crate) const PORT_CPU: u16 = 66;
+pub(crate) const PORT_TIMER: u16 = 6;
+/// The host's one network port.
+pub(crate) const PORT_NET: u16 = 8;
+
+pub(crate) const DMA_TX: u8 = 1;
+pub(crate) const DMA_SYNC: u8 = 2;
+pub(crate) const DMA_GRANT: u8 = 3;
+pub(crate) const DMA_RX: u8 = 4;
+
+pub(crate) const FAST_RETRANSMIT: u8 = 0x01;
+pub(crate) const BAD_ACK: u8 = 0x02;
+pub(crate) const TIMEOUT: u8 = 0x04;
+
+/// A `dma_h`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Dma {
+    pub op: u8,
+    pub flags: u8,
+    pub context: u16,
+    pub flow: u16,
+    pub length: u16,
+    pub skip: u32,
+    pub address: u32,
+    pub position: u32,
+    pub una: u32,
+    pub edge: u32,
+    pub credits: u32,
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+impl Dma {
+    pub fn bytes(&self) -> [u8; DMA_LEN] {
+        let mut out = [0; DMA_LEN];
+        (out[0], out[1]) = (self.op, self.flags);
+        for (at, value) in [(2, self.context), (4, self.flow), (6, self.length)] {
+            out[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        let words = [self.skip, self.address, self.position, self.una, self.edge, self.credits];
+        for (i, value) in words.into_iter().enumerate() {
+            out[12 + i * 4..16 + i * 4].copy_from_slice(&value.to_be_bytes());
+        }
+        out
+    }
+
+    /// Nothing where the bytes are too few.
+    pub fn parse(bytes: &[u8]) -> Option<Dma> {
+        (bytes.len() >= DMA_LEN).then(|| Dma {
+            op: bytes[0],
+            flags: bytes[1],
+            context: half(bytes, 2),
+            flow: half(bytes, 4),
+            length: half(bytes, 6),
+            skip: word(bytes, 12),
+            address: word(bytes, 16),
+            position: word(bytes, 20),
+            una: word(bytes, 24),
+            edge: word(bytes, 28),
+            credits: word(bytes, 32),
+        })
+    }
+}
+
+/// What the engine counts by, of a `seg_h`: flow and payload bytes.
+pub(crate) fn segment(bytes: &[u8]) -> Option<(u16, u16)> {
+    (bytes.len() >= SEG_LEN).then(|| (half(bytes, 6), half(bytes, 10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_come_back() {
+        let dma = Dma {
+            op: 4,
+            flags: 1,
+            context: 2,
+            flow: 3,
+            length: 4,
+            skip: 5,
+            address: 6,
+            position: 7,
+            una: 8,
+            edge: 9,
+            credits: u32::MAX,
+        };
+        assert_eq!(Dma::parse(&dma.bytes()), Some(dma));
+        assert_eq!(Dma::parse(&[0; DMA_LEN - 1]), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
+//! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
+use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
+use context::{Bump, Notice, Slot};
+use engine::{FlowEnd, FlowParams, Nanos};
+use std::sync::atomic::Ordering::Relaxed;
+use wire::Seq;
+
+/// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the pipeline writes, FIN not
+/// counted.
+const MOST_PAYLOAD: u32 = 65_535 - 40;
+
+/// A flow as the host knows it.
+pub(crate) struct Flow {
+    pub params: FlowParams,
+    /// Sequence numbers of stream position 0.
+    pub tx_base: Seq,
+    pub rx_base: Seq,
+    pub una: Seq,
+    pub nxt: Seq,
+    pub max: Seq,
+    pub head: Seq,
+    /// Right edge of the peer's window, and its largest size.
+    pub edge: Seq,
+    pub max_wnd: u32,
+    /// As the pipeline counts them.
+    pub credits: u32,
+    pub cwnd: u32,
+    pub rate: u64,
+    pub mss: u32,
+    pub tx_most: u32,
+    /// Positions: received in order; taken by the application; told to the pipeline.
+    pub rx_tail: u32,
+    pub rx_head: u32,
+    pub synced: u32,
+    /// Loss recovery ends when more than this is acknowledged (RFC 6582).
+    pub recover: Seq,
+    pub recovering: bool,
+    rtt_end: Seq,
+    rtt_start: Nanos,
+    timing: bool,
+    ecn_seen: u32,
+    pub fin: bool,
+    pub fin_acked: bool,
+    pub peer_fin: bool,
+    /// Sequence number of the peer's FIN, until all before it is there.
+    pub fin_held: Option<Seq>,
+    pub orphan: bool,
+    pub tracked: bool,
+    pub dead: bool,
+    /// It stands in the list of those that may have something to send.
+    pub ready: bool,
+    /// A notice waits in its context.
+    pub noticed: bool,
+}
+
+/// A segment to push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub position: u32,
+    pub len: u32,
+    pub fin: bool,
+    /// It ends what there is to send.
+    pub last: bool,
+}
+
+/// What a descriptor of the pipeline changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Change {
+    pub delivered: u32,
+    pub acked: bool,
+    pub fin_acked: bool,
+    pub bad_ack: bool,
+}
+
+impl Flow {
+    pub fn new(p: FlowParams) -> Flow {
+        let mut flow = Flow {
+            tx_base: p.snd_nxt - p.tx_pos,
+            rx_base: p.rcv_nxt - p.rx_pos,
+            una: p.snd_nxt,
+            nxt: p.snd_nxt,
+            max: p.snd_nxt,
+            head: p.snd_nxt,
+            edge: p.snd_nxt + p.snd_wnd,
+            max_wnd: p.snd_wnd,
+            credits: 0,
+            cwnd: p.cwnd,
+            rate: p.rate,
+            mss: 0,
+            tx_most: 0,
+            rx_tail: p.rx_pos,
+            rx_head: p.rx_pos,
+            synced: p.rx_pos,
+            recover: p.snd_nxt,
+            recovering: false,
+            rtt_end: p.snd_nxt,
+            rtt_start: 0,
+            timing: false,
+            ecn_seen: 0,
+            fin: false,
+            fin_acked: false,
+            peer_fin: false,
+            fin_held: None,
+            orphan: false,
+            tracked: false,
+            dead: false,
+            ready: false,
+            noticed: false,
+            params: p,
+        };
+        flow.set_mss(flow.params.mss);
+        flow
+    }
+
+    pub fn set_mss(&mut self, mss: u16) {
+        self.mss = mss.max(1) as u32;
+        let most = self.params.super_segment.min(MOST_PAYLOAD) / self.mss * self.mss;
+        self.tx_most = most.max(self.mss).min(MOST_PAYLOAD);
+    }
+
+    /// After the last sequence number that there is to send, FIN included.
+    pub fn end(&self) -> Seq {
+        self.head + self.fin as u32
+    }
+
+    /// The application's positions. False where they are impossible; older ones say nothing new.
+    pub fn bump(&mut self, bump: &Bump) -> bool {
+        let newer = |position: u32, old: u32| {
+            let step = position.wrapping_sub(old);
+            if step as i32 > 0 { step } else { 0 }
+        };
+        let written = newer(bump.tx_head, self.head - self.tx_base);
+        let taken = newer(bump.rx_head, self.rx_head);
+        let unacked = if self.fin { 0 } else { self.head - self.una };
+        let extends = written > 0 && (self.fin || written > self.params.tx.size() - unacked);
+        if extends || taken > self.rx_tail.wrapping_sub(self.rx_head) {
+            return false;
+        }
+        self.head += written;
+        self.rx_head = self.rx_head.wrapping_add(taken);
+        self.fin |= bump.fin;
+        true
+    }
+
+    /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the buffer (thesis 5.3.1.7), or
+    /// two segments where the window is nearly closed (RFC 9293 section 3.8.6.2.2).
+    pub fn replenish(&mut self) -> Option<u32> {
+        let gain = self.rx_head.wrapping_sub(self.synced);
+        let size = self.params.rx.size();
+        let open = size - self.rx_tail.wrapping_sub(self.synced);
+        let step = (size / 4).min(2 * self.mss);
+        let worth = gain >= size / 4 || (open < 2 * self.mss && gain >= step);
+        if self.peer_fin || self.dead || gain == 0 || !worth {
+            return None;
+        }
+        self.synced = self.rx_head;
+        Some(gain)
+    }
+
+    /// Takes in what the pipeline says.
+    pub fn follow(&mut self, dma: &Dma, now: Nanos) -> Change {
+        let mut change = Change { bad_ack: dma.flags & BAD_ACK != 0, ..Change::default() };
+        let una = Seq(dma.una);
+        if self.una.before(una) && una.at_or_before(self.max) {
+            self.acknowledge(una, now, &mut change);
+        }
+        if self.edge.before(Seq(dma.edge)) {
+            self.edge = Seq(dma.edge);
+            self.max_wnd = self.max_wnd.max(self.edge - self.una);
+        }
+        let tail = Seq(dma.position) - self.rx_base;
+        let step = tail.wrapping_sub(self.rx_tail);
+        if !self.peer_fin && step as i32 > 0 {
+            change.delivered = step;
+            self.rx_tail = tail;
+        }
+        // Credits that the host asked for itself it has counted already, and spent since.
+        if (dma.op == DMA_GRANT && self.rate > 0) || dma.flags & FAST_RETRANSMIT != 0 {
+            self.credits = dma.credits;
+        }
+        if dma.flags & FAST_RETRANSMIT != 0 && !self.recovering {
+            let stats = &self.params.stats;
+            stats.fast_retransmits.fetch_add(1, Relaxed);
+            stats.duplicate_acks.fetch_add(3, Relaxed);
+            self.go_back();
+        }
+        if dma.flags & TIMEOUT != 0 {
+            self.go_back();
+        }
+        change
+    }
+
+    fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
+        let fin_acked = self.fin && una == self.end();
+        let bytes = (una - self.una) - (fin_acked && !self.fin_acked) as u32;
+        self.una = una;
+        if self.nxt.before(una) {
+            self.nxt = una;
+        }
+        self.params.stats.acked_bytes.fetch_add(bytes as u64, Relaxed);
+        change.acked = true;
+        change.fin_acked = fin_acked && !self.fin_acked;
+        self.fin_acked |= fin_acked;
+        if self.recovering && self.recover.before(una) || una == self.max {
+            self.recovering = false;
+        }
+        if self.timing && self.rtt_end.at_or_before(una) {
+            self.timing = false;
+            let rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+            self.params.stats.rtt_ns.store(rtt, Relaxed);
+            self.params.stats.rtt_samples.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.
+    pub fn ecn(&mut self, bytes: u32) {
+        let more = bytes.wrapping_sub(self.ecn_seen);
+        self.ecn_seen = bytes;
+        self.params.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
+    }
+
+    /// Sends again from the oldest byte that is not acknowledged (go-back-N).
+    pub fn go_back(&mut self) {
+        (self.recovering, self.recover) = (true, self.max);
+        self.nxt = self.una;
+        self.timing = false;
+    }
+
+    /// What the congestion window leaves.
+    fn allowance(&self) -> u32 {
+        self.cwnd.saturating_sub(self.nxt - self.una)
+    }
+
+    /// Credits to ask for, so that the next segment may go: all that the window leaves. Flows with a rate get theirs
+    /// from the packet generator.
+    pub fn wanted(&self, push: &Push) -> Option<u32> {
+        let short = self.credits < push.len.max(1);
+        (self.rate == 0 && short).then(|| self.allowance().max(push.len).max(1) - self.credits)
+    }
+
+    /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
+    pub fn next_push(&self) -> Option<Push> {
+        if self.dead || (self.rate > 0 && self.credits == 0) {
+            return None;
+        }
+        let data = if self.nxt.before(self.head) { self.head - self.nxt } else { 0 };
+        let fin_waits = self.fin && self.nxt.at_or_before(self.head);
+        let window = if self.nxt.before(self.edge) { self.edge - self.nxt } else { 0 };
+        let position = self.nxt - self.tx_base;
+        if data == 0 {
+            return (fin_waits && window > 0).then_some(Push { position, len: 0, fin: true, last: true });
+        }
+        let paced = if self.rate > 0 { self.credits } else { u32::MAX };
+        let usable = window.min(self.allowance()).min(paced);
+        let mut len = data.min(usable).min(self.tx_most);
+        let alone = self.nxt == self.una && paced >= self.mss.min(data);
+        let small = self.nxt.before(self.max) || alone || usable >= self.max_wnd.div_ceil(2);
+        if len == 0 || (len < data && len < self.mss && !small) {
+            return None;
+        }
+        if len < data && len > self.mss {
+            len -= len % self.mss;
+        }
+        Some(Push { position, len, fin: fin_waits && len == data && window > len, last: len == data })
+    }
+
+    /// The segment is on its way.
+    pub fn pushed(&mut self, push: &Push, now: Nanos) {
+        let after = self.nxt + push.len + push.fin as u32;
+        let stats = &self.params.stats;
+        stats.tx_segments.fetch_add(1, Relaxed);
+        stats.tx_bytes.fetch_add(push.len as u64, Relaxed);
+        if self.nxt.before(self.max) {
+            stats.retransmitted_segments.fetch_add(1, Relaxed);
+        } else if !self.timing {
+            (self.timing, self.rtt_end, self.rtt_start) = (true, after, now);
+        }
+        self.credits = self.credits.saturating_sub(push.len);
+        self.nxt = after;
+        self.max = self.max.max(after);
+    }
+
+    pub fn notice(&self, slot: Slot) -> Notice {
+        let acked = if self.fin_acked { self.head } else { self.una };
+        Notice { slot, rx_tail: self.rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
+    }
+
+    pub fn flow_end(&self) -> FlowEnd {
+        FlowEnd {
+            snd_nxt: self.max,
+            snd_una: self.una,
+            rcv_nxt: self.rcv_nxt(),
+            unread: self.rx_tail.wrapping_sub(self.rx_head),
+            timestamps: None,
+        }
+    }
+
+    pub fn rcv_nxt(&self) -> Seq {
+        self.rx_base + self.rx_tail + self.peer_fin as u32
+    }
+
+    /// The figures that mean "now".
+    pub fn publish(&self) {
+        let stats = &self.params.stats;
+        stats.outstanding.store(self.max - self.una, Relaxed);
+        stats.unsent.store(self.end() - self.max, Relaxed);
+        let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
+        stats.snd_wnd.store(window, Relaxed);
+        stats.snd_nxt.store(self.max.0, Relaxed);
+        stats.snd_una.store(self.una.0, Relaxed);
+        stats.rcv_nxt.store(self.rcv_nxt().0, Relaxed);
+    }
+}

@@ -1,0 +1,462 @@
+//! Laminar: TCP's data-path as a P4 program for a match-action pipeline (thesis chapter 5). The program (`p4/`) is
+//! compiled when the engine is made, and decides about every segment; around it stands what a switch and a host have.
+//!
+//! | file | what |
+//! |---|---|
+//! | `program` | the compiled program, its tables and registers |
+//! | `switch` | parser to deparser: ports, traffic manager, mirror |
+//! | `descriptor` | what pipeline and host say to each other |
+//! | `contexts` | the applications' queues |
+//! | `flow` | the host's half of a flow: credits, transmission head |
+//! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
+//! | `outcome` | what becomes of what leaves the pipeline |
+#![forbid(unsafe_code)]
+
+mod contexts;
+mod descriptor;
+mod flow;
+mod outcome;
+mod program;
+mod slow;
+mod switch;
+
+use context::Bump;
+use contexts::Contexts;
+use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
+use engine::{
+    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Frame, Limits, Nanos, Slot,
+};
+use flow::Flow;
+use outcome::Place;
+use program::Program;
+use slow::Challenges;
+use std::collections::{HashMap, VecDeque};
+use switch::{Carried, Entry, Switch};
+use wire::tcp::Flags;
+
+pub use program::MOST_FLOWS;
+
+/// Packets that go through the pipeline together.
+const BATCH: usize = 64;
+/// Descriptors of applications taken in one round.
+const DESCRIPTORS: usize = 256;
+/// Time between two rounds of the packet generator.
+const TICK: Nanos = 100_000;
+
+/// The Laminar engine.
+pub struct Laminar {
+    switch: Switch,
+    contexts: Contexts,
+    flows: Vec<Option<Box<Flow>>>,
+    /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
+    tuples: HashMap<FourTuple, u32>,
+    /// Flows that may have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Flows whose credits come by rate.
+    paced: Vec<u32>,
+    last_tick: Nanos,
+    /// Packets that are about to enter ingress.
+    entries: Vec<Entry>,
+    bumps: Vec<(u32, Bump)>,
+    challenges: Challenges,
+    /// The frame that is being processed was made plain by the slow path.
+    slow_path_again: bool,
+    rx_scale: u8,
+    now: Nanos,
+}
+
+impl Laminar {
+    /// An engine within `limits`, whose windows are advertised with the shift `rx_scale` (RFC 7323): the same for all
+    /// flows, since a pipeline shifts by constants only.
+    ///
+    /// # Errors
+    /// A sentence, where the limits are beyond what the tables hold.
+    pub fn new(limits: Limits, rx_scale: u8) -> Result<Laminar, String> {
+        Ok(Laminar {
+            switch: Switch::new(Program::new(&limits, rx_scale)?),
+            contexts: Contexts::new(limits.contexts),
+            flows: (0..limits.flows).map(|_| None).collect(),
+            tuples: HashMap::new(),
+            ready: VecDeque::new(),
+            paced: Vec::new(),
+            last_tick: 0,
+            entries: Vec::with_capacity(BATCH),
+            bumps: Vec::with_capacity(DESCRIPTORS),
+            challenges: Challenges::new(),
+            slow_path_again: false,
+            rx_scale,
+            now: 0,
+        })
+    }
+
+    fn flow(&mut self, id: u32) -> Option<&mut Flow> {
+        self.flows.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    fn take_commands(&mut self, burst: &mut Burst<'_>) -> usize {
+        let mut commands = std::mem::take(burst.commands);
+        let count = commands.len();
+        for command in commands.drain(..) {
+            self.command(command, burst);
+        }
+        *burst.commands = commands;
+        count
+    }
+
+    fn command(&mut self, command: Command, burst: &mut Burst<'_>) {
+        match command {
+            Command::Attach(context, end) => self.contexts.attach(context.0, end),
+            Command::Detach(context) => self.contexts.detach(context.0),
+            Command::Install(params) => self.install(*params),
+            Command::Remove(id) => self.remove(id, burst),
+            Command::Rename { flow, context, slot } => self.rename(flow.0, context, slot),
+            Command::Move { flow, context, slot, rx, tx } => {
+                let Some(state) = self.flow(flow.0) else { return };
+                copy_buffer(&state.params.rx, &rx, state.rx_head);
+                copy_buffer(&state.params.tx, &tx, state.una - state.tx_base);
+                (state.params.rx, state.params.tx) = (rx, tx);
+                self.rename(flow.0, context, slot);
+            }
+            // Nothing is joined in this engine.
+            Command::Freeze { flow, .. } => {
+                if self.flow(flow.0).is_some() {
+                    burst.events.push(Event::Busy(flow));
+                }
+            }
+            Command::Thaw(_) => {}
+            Command::Advance { flow, tx_head, rx_head, fin } => {
+                let slot = Slot::default();
+                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);
+                self.run(burst);
+            }
+            Command::Orphan(id) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.orphan = true;
+                }
+            }
+            Command::Window(id, cwnd) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.cwnd = cwnd;
+                    self.may_send(id.0, burst);
+                }
+            }
+            Command::Rate(id, rate) => self.set_rate(id.0, rate),
+            Command::Mss(id, mss) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.set_mss(mss);
+                    flow.go_back();
+                    self.may_send(id.0, burst);
+                }
+            }
+            Command::Retransmit(id) => self.timeout(id.0, burst),
+            Command::Probe(id) => self.probe(id.0, burst),
+            Command::Untrack(id) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.tracked = false;
+                    self.may_send(id.0, burst);
+                }
+            }
+            Command::NextHop(id, mac) => {
+                if let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::as_deref_mut) {
+                    flow.params.remote_mac = mac;
+                    self.switch.program.set_headers(&flow.params);
+                }
+            }
+            // `stages` names none.
+            Command::Modules(_) => {}
+        }
+    }
+
+    fn install(&mut self, params: FlowParams) {
+        let id = params.flow.0;
+        let free = self.flows.get(id as usize).is_some_and(Option::is_none);
+        debug_assert!(free, "flow {id} is beyond the limit or in use");
+        if !free || !self.switch.program.install(&params) {
+            return;
+        }
+        self.tuples.insert(params.tuple, id);
+        self.contexts.name(id, params.context.0, params.slot);
+        let rate = params.rate;
+        let flow = Flow::new(params);
+        flow.publish();
+        self.flows[id as usize] = Some(Box::new(flow));
+        self.set_rate(id, rate);
+    }
+
+    fn remove(&mut self, id: FlowId, burst: &mut Burst<'_>) {
+        let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        self.switch.program.remove(&flow.params);
+        self.tuples.remove(&flow.params.tuple);
+        self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
+        self.paced.retain(|paced| *paced != id.0);
+        self.ready.retain(|ready| *ready != id.0);
+        burst.events.push(Event::Removed(id, flow.flow_end()));
+    }
+
+    fn rename(&mut self, id: u32, context: ContextId, slot: Slot) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        self.contexts.forget(id, flow.params.context.0, flow.params.slot);
+        self.switch.program.disown(id, flow.params.context.0);
+        (flow.params.context, flow.params.slot) = (context, slot);
+        flow.noticed = false;
+        self.switch.program.own(&flow.params, flow.tx_base);
+        self.contexts.name(id, context.0, slot);
+        self.notify(id);
+    }
+
+    /// Credits by rate come from the packet generator: what a tick gives, and no more held than two ticks give, or two
+    /// segments. Flows without a rate are granted their congestion window when they need it.
+    fn set_rate(&mut self, id: u32, rate: u64) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        flow.rate = rate;
+        self.paced.retain(|paced| *paced != id);
+        if rate == 0 {
+            return self.switch.program.pause(id);
+        }
+        let bytes = (rate * TICK / 1_000_000_000).clamp(1, 1 << 30) as u32;
+        self.switch.program.grant_by_rate(id, flow.params.context.0, bytes, (2 * bytes).max(2 * flow.mss));
+        self.paced.push(id);
+    }
+
+    /// The application's positions.
+    fn bump(&mut self, id: u32, bump: &Bump, burst: &mut Burst<'_>) {
+        let Some(flow) = self.flow(id) else { return };
+        if !flow.bump(bump) {
+            return self.count_drop(Some(id), Drop::BumpRange, burst);
+        }
+        if let Some(amount) = flow.replenish() {
+            self.sync(id, amount);
+        }
+        self.may_send(id, burst);
+    }
+
+    /// Receive buffer goes back to the pipeline, which tells the peer.
+    fn sync(&mut self, id: u32, amount: u32) {
+        let Some(flow) = self.flow(id) else { return };
+        let context = flow.params.context.0 as u16;
+        let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, ..Dma::default() };
+        self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried: Carried::Nothing });
+    }
+
+    /// An acknowledgement of what is there.
+    fn acknowledge(&mut self, id: u32, burst: &mut Burst<'_>) {
+        self.sync(id, 0);
+        self.run(burst);
+    }
+
+    /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
+    fn timeout(&mut self, id: u32, burst: &mut Burst<'_>) {
+        let Some(flow) = self.flow(id).filter(|flow| !flow.dead) else { return };
+        let context = flow.params.context.0 as u16;
+        let closed = flow.edge.at_or_before(flow.una);
+        let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
+        self.entries.push(Entry { port: PORT_CONTROL, bytes: dma.bytes(), carried: Carried::Nothing });
+        self.run(burst);
+        self.may_send(id, burst);
+        if closed {
+            // The window was closed over data in flight: only a probe can find out about it.
+            self.probe(id, burst);
+        }
+    }
+
+    /// Collected packets go through the pipeline.
+    fn run(&mut self, burst: &mut Burst<'_>) {
+        if !self.entries.is_empty() {
+            self.switch.entries(&mut self.entries);
+            self.settle(burst);
+        }
+    }
+
+    /// The flow may have something to send: it gets its turn, and the control plane hears of it.
+    fn may_send(&mut self, id: u32, burst: &mut Burst<'_>) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        flow.publish();
+        if !flow.tracked && !flow.dead && flow.una != flow.end() {
+            flow.tracked = true;
+            burst.events.push(Event::Active(FlowId(id)));
+        }
+        if !flow.ready && flow.next_push().is_some() {
+            flow.ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
+        let count = burst.rx.len();
+        let mut frames = std::mem::take(burst.rx);
+        let mut batch = Vec::with_capacity(count.min(BATCH));
+        let mut left = frames.drain(..);
+        while left.len() > 0 {
+            for mut frame in left.by_ref().take(BATCH) {
+                match slow::verify(&mut frame) {
+                    Ok(()) => batch.push(frame),
+                    Err(reason) => self.refuse(frame, reason, None, burst),
+                }
+            }
+            self.switch.frames(PORT_NET, &mut batch);
+            self.settle(burst);
+        }
+        drop(left);
+        *burst.rx = frames;
+        count
+    }
+
+    fn take_descriptors(&mut self, burst: &mut Burst<'_>) -> usize {
+        let mut bumps = std::mem::take(&mut self.bumps);
+        self.contexts.take(DESCRIPTORS, &mut bumps, burst.drops, burst.events);
+        let count = bumps.len();
+        for (flow, bump) in bumps.drain(..) {
+            self.bump(flow, &bump, burst);
+        }
+        self.bumps = bumps;
+        self.run(burst);
+        count
+    }
+
+    /// The packet generator: credits by rate, for flows that have a use for them (thesis 5.3.2.1).
+    fn tick(&mut self, burst: &mut Burst<'_>) -> usize {
+        if self.paced.is_empty() || self.now < self.last_tick + TICK {
+            return 0;
+        }
+        // After a pause, credits do not pile up beyond what the grants allow.
+        let rounds = ((self.now - self.last_tick) / TICK).min(4);
+        self.last_tick = self.now;
+        let active: Vec<u32> = self.paced.iter().copied().filter(|id| self.wants_credits(*id)).collect();
+        for _ in 0..rounds {
+            for id in &active {
+                let mut bytes = [0; 36];
+                bytes[4..6].copy_from_slice(&(*id as u16).to_be_bytes());
+                self.entries.push(Entry { port: PORT_TIMER, bytes, carried: Carried::Nothing });
+            }
+            self.run(burst);
+        }
+        active.iter().for_each(|id| self.may_send(*id, burst));
+        active.len()
+    }
+
+    fn wants_credits(&self, id: u32) -> bool {
+        self.flows[id as usize].as_ref().is_some_and(|flow| !flow.dead && flow.nxt != flow.end())
+    }
+
+    /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
+    fn push(&mut self, burst: &mut Burst<'_>) -> usize {
+        let mut count = 0;
+        while count < BATCH {
+            let Some(id) = self.ready.pop_front() else { break };
+            let now = self.now;
+            let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { continue };
+            flow.ready = false;
+            let Some(push) = flow.next_push() else { continue };
+            let context = flow.params.context.0 as u16;
+            if let Some(bytes) = flow.wanted(&push) {
+                flow.credits += bytes;
+                let most = i32::MAX as u32;
+                let grant =
+                    Dma { op: DMA_GRANT, context, flow: id as u16, position: bytes, edge: most, ..Dma::default() };
+                self.entries.push(Entry { port: PORT_CONTROL, bytes: grant.bytes(), carried: Carried::Nothing });
+            }
+            flow.pushed(&push, now);
+            let fin = if push.fin { Flags::FIN.0 } else { 0 };
+            let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
+            let dma = Dma {
+                op: DMA_TX,
+                flags: fin | psh,
+                context,
+                flow: id as u16,
+                length: push.len as u16,
+                position: push.position,
+                ..Dma::default()
+            };
+            let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
+            self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried });
+            self.may_send(id, burst);
+            count += 1;
+        }
+        self.run(burst);
+        count
+    }
+}
+
+/// All that may be of use in a buffer: what is unread, out of order or unacknowledged begins at `from`.
+fn copy_buffer(old: &std::sync::Arc<shm::Mirror>, new: &shm::Mirror, from: u32) {
+    new.write_span(from, &shm::Span::new(old, from, old.size().min(new.size())));
+}
+
+impl Engine for Laminar {
+    fn name(&self) -> &'static str {
+        "laminar"
+    }
+
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
+        self.now = now;
+        self.switch.program.native.set_time(now);
+        let mut done = self.take_commands(burst);
+        done += self.take_frames(burst);
+        done += self.take_descriptors(burst);
+        done += self.tick(burst);
+        done += self.push(burst);
+        self.deliver();
+        done
+    }
+
+    /// The program writes headers without options, and compares no timestamps.
+    fn carries(&self) -> Carries {
+        Carries { timestamps: false, sack: false }
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        let tick = self.next_tick().is_some_and(|due| due <= now);
+        !self.ready.is_empty() || tick || self.contexts.has_work()
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let room = self.contexts.waits().then_some(self.now + contexts::RETRY);
+        [room, self.next_tick()].into_iter().flatten().min()
+    }
+
+    fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        let [ingress, egress, pseudo] = self.switch.counts;
+        let row = |module: &str, value| (module.to_string(), "packets", value);
+        vec![row("ingress", ingress), row("egress", egress), row("mirror", pseudo)]
+    }
+}
+
+impl Laminar {
+    fn next_tick(&self) -> Option<Nanos> {
+        let active = self.paced.iter().any(|id| self.wants_credits(*id));
+        active.then_some(self.last_tick + TICK)
+    }
+
+    /// The flow's application is to hear of its positions.
+    fn notify(&mut self, id: u32) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if !flow.orphan && !flow.noticed {
+            flow.noticed = true;
+            self.contexts.wants(id, flow.params.context.0);
+        }
+    }
+
+    fn deliver(&mut self) {
+        let flows = &mut self.flows;
+        self.contexts.deliver(|id, context| {
+            let flow = flows[id as usize].as_deref_mut().filter(|flow| flow.params.context.0 == context)?;
+            flow.noticed = false;
+            Some(flow.notice(flow.params.slot))
+        });
+    }
+
+    fn count_drop(&mut self, flow: Option<u32>, reason: Drop, burst: &mut Burst<'_>) {
+        use std::sync::atomic::Ordering::Relaxed;
+        burst.drops.count(reason);
+        if let Some(flow) = flow.and_then(|id| self.flow(id)) {
+            flow.params.stats.drops.fetch_add(1, Relaxed);
+            flow.params.stats.last_drop.store(reason as u32 + 1, Relaxed);
+        }
+    }
+
+    fn record(&mut self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_>) {
+        if let Some(recorder) = burst.recorder.as_deref_mut() {
+            outcome::record(frame, flow, place, self.now, recorder);
+        }
+    }
+}

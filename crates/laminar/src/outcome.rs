@@ -1,0 +1,189 @@
+//! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
+use crate::descriptor::{DMA_RX, Dma};
+use crate::switch::{Carried, Outcome};
+use crate::{Laminar, slow};
+use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
+use port::Checksum;
+use port::capture::{Direction, Fate, Sight};
+use shm::{Mirror, Span};
+use std::sync::atomic::Ordering::Relaxed;
+use wire::checksum::Sum;
+use wire::{ethernet, ipv4, tcp};
+
+const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+
+/// What became of a frame, for a capture.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    Accepted,
+    Sent,
+    Dropped(Drop),
+}
+
+#[cold]
+pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos, recorder: &mut Recorder) {
+    if frame.recorded {
+        return;
+    }
+    let (direction, fate) = match place {
+        Place::Accepted => (Direction::In, Fate::Accepted),
+        Place::Sent => (Direction::Out, Fate::Sent),
+        Place::Dropped(reason) => (Direction::In, Fate::Dropped(reason.into())),
+    };
+    recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
+}
+
+impl Laminar {
+    /// Takes all results of the pipeline.
+    pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
+        let mut outcomes = std::mem::take(&mut self.switch.outcomes);
+        for outcome in outcomes.drain(..) {
+            self.take(outcome, burst);
+        }
+        // The slow path may have run the pipeline meanwhile, and taken all results.
+        self.switch.outcomes = outcomes;
+    }
+
+    fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
+        match outcome {
+            Outcome::Host(dma, carried) => self.descriptor(&dma, carried, burst),
+            Outcome::Network(head, len, carried) => self.transmit(&head[..len], carried, burst),
+            Outcome::Forward(frame) => {
+                self.record(&frame, None, Place::Sent, burst);
+                burst.tx.push(frame);
+            }
+            Outcome::Cpu(frame) => self.exception(frame, burst),
+            Outcome::Refused(Carried::Received(frame, _)) => {
+                let reason = if slow::is_tcp(&frame) { Drop::TcpHeader } else { Drop::Ipv4 };
+                self.refuse(frame, reason, None, burst);
+            }
+            Outcome::Refused(_) => {}
+            Outcome::Spent(flow, length, answered, carried) => {
+                self.spent(flow.into(), length, answered, carried, burst)
+            }
+            Outcome::Overflow(carried) => {
+                burst.drops.count(Drop::PortQueue);
+                if let Carried::Received(frame, _) = carried {
+                    burst.pool.put(frame);
+                }
+            }
+        }
+    }
+
+    /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
+    fn spent(&mut self, id: u32, length: u16, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
+        let Carried::Received(frame, _) = carried else { return };
+        self.heard(id);
+        if answered && length > 0 {
+            return self.refuse(frame, Drop::Duplicate, Some(id), burst);
+        }
+        self.record(&frame, Some(id), Place::Accepted, burst);
+        burst.pool.put(frame);
+    }
+
+    fn heard(&mut self, id: u32) {
+        let now = self.now;
+        if let Some(flow) = self.flow(id) {
+            flow.params.stats.rx_segments.fetch_add(1, Relaxed);
+            flow.params.stats.last_rx_ns.store(now, Relaxed);
+        }
+    }
+
+    /// A descriptor for the host, perhaps with a segment.
+    fn descriptor(&mut self, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
+        let id = dma.flow as u32;
+        let now = self.now;
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else {
+            if let Carried::Received(frame, _) = carried {
+                burst.exceptions.push((Exception::NoFlow, frame));
+            }
+            return;
+        };
+        if let Carried::Received(frame, payload_at) = &carried {
+            // A frame to another station is not this flow's (a port in promiscuous mode).
+            let length = dma.length as u32;
+            if dma.op == DMA_RX && dma.skip < length && !flow.orphan {
+                place(frame, *payload_at, dma, &flow.params.rx);
+            }
+        }
+        let change = flow.follow(dma, now);
+        if change.acked && flow.params.ecn {
+            let bytes = self.switch.program.ecn_bytes(id);
+            flow.ecn(bytes);
+        }
+        let stats = &flow.params.stats;
+        stats.rx_bytes.fetch_add(change.delivered as u64, Relaxed);
+        if dma.length as u32 > dma.skip && change.delivered == 0 {
+            stats.out_of_order.fetch_add(1, Relaxed);
+        }
+        if flow.orphan && dma.length > 0 {
+            burst.events.push(Event::OrphanData(FlowId(id)));
+        }
+        if change.fin_acked {
+            burst.events.push(Event::FinAcked(FlowId(id)));
+        }
+        let fin_waits = flow.fin_held.is_some();
+        if change.bad_ack {
+            self.count_drop(Some(id), Drop::AckBeyondSent, burst);
+        }
+        if change.delivered > 0 || change.acked {
+            self.notify(id);
+        }
+        if let Carried::Received(frame, _) = carried {
+            self.heard(id);
+            self.record(&frame, Some(id), Place::Accepted, burst);
+            burst.pool.put(frame);
+        }
+        self.may_send(id, burst);
+        if fin_waits {
+            self.take_fin(id, burst);
+        }
+    }
+
+    /// A segment for the network: its headers, and its payload by reference. The checksum is left to the port, which
+    /// sums the payload where it moves it (the DMA engine's part in the paper).
+    fn transmit(&mut self, head: &[u8], carried: Carried, burst: &mut Burst<'_>) {
+        let mut frame = burst.pool.small();
+        frame.bytes_vec().extend_from_slice(head);
+        let mut sender = None;
+        let mut payload = 0;
+        if let Carried::Payload { flow, position, len } = carried {
+            let Some(state) = self.flow(flow) else { return burst.pool.put(frame) };
+            sender = Some(flow);
+            payload = len;
+            if len > state.mss {
+                frame.segment_size = state.mss as u16;
+            }
+            frame.set_payload((len > 0).then(|| Span::new(&state.params.tx, position, len)));
+        }
+        leave_checksum(&mut frame, payload);
+        self.record(&frame, sender, Place::Sent, burst);
+        burst.tx.push(frame);
+    }
+}
+
+/// Puts the pseudo-header's sum in the place of the TCP checksum.
+fn leave_checksum(frame: &mut Frame, payload: u32) {
+    let bytes = frame.bytes();
+    let Ok((ip, _)) = ipv4::Header::parse(&bytes[ethernet::HEADER_LEN..], usize::MAX >> 1) else { return };
+    let len = tcp::HEADER_LEN as u32 + payload;
+    let partial = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, len).partial();
+    let field = TCP_AT + tcp::CHECKSUM_AT;
+    frame.bytes_mut()[field..field + 2].copy_from_slice(&partial.to_be_bytes());
+    frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };
+}
+
+/// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
+/// from the referenced ones, or both.
+fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
+    let bytes = frame.bytes();
+    let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
+    let position = dma.address.wrapping_add(dma.skip);
+    let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);
+    buffer.write(position, contiguous);
+    if let Some(span) = frame.payload().filter(|_| end > bytes.len()) {
+        let skip = start.max(bytes.len()) - bytes.len();
+        let part = (skip as u32, (end - bytes.len() - skip) as u32);
+        buffer.write_part(position.wrapping_add(contiguous.len() as u32), span, part);
+    }
+}

@@ -1,0 +1,172 @@
+//! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
+use crate::descriptor::PORT_NET;
+use engine::{FlowParams, Limits};
+use rmt::interp::Session;
+use rmt::native::{EntryKey, Native};
+use std::path::Path;
+use wire::{Mac, Seq};
+
+/// Flows that the registers of one stage hold (thesis: 32 K).
+pub const MOST_FLOWS: u32 = 32_768;
+
+/// The program's files, as they were when the engine was built.
+const FILES: [(&str, &str); 6] = [
+    ("laminar.p4", include_str!("../../../p4/laminar.p4")),
+    ("headers.p4", include_str!("../../../p4/headers.p4")),
+    ("ingress.p4", include_str!("../../../p4/ingress.p4")),
+    ("egress.p4", include_str!("../../../p4/egress.p4")),
+    ("reassembly.p4", include_str!("../../../p4/reassembly.p4")),
+    ("transmission.p4", include_str!("../../../p4/transmission.p4")),
+];
+
+/// Numbers of the program's registers.
+struct Registers {
+    rx_window: usize,
+    rx_ooo: usize,
+    tx_window: usize,
+    tx_edge: usize,
+    tx_credits: usize,
+    dup_ack_count: usize,
+    ecn_bytes: usize,
+}
+
+/// The compiled program.
+pub(crate) struct Program {
+    pub native: Native,
+    registers: Registers,
+}
+
+fn exact(value: impl Into<u128>) -> EntryKey {
+    EntryKey::Exact(value.into())
+}
+
+fn mac(address: Mac) -> u128 {
+    address.0.iter().fold(0, |value, byte| value << 8 | *byte as u128)
+}
+
+impl Program {
+    /// The program for so many flows, which advertises windows with this shift.
+    pub fn new(limits: &Limits, rx_scale: u8) -> Result<Program, String> {
+        if limits.flows > MOST_FLOWS {
+            return Err(format!(
+                "the laminar engine holds {MOST_FLOWS} flows, not {}: lower max_flows of this host",
+                limits.flows
+            ));
+        }
+        let define = |name: &str, value: String| (name.to_string(), value);
+        let defines = [
+            define("FLOWS", limits.flows.max(16).to_string()),
+            define("RX_SCALE", rx_scale.to_string()),
+            define("NOTIFY_ACKS", String::new()),
+        ];
+        let read =
+            |path: &Path| FILES.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string());
+        let loaded = rmt::load_text(FILES[0].0, FILES[0].1.to_string(), &defines, &read)
+            .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
+        let mut native = Native::new(loaded.program).map_err(|e| e.to_string())?;
+        native.set_session(1, Session { port: 0, truncate: 0 });
+        let missing = |e: rmt::interp::ControlError| format!("this P4 program is not Laminar's: {e}");
+        native.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;
+        let register = |name: &str| native.register(name).map_err(missing);
+        let registers = Registers {
+            rx_window: register("rx_window")?,
+            rx_ooo: register("rx_ooo")?,
+            tx_window: register("tx_window")?,
+            tx_edge: register("tx_edge")?,
+            tx_credits: register("tx_credits")?,
+            dup_ack_count: register("dup_ack_count")?,
+            ecn_bytes: register("ecn_bytes")?,
+        };
+        Ok(Program { native, registers })
+    }
+
+    /// Sets everything of a flow. False where the tables are full.
+    pub fn install(&mut self, p: &FlowParams) -> bool {
+        let flow = p.flow.0;
+        let r = &self.registers;
+        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + p.rx.size()).0]);
+        self.native.write(r.rx_ooo, flow, [0, 0]);
+        self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
+        self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
+        for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes] {
+            self.native.write(register, flow, [0, 0]);
+        }
+        let delta = p.rx_pos.wrapping_sub(p.rcv_nxt.0);
+        let rx = [
+            flow as u128,
+            p.context.0 as u128,
+            PORT_NET as u128,
+            delta as u128,
+            p.rx.size() as u128 - 1,
+            0,
+            p.snd_wscale as u128,
+        ];
+        let added = self.native.table_add("flows", &tuple_key(p), 0, "rx_flow", &rx);
+        let added = added.is_ok() && self.set_headers(p);
+        added && self.own(p, p.snd_nxt - p.tx_pos)
+    }
+
+    /// Addresses of what the flow sends.
+    pub fn set_headers(&mut self, p: &FlowParams) -> bool {
+        let t = &p.tuple;
+        let addresses = [
+            mac(p.remote_mac),
+            mac(p.local_mac),
+            t.local_ip.to_bits() as u128,
+            t.remote_ip.to_bits() as u128,
+            t.local_port as u128,
+            t.remote_port as u128,
+        ];
+        self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, "addresses", &addresses).is_ok()
+    }
+
+    /// The context of `p` may send on its flow, and no other.
+    pub fn own(&mut self, p: &FlowParams, base: Seq) -> bool {
+        let ecn = if p.ecn { 2 } else { 0 };
+        let owner = [exact(p.flow.0 as u16), exact(p.context.0 as u16)];
+        self.native.table_add("contexts", &owner, 0, "tx_flow", &[base.0 as u128, PORT_NET as u128, ecn]).is_ok()
+    }
+
+    pub fn disown(&mut self, flow: u32, context: u32) {
+        let _ = self.native.table_remove("contexts", &[exact(flow as u16), exact(context as u16)]);
+    }
+
+    pub fn remove(&mut self, p: &FlowParams) {
+        self.disown(p.flow.0, p.context.0);
+        self.pause(p.flow.0);
+        // What is not there needs not be removed.
+        let _ = self.native.table_remove("flows", &tuple_key(p));
+        let _ = self.native.table_remove("headers", &[exact(p.flow.0 as u16)]);
+    }
+
+    /// The flow's credits come by rate: `bytes` each tick, `most` at once.
+    pub fn grant_by_rate(&mut self, flow: u32, context: u32, bytes: u32, most: u32) {
+        let args = [context as u128, bytes as u128, most as u128];
+        let _ = self.native.table_add("grants", &[exact(flow as u16)], 0, "granted", &args);
+    }
+
+    /// No ticks for this flow.
+    pub fn pause(&mut self, flow: u32) {
+        let _ = self.native.table_remove("grants", &[exact(flow as u16)]);
+    }
+
+    /// `rx_window`: next byte expected, right edge.
+    pub fn rx_window(&self, flow: u32) -> [u32; 2] {
+        self.native.read(self.registers.rx_window, flow)
+    }
+
+    /// The stream of the peer has ended at `next`: nothing more fits.
+    pub fn end_rx(&mut self, flow: u32, next: u32) {
+        self.native.write(self.registers.rx_window, flow, [next, next]);
+        self.native.write(self.registers.rx_ooo, flow, [0, 0]);
+    }
+
+    pub fn ecn_bytes(&self, flow: u32) -> u32 {
+        self.native.read(self.registers.ecn_bytes, flow)[0]
+    }
+}
+
+fn tuple_key(p: &FlowParams) -> [EntryKey; 4] {
+    let t = &p.tuple;
+    [exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)]
+}

@@ -1,0 +1,247 @@
+//! The switch's own processor: segments of installed flows that the pipeline leaves to it (docs/P4.md). It brings them
+//! into the form that the pipeline takes, and does what a pipeline cannot: FIN, RST, SYN, other options, probes.
+use crate::descriptor::PORT_NET;
+use crate::{Laminar, Place};
+use engine::{Burst, Drop, Event, Exception, FlowId, FourTuple, Frame, Nanos};
+use port::Checksum;
+use wire::checksum::Sum;
+use wire::ipv4::{self, Ecn};
+use wire::tcp::{self, Flags, Options};
+use wire::{EtherType, Seq, ethernet};
+
+const IP_AT: usize = ethernet::HEADER_LEN;
+const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
+/// Headers without options.
+const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
+
+/// The limit on challenge acknowledgements (RFC 5961 section 7).
+pub(crate) struct Challenges {
+    left: u32,
+    start: Nanos,
+}
+
+impl Challenges {
+    const PER_INTERVAL: u32 = 100;
+    const INTERVAL: Nanos = 100_000_000;
+
+    pub fn new() -> Challenges {
+        Challenges { left: Self::PER_INTERVAL, start: 0 }
+    }
+
+    fn allow(&mut self, now: Nanos) -> bool {
+        if now.saturating_sub(self.start) >= Self::INTERVAL {
+            *self = Challenges { left: Self::PER_INTERVAL, start: now };
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+/// A TCP segment's headers, and where its parts lie.
+struct Parts {
+    tuple: FourTuple,
+    tcp: tcp::Header,
+    ip: ipv4::Header,
+    /// Bytes of all headers.
+    headers: usize,
+    payload: u32,
+}
+
+fn parts(frame: &Frame) -> Result<Parts, Drop> {
+    let bytes = frame.bytes();
+    let packet = bytes.get(IP_AT..).ok_or(Drop::Ethernet)?;
+    let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - IP_AT).map_err(|_| Drop::Ipv4)?;
+    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Drop::TcpHeader)?;
+    let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Drop::TcpHeader)? as u32;
+    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
+    Ok(Parts { tuple, tcp, ip, headers: IP_AT + ip_len + tcp_len, payload })
+}
+
+/// Why a frame that is none of TCP's goes to the control plane.
+pub(crate) fn is_tcp(frame: &Frame) -> bool {
+    let bytes = frame.bytes();
+    bytes.len() >= TCP_AT && bytes[12..14] == [8, 0] && bytes[IP_AT + 9] == ipv4::TCP
+}
+
+/// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
+/// (thesis 5.4).
+pub(crate) fn verify(frame: &mut Frame) -> Result<(), Drop> {
+    if frame.checksum != Checksum::Complete || !is_tcp(frame) {
+        return Ok(());
+    }
+    frame.flatten();
+    let packet = &frame.bytes()[IP_AT..];
+    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| Drop::Ipv4)?;
+    if ip.is_fragment {
+        return Err(Drop::Fragment);
+    }
+    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(Drop::Ipv4)?;
+    let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
+    sum.add(segment);
+    if sum.finish() != 0 {
+        return Err(Drop::TcpChecksum);
+    }
+    frame.checksum = Checksum::Verified;
+    Ok(())
+}
+
+impl Laminar {
+    /// A frame of the exception path: of an installed flow, or the control plane's.
+    pub(crate) fn exception(&mut self, mut frame: Box<Frame>, burst: &mut Burst<'_>) {
+        if !is_tcp(&frame) {
+            return burst.exceptions.push((Exception::NotTcp, frame));
+        }
+        let parts = match parts(&frame) {
+            Ok(parts) => parts,
+            Err(reason) => return self.refuse(frame, reason, None, burst),
+        };
+        let Some(flow) = self.tuples.get(&parts.tuple).copied() else {
+            return burst.exceptions.push((Exception::NoFlow, frame));
+        };
+        if self.slow_path_again {
+            return self.refuse(frame, Drop::TcpHeader, Some(flow), burst);
+        }
+        match self.unusual(flow, &parts, burst) {
+            Ok(()) => {}
+            Err(Some(reason)) => return self.refuse(frame, reason, Some(flow), burst),
+            Err(None) => {
+                self.record(&frame, Some(flow), Place::Accepted, burst);
+                return burst.pool.put(frame);
+            }
+        }
+        plain(&mut frame, &parts);
+        self.slow_path_again = true;
+        let mut one = vec![frame];
+        self.switch.frames(PORT_NET, &mut one);
+        self.settle(burst);
+        self.slow_path_again = false;
+        self.take_fin(flow, burst);
+    }
+
+    /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to
+    /// drop it.
+    fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_>) -> Result<(), Option<Drop>> {
+        let [next, edge] = self.switch.program.rx_window(id).map(Seq);
+        let window = if next.before(edge) { edge - next } else { 0 };
+        let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(Drop::NoFlow)) };
+        let flags = parts.tcp.flags;
+        if flow.dead {
+            return Err(Some(Drop::AfterClose));
+        }
+        if flags.has(Flags::RST) {
+            if parts.tcp.seq == next {
+                flow.dead = true;
+                burst.events.push(Event::Reset(FlowId(id)));
+                return Err(None);
+            }
+            let inside = parts.tcp.seq.within(next, window);
+            return Err(Some(if inside {
+                self.challenge(id, Drop::RstChallenged, burst)
+            } else {
+                Drop::OutsideWindow
+            }));
+        }
+        if flags.has(Flags::SYN) {
+            return Err(Some(self.challenge(id, Drop::SynChallenged, burst)));
+        }
+        if !flags.has(Flags::ACK) {
+            return Err(Some(Drop::NoAck));
+        }
+        let fin = parts.tcp.seq + parts.payload;
+        let fits = next.at_or_before(fin) && fin - next <= window;
+        if flags.has(Flags::FIN) && !flow.peer_fin && fits {
+            flow.fin_held = Some(fin);
+        }
+        Ok(())
+    }
+
+    fn challenge(&mut self, flow: u32, reason: Drop, burst: &mut Burst<'_>) -> Drop {
+        if !self.challenges.allow(self.now) {
+            return Drop::ChallengeLimit;
+        }
+        self.acknowledge(flow, burst);
+        reason
+    }
+
+    /// All before the peer's FIN is there: it ends the stream, and is acknowledged.
+    pub(crate) fn take_fin(&mut self, id: u32, burst: &mut Burst<'_>) {
+        let next = Seq(self.switch.program.rx_window(id)[0]);
+        let Some(flow) = self.flows[id as usize].as_mut() else { return };
+        if flow.dead || flow.peer_fin || flow.fin_held != Some(next) {
+            return;
+        }
+        (flow.peer_fin, flow.fin_held) = (true, None);
+        flow.rx_tail = next - flow.rx_base;
+        self.switch.program.end_rx(id, (next + 1).0);
+        burst.events.push(Event::PeerFin(FlowId(id)));
+        self.notify(id);
+        self.acknowledge(id, burst);
+    }
+
+    /// An empty segment just below the window, which asks for an acknowledgement. The pipeline sends nothing below
+    /// the oldest byte that is not acknowledged, so this is a frame of the control plane.
+    pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_>) {
+        let [next, edge] = self.switch.program.rx_window(id).map(Seq);
+        let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| !flow.dead) else { return };
+        let p = &flow.params;
+        let open = if next.before(edge) { edge - next } else { 0 };
+        let header = tcp::Header {
+            src_port: p.tuple.local_port,
+            dst_port: p.tuple.remote_port,
+            seq: flow.una - 1,
+            ack: next,
+            flags: Flags::ACK,
+            window: (open >> self.rx_scale).min(u16::MAX as u32) as u16,
+            options: Options::default(),
+        };
+        let mut frame = burst.pool.small();
+        frame.resize(PLAIN);
+        let bytes = frame.bytes_mut();
+        ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype: EtherType::Ipv4 }.emit(bytes);
+        let ip = ipv4::Header {
+            src: p.tuple.local_ip,
+            dst: p.tuple.remote_ip,
+            protocol: ipv4::TCP,
+            ttl: 64,
+            ecn: Ecn::NotEct,
+            dscp: 0,
+            id: 0,
+            dont_fragment: true,
+            is_fragment: false,
+            payload_len: tcp::HEADER_LEN as u16,
+        };
+        ip.emit(&mut bytes[IP_AT..]);
+        header.emit(&mut bytes[TCP_AT..]);
+        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, tcp::HEADER_LEN as u32);
+        sum.add(&bytes[TCP_AT..]);
+        let field = TCP_AT + tcp::CHECKSUM_AT;
+        bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut one = vec![frame];
+        self.switch.frames(crate::descriptor::PORT_CPU, &mut one);
+        self.settle(burst);
+    }
+
+    /// Drops a received frame.
+    pub(crate) fn refuse(&mut self, frame: Box<Frame>, reason: Drop, flow: Option<u32>, burst: &mut Burst<'_>) {
+        self.count_drop(flow, reason, burst);
+        self.record(&frame, flow, Place::Dropped(reason), burst);
+        burst.pool.put(frame);
+    }
+}
+
+/// Takes options, FIN and URG off. The TCP checksum has been verified.
+fn plain(frame: &mut Frame, parts: &Parts) {
+    frame.checksum = Checksum::Verified;
+    let mut link = [0; IP_AT];
+    link.copy_from_slice(&frame.bytes()[..IP_AT]);
+    if !frame.strip_front(parts.headers - PLAIN) {
+        return;
+    }
+    let bytes = frame.bytes_mut();
+    bytes[..IP_AT].copy_from_slice(&link);
+    let payload_len = (tcp::HEADER_LEN as u32 + parts.payload) as u16;
+    ipv4::Header { payload_len, ..parts.ip }.emit(&mut bytes[IP_AT..]);
+    let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
+    tcp::Header { flags, options: Options::default(), ..parts.tcp }.emit(&mut bytes[TCP_AT..]);
+}

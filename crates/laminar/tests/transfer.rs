@@ -1,0 +1,54 @@
+//! Laminar behind the harness that FlexTOE has: random streams both ways over a wire that loses, reorders, duplicates
+//! and marks. The bytes that arrive are those that were sent.
+#[path = "../../flextoe/tests/common/mod.rs"]
+mod common;
+
+use common::{Config, Lab};
+use engine::{Engine, FramePool, Limits};
+use laminar::Laminar;
+
+fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    Box::new(Laminar::new(limits, config.wscale).unwrap())
+}
+
+/// The pipeline sends no timestamps and no blocks, so both are never negotiated for it.
+fn laminar(config: Config) -> Config {
+    Config { engine: make, timestamps: false, sack: false, ..config }
+}
+
+#[test]
+fn a_clean_wire_needs_no_retransmission() {
+    let mut lab = Lab::new(laminar(Config::clean(1)));
+    lab.finish(0);
+    for side in &lab.sides {
+        let figures = side.stats.read();
+        assert_eq!((figures.retransmitted_segments, figures.duplicate_acks, figures.drops), (0, 0, 0));
+        assert_eq!(figures.acked_bytes as usize, side.app.outgoing.len());
+        assert_eq!(figures.rx_bytes as usize, side.app.expected.len());
+        assert!(figures.rtt_samples > 0 && figures.rtt_ns >= 100_000);
+        assert_eq!(side.drops, Default::default());
+    }
+}
+
+#[test]
+fn random_everything() {
+    for seed in 0..100 {
+        Lab::new(laminar(Config::random(seed))).finish(20);
+    }
+}
+
+#[test]
+fn a_lazy_reader_closes_the_window_and_nothing_is_lost() {
+    for seed in 0..20 {
+        let config = Config { rx_bytes: 4096, bytes: 60_000, loss: 3, ..Config::clean(seed) };
+        Lab::new(laminar(config)).finish(97);
+    }
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    for back in [0, 1, 2, 1449, 40_000] {
+        let config = Config { iss: u32::MAX - back, loss: 5, reorder: 10, ..Config::clean(back as u64) };
+        Lab::new(laminar(config)).finish(0);
+    }
+}
