@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp grid faults differential setup clean bench-instructions
+.PHONY: help demo test build apps xdp grid faults differential setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -18,6 +18,7 @@ help:
 	@echo 'make build   everything, optimised'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
+	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo: setup
@@ -54,6 +55,9 @@ differential: build
 
 bench-instructions:
 	bench/instructions
+
+p4-tofino:
+	p4/tofino
 
 setup:
 	@tests/setup

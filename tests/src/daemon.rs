@@ -181,6 +181,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             _ => format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{}/24\"", other.address),
         };
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {{ {port} }}\n", side.address);
+        text += &format!("engine = {:?}\n", lab.engine);
         if lab.link == Link::LossyThreads {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
         }

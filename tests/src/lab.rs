@@ -91,6 +91,8 @@ impl Side {
 pub struct Lab<'a> {
     /// Which link this is.
     pub link: Link,
+    /// The engine of the daemon's hosts.
+    pub engine: String,
     /// The daemon; `None` where both sides are on the kernel.
     pub daemon: Option<Daemon<'a>>,
     /// Where servers run.
@@ -106,7 +108,7 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Makes namespaces, devices and daemon.
-    pub fn new(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
+    pub fn new(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
         let (server_toe, client_toe) = link.toe_sides();
         let server = Side { address: SERVER, host: server_toe.then_some("server") };
@@ -126,7 +128,7 @@ impl<'a> Lab<'a> {
             }
             Link::TapServer | Link::TapClient | Link::Fabric | Link::Lossy | Link::LossyThreads => {}
         }
-        let mut lab = Lab { link, daemon: None, server, client, near, far };
+        let mut lab = Lab { link, engine: engine.into(), daemon: None, server, client, near, far };
         if link != Link::Linux {
             lab.daemon = Some(Daemon::start(session, &lab)?);
         }

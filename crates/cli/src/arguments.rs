@@ -107,6 +107,8 @@ Examples:
   toe xdp unload firewall"
     )]
     Xdp(XdpArguments),
+    /// Check P4 programs for match-action pipelines
+    P4(P4Arguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
     /// The daemon of one program
@@ -386,6 +388,46 @@ pub enum MapVerb {
         /// Which entry
         key: String,
     },
+}
+
+#[derive(Args)]
+pub struct P4Arguments {
+    #[command(subcommand)]
+    pub verb: P4Verb,
+}
+
+#[derive(Subcommand)]
+pub enum P4Verb {
+    /// Whether a P4 program can be a pipeline, and what it uses
+    #[command(after_help = "The program is P4-16 for Tofino 2 (#include <t2na.p4>); docs/P4.md says which part of the
+language and which limits. Prints the resources as thesis table 5.2 does, estimated, and what stands in each stage.
+What is refused is named with file, line and column. Exit status: 0 accepted, 1 refused, 2 not readable.
+
+Examples:
+  toe p4 check p4/laminar.p4
+  toe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
+  toe p4 check p4/laminar.p4 --json | jq .percent")]
+    Check(P4CheckArguments),
+}
+
+#[derive(Args)]
+pub struct P4CheckArguments {
+    /// The program's main file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Define a name for the preprocessor (may be repeated)
+    #[arg(long, short = 'D', value_name = "NAME[=VALUE]", value_parser = define)]
+    pub define: Vec<(String, String)>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn define(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_name { Ok((name.into(), value.into())) } else { Err("it is NAME or NAME=VALUE".into()) }
 }
 
 #[derive(Args)]

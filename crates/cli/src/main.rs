@@ -7,6 +7,7 @@ mod doctor;
 mod library;
 mod locate;
 mod ls;
+mod p4;
 mod pcap;
 mod private;
 mod run;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Verb::Top(arguments) => top::top(&arguments),
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Xdp(arguments) => xdp::xdp(&arguments),
+        Verb::P4(arguments) => p4::p4(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),

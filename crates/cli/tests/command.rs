@@ -258,3 +258,27 @@ fn the_doctor_reports_for_people_and_machines() {
     assert_eq!(library["state"], "missing");
     assert!(Path::new("/proc/self/exe").exists());
 }
+
+/// A program is accepted with its resources, refused with file, line and column, or not readable: 0, 1, 2.
+#[test]
+fn p4_programs_are_checked() {
+    let scratch = Scratch::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = |path: &str| root.join(path).to_string_lossy().into_owned();
+    let good = scratch.toe(&["p4", "check", &program("p4/laminar.p4"), "-D", "FLOWS=1024"]);
+    let text = String::from_utf8_lossy(&good.stdout).into_owned();
+    assert_eq!(good.status.code(), Some(0), "{}", error(&good));
+    for row in ["Stages", "SRAM", "Map RAM", "TCAM", "VLIW Instruction", "Stateful ALU", "Match Crossbar", "Gateway"] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let bad = scratch.toe(&["p4", "check", &program("crates/rmt/tests/p4/refuse/three_operands.p4")]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(error(&bad).contains("three_operands.p4:6:"), "{}", error(&bad));
+    let json = scratch.toe(&["p4", "check", "--json", &program("crates/rmt/tests/p4/refuse/three_operands.p4")]);
+    assert_eq!(json.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&json.stdout).contains("\"line\":6"), "{json:?}");
+    let missing = scratch.toe(&["p4", "check", "/nonexistent.p4"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(error(&missing).contains("cannot read"), "{}", error(&missing));
+    assert_eq!(scratch.toe(&["p4", "check"]).status.code(), Some(2));
+}

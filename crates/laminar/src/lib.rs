@@ -59,6 +59,8 @@ pub struct Laminar {
     entries: Vec<Entry>,
     bumps: Vec<(u32, Bump)>,
     challenges: Challenges,
+    /// Flows that wait for the bytes before the peer's FIN, and got some.
+    fins: Vec<u32>,
     /// The frame that is being processed was made plain by the slow path.
     slow_path_again: bool,
     rx_scale: u8,
@@ -83,6 +85,7 @@ impl Laminar {
             entries: Vec::with_capacity(BATCH),
             bumps: Vec::with_capacity(DESCRIPTORS),
             challenges: Challenges::new(),
+            fins: Vec::new(),
             slow_path_again: false,
             rx_scale,
             now: 0,

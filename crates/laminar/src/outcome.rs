@@ -42,6 +42,9 @@ impl Laminar {
         }
         // The slow path may have run the pipeline meanwhile, and taken all results.
         self.switch.outcomes = outcomes;
+        while let Some(flow) = self.fins.pop() {
+            self.take_fin(flow, burst);
+        }
     }
 
     fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
@@ -136,7 +139,7 @@ impl Laminar {
         }
         self.may_send(id, burst);
         if fin_waits {
-            self.take_fin(id, burst);
+            self.fins.push(id);
         }
     }
 

@@ -4,6 +4,7 @@ use engine::{FlowParams, Limits};
 use rmt::interp::Session;
 use rmt::native::{EntryKey, Native};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use wire::{Mac, Seq};
 
 /// Flows that the registers of one stage hold (thesis: 32 K).
@@ -44,6 +45,33 @@ fn mac(address: Mac) -> u128 {
     address.0.iter().fold(0, |value, byte| value << 8 | *byte as u128)
 }
 
+/// Programs that were compiled before, by flows and shift: hosts of one daemon share the code.
+static COMPILED: Mutex<Vec<((u32, u8), Native)>> = Mutex::new(Vec::new());
+/// Kept at most.
+const KEPT: usize = 16;
+
+fn compiled(flows: u32, rx_scale: u8) -> Result<Native, String> {
+    let mut kept = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, native)) = kept.iter().find(|(key, _)| *key == (flows, rx_scale)) {
+        return Ok(native.fresh());
+    }
+    let define = |name: &str, value: String| (name.to_string(), value);
+    let defines = [
+        define("FLOWS", flows.to_string()),
+        define("RX_SCALE", rx_scale.to_string()),
+        define("NOTIFY_ACKS", String::new()),
+    ];
+    let read = |path: &Path| FILES.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string());
+    let loaded = rmt::load_text(FILES[0].0, FILES[0].1.to_string(), &defines, &read)
+        .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
+    let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
+    let fresh = native.fresh();
+    if kept.len() < KEPT {
+        kept.push(((flows, rx_scale), native));
+    }
+    Ok(fresh)
+}
+
 impl Program {
     /// The program for so many flows, which advertises windows with this shift.
     pub fn new(limits: &Limits, rx_scale: u8) -> Result<Program, String> {
@@ -53,17 +81,7 @@ impl Program {
                 limits.flows
             ));
         }
-        let define = |name: &str, value: String| (name.to_string(), value);
-        let defines = [
-            define("FLOWS", limits.flows.max(16).to_string()),
-            define("RX_SCALE", rx_scale.to_string()),
-            define("NOTIFY_ACKS", String::new()),
-        ];
-        let read =
-            |path: &Path| FILES.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string());
-        let loaded = rmt::load_text(FILES[0].0, FILES[0].1.to_string(), &defines, &read)
-            .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
-        let mut native = Native::new(loaded.program).map_err(|e| e.to_string())?;
+        let mut native = compiled(limits.flows.max(16), rx_scale)?;
         native.set_session(1, Session { port: 0, truncate: 0 });
         let missing = |e: rmt::interp::ControlError| format!("this P4 program is not Laminar's: {e}");
         native.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;

@@ -7,10 +7,11 @@ use tests::process::Session;
 use tests::report::{Outcome, Report};
 use tests::{network, process};
 
-const USAGE: &str = "usage: grid [--stack opentoe|linux] [--link NAME] [--filter TEXT] [--list]
+const USAGE: &str = "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--filter TEXT] [--list]
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, afxdp-server, afxdp-client, linux
+  --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar
   --filter TEXT    only the cases whose name contains TEXT
   --list           print the cases and run nothing";
 
@@ -19,6 +20,7 @@ const LAB_LIMIT: Duration = Duration::from_secs(40);
 
 struct Choice {
     links: Vec<Link>,
+    engine: String,
     filter: String,
     list: bool,
 }
@@ -39,12 +41,14 @@ fn main() {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
-    let mut choice = Choice { links: Link::OPENTOE.to_vec(), filter: String::new(), list: false };
+    let mut choice =
+        Choice { links: Link::OPENTOE.to_vec(), engine: "flextoe".into(), filter: String::new(), list: false };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
             "--stack" => choice.links = stack(&value()?)?,
             "--link" => choice.links = vec![link(&value()?)?],
+            "--engine" => choice.engine = value()?,
             "--filter" => choice.filter = value()?,
             "--list" => choice.list = true,
             "--help" | "-h" => {
@@ -82,21 +86,21 @@ fn run(choice: &Choice) -> Result<bool, String> {
     let files = Files::new(&session, huge)?;
     let mut report = Report::default();
     for link in &choice.links {
-        group(&mut report, &session, &files, *link, &choice.filter);
+        group(&mut report, &session, &files, *link, choice);
     }
     Ok(report.finish(&session))
 }
 
 /// All chosen cases over one link, in one laboratory; then what the laboratory left behind.
-fn group(report: &mut Report, session: &Session, files: &Files, link: Link, filter: &str) {
-    let chosen = |case: &&Case| case.name.contains(filter) && (case.short || !link.is_short());
+fn group(report: &mut Report, session: &Session, files: &Files, link: Link, choice: &Choice) {
+    let chosen = |case: &&Case| case.name.contains(&choice.filter) && (case.short || !link.is_short());
     let cases: Vec<&Case> = ALL.iter().filter(chosen).collect();
     if cases.is_empty() || session.interrupted() {
         return;
     }
     let before = Before::look();
     session.begin_case(LAB_LIMIT);
-    match Lab::new(session, link) {
+    match Lab::new(session, link, &choice.engine) {
         Ok(lab) => {
             for case in cases {
                 let name = format!("{:<13} {}", link.label(), case.name);

@@ -21,6 +21,7 @@ use crate::interp::Session;
 use crate::ir::{Deparse, Gress, Program};
 use code::Code;
 use context::{Context, MirrorOut};
+use std::sync::Arc;
 use tables::Memory;
 
 /// Copies that one pass can make.
@@ -117,7 +118,8 @@ impl Batch {
 /// A compiled program with its state.
 pub struct Native {
     program: Program,
-    code: Code,
+    /// Shared with others of the same program.
+    code: Arc<Code>,
     registers: Vec<Vec<u8>>,
     counters: Vec<Vec<u64>>,
     tables: Vec<Memory>,
@@ -137,12 +139,21 @@ impl Native {
     /// A construct that the interpreter runs and the code generator does not know: digests, resubmission, arithmetic
     /// above 64 bits that no stateful ALU has.
     pub fn new(program: Program) -> Result<Native, Refusal> {
-        let code = Code::make(&program)?;
+        let code = Arc::new(Code::make(&program)?);
+        Ok(Native::with(code, program))
+    }
+
+    /// Another one of the same program, as it was at the start: nothing is compiled.
+    pub fn fresh(&self) -> Native {
+        Native::with(Arc::clone(&self.code), self.program.clone())
+    }
+
+    fn with(code: Arc<Code>, program: Program) -> Native {
         let registers = program.registers.iter().map(initial).collect();
         let tables: Vec<Memory> = program.tables.iter().map(|t| Memory::new(&program, t)).collect();
         let counters: Vec<Vec<u64>> = program.counters.iter().map(|c| vec![0; c.size as usize]).collect();
         let head_bytes = [Gress::Ingress, Gress::Egress].map(|g| emitted(&program, &program.half(g).deparser));
-        Ok(Native {
+        Native {
             code,
             registers,
             counters,
@@ -153,7 +164,7 @@ impl Native {
             head_bytes,
             addresses: Default::default(),
             program,
-        })
+        }
     }
 
     /// The program.

@@ -1,0 +1,238 @@
+//! One Laminar engine, and segments made by hand: what the pipeline and the switch's processor do with each.
+#[path = "../../flextoe/tests/common/mod.rs"]
+mod common;
+
+use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
+use common::{Config, make_context};
+use context::Bump;
+use engine::{Command, ContextId, Drop, Engine, Event, FramePool, Limits, Slot};
+use laminar::Laminar;
+use std::sync::Arc;
+use wire::tcp::Flags;
+
+fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    Box::new(Laminar::new(limits, config.wscale).unwrap())
+}
+
+fn solo() -> Solo {
+    Solo::new(Config {
+        engine: make,
+        timestamps: false,
+        sack: false,
+        mss: 1000,
+        rx_bytes: 8192,
+        wscale: 0,
+        ..Config::clean(1)
+    })
+}
+
+fn acks(sent: &[Seg]) -> Vec<u32> {
+    sent.iter().map(|s| s.ack).collect()
+}
+
+const S: u32 = START;
+
+#[test]
+fn segments_in_order_and_out_of_order_are_acknowledged_one_by_one() {
+    let mut s = solo();
+    assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 500]);
+    let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
+    assert_eq!(acks(&sent), [S + 500, S + 500], "duplicates tell of the hole");
+    assert_eq!(acks(&s.receive(&[seg(S + 500, S, ACK, 500)])), [S + 1600]);
+    assert_eq!(s.notice().unwrap().0, 1600);
+    s.read(1600);
+    // What was there already is acknowledged again, and changes nothing.
+    assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 1600]);
+    assert_eq!(s.drops(Drop::Duplicate), 1);
+}
+
+#[test]
+fn the_peers_fin_waits_for_what_is_missing() {
+    let mut s = solo();
+    let fin = ACK | Flags::FIN;
+    let sent = s.receive(&[seg(S + 500, S, fin, 300)]);
+    assert_eq!(acks(&sent), [S], "its payload is out of order");
+    assert!(s.events().is_empty());
+    let sent = s.receive(&[seg(S, S, ACK, 500)]);
+    assert_eq!(acks(&sent).last(), Some(&(S + 801)), "payload and FIN: {sent:?}");
+    assert_eq!(s.events(), [Event::PeerFin(FLOW)]);
+    assert_eq!(s.notice(), Some((800, 0, true)));
+    s.read(800);
+    // FIN again, and data behind it.
+    assert_eq!(acks(&s.receive(&[seg(S + 800, S, fin, 0)])), [S + 801]);
+    assert_eq!(acks(&s.receive(&[seg(S + 801, S, ACK, 10)])), [S + 801]);
+    assert!(s.events().is_empty());
+    assert_eq!(s.notice(), None, "nothing came after FIN");
+}
+
+#[test]
+fn an_empty_fin_and_our_own() {
+    let mut s = solo();
+    let sent = s.receive(&[seg(S, S, ACK | Flags::FIN, 0)]);
+    assert_eq!(acks(&sent), [S + 1]);
+    assert_eq!(s.events(), [Event::PeerFin(FLOW)]);
+    let sent = s.write(100, true);
+    assert_eq!((sent.len(), sent[0].seq, sent[0].len, sent[0].ack), (1, S, 100, S + 1));
+    assert!(sent[0].flags.has(Flags::FIN | Flags::PSH));
+    assert_eq!(s.events(), [Event::Active(FLOW)]);
+    s.receive(&[seg(S + 1, S + 101, ACK, 0)]);
+    assert_eq!(s.events(), [Event::FinAcked(FLOW)]);
+    s.command(Command::Remove(FLOW));
+    let [Event::Removed(_, end)] = s.events()[..] else { panic!("no answer") };
+    assert_eq!((end.snd_nxt, end.unread), (end.snd_una, 0));
+}
+
+#[test]
+fn resets_and_syns_as_rfc_5961_says() {
+    let mut s = solo();
+    let rst = Flags::RST | ACK;
+    assert!(s.receive(&[seg(S + 9000, S, rst, 0)]).is_empty(), "outside the window");
+    assert_eq!(acks(&s.receive(&[seg(S + 10, S, rst, 0)])), [S], "challenged");
+    assert_eq!(acks(&s.receive(&[seg(S + 10, S, Flags::SYN, 0)])), [S], "challenged");
+    assert_eq!((s.drops(Drop::RstChallenged), s.drops(Drop::SynChallenged)), (1, 1));
+    assert!(s.events().is_empty());
+    assert!(s.receive(&[seg(S, S, rst, 0)]).is_empty());
+    assert_eq!(s.events(), [Event::Reset(FLOW)]);
+    assert!(s.write(10, false).is_empty(), "nothing is sent any more");
+    for _ in 0..200 {
+        s.receive(&[seg(S + 10, S, Flags::SYN, 0)]);
+    }
+    assert_eq!(s.drops(Drop::AfterClose), 200);
+}
+
+#[test]
+fn challenges_are_limited() {
+    let mut s = solo();
+    let answered: usize = (0..150).map(|_| s.receive(&[seg(S + 10, S, Flags::SYN, 0)]).len()).sum();
+    assert_eq!((answered, s.drops(Drop::ChallengeLimit)), (100, 50));
+}
+
+#[test]
+fn options_that_the_parser_does_not_know_are_taken_off() {
+    let mut s = solo();
+    let with = |seq, len| Seg { sack: Some((S + 5, S + 9)), ..seg(seq, S, ACK, len) };
+    assert_eq!(acks(&s.receive(&[with(S, 500)])), [S + 500]);
+    let urgent = Seg { flags: ACK | Flags::URG, ..seg(S + 500, S, ACK, 500) };
+    assert_eq!(acks(&s.receive(&[urgent])), [S + 1000]);
+    s.read(1000);
+    assert!(s.side.exceptions.is_empty());
+}
+
+#[test]
+fn three_duplicates_send_again_once() {
+    let mut s = solo();
+    assert_eq!(s.write(5000, false).len(), 5);
+    let duplicate = Seg { window: 8192, ..seg(S, S, ACK, 0) };
+    assert!(s.receive(&[Seg { window: 5000, ..duplicate }]).is_empty(), "another window: no duplicate");
+    assert!(s.receive(&[duplicate; 2]).is_empty());
+    let again = s.receive(&[duplicate]);
+    assert_eq!(again.first().map(|s| (s.seq, s.len)), Some((S, 1000)), "go-back-N from the oldest");
+    assert!(s.receive(&[duplicate; 4]).is_empty(), "once");
+    assert_eq!(s.side.stats.read().fast_retransmits, 1);
+}
+
+#[test]
+fn a_timeout_goes_back_and_a_closed_window_is_probed() {
+    let mut s = solo();
+    assert_eq!(s.write(2000, false).len(), 2);
+    let again = s.command(Command::Retransmit(FLOW));
+    assert_eq!(again.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(S, 1000), (S + 1000, 1000)]);
+    s.receive(&[Seg { window: 0, ..seg(S, S + 2000, ACK, 0) }]);
+    // The window that was told first reaches further, and a right edge never moves back.
+    s.write(8000, false);
+    let probe = s.command(Command::Probe(FLOW));
+    let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");
+    assert_eq!(probe.seq, S + 1999);
+}
+
+#[test]
+fn a_window_that_opens_is_told() {
+    let mut s = solo();
+    for at in 0..4 {
+        s.receive(&[seg(S + at * 2000, S, ACK, 2000)]);
+    }
+    let closed = s.receive(&[seg(S + 8000, S, ACK, 1000)]);
+    assert_eq!(closed[0].ack, S + 8000, "beyond the window");
+    let told = s.read(4000);
+    assert_eq!((told.len(), told[0].ack, told[0].window), (1, S + 8000, 192 + 4000));
+}
+
+#[test]
+fn damaged_frames_are_counted_and_others_handed_on() {
+    let mut s = solo();
+    s.receive_damaged(&seg(S, S, ACK, 100), 80);
+    assert_eq!(s.drops(Drop::TcpChecksum), 1);
+    s.receive_damaged(&seg(S, S, ACK, 100), 24);
+    assert_eq!(s.drops(Drop::Ipv4), 1);
+    s.receive_damaged(&seg(S, S, ACK, 100), 13);
+    assert_eq!(s.side.exceptions.len(), 1, "another kind of frame");
+}
+
+#[test]
+fn impossible_descriptors_change_nothing() {
+    let mut s = solo();
+    let slot = s.side.app.slot;
+    let bump = |tx_head, rx_head| Bump { slot, tx_head, rx_head, fin: false };
+    for impossible in [bump(1 << 20, 0), bump(0, 5)] {
+        s.side.app.end.bumps.push(impossible.to_words()).unwrap();
+        assert!(s.round().is_empty());
+    }
+    assert_eq!(s.drops(Drop::BumpRange), 2);
+    let stranger = Bump { slot: Slot { index: 0, generation: 9 }, ..bump(10, 0) };
+    s.side.app.end.bumps.push(stranger.to_words()).unwrap();
+    assert!(s.round().is_empty());
+    assert_eq!(s.drops(Drop::BumpUnknown), 1);
+}
+
+#[test]
+fn a_moved_flow_takes_its_bytes_along() {
+    let mut s = solo();
+    s.receive(&[seg(S, S, ACK, 600), seg(S + 1000, S, ACK, 100)]);
+    assert_eq!(s.write(1500, false).len(), 2);
+    let (end, engine_end, rx, tx) = make_context(8192, 65536);
+    let slot = Slot { index: 0, generation: 7 };
+    s.side.commands.push(Command::Attach(ContextId(2), engine_end));
+    let moved = Command::Move { flow: FLOW, context: ContextId(2), slot, rx: Arc::clone(&rx), tx: Arc::clone(&tx) };
+    s.command(moved);
+    let old = std::mem::replace(&mut s.side.app.end, end);
+    (s.side.app.rx, s.side.app.tx) = s.side.app.end.map_buffers(slot).unwrap();
+    s.side.app.slot = slot;
+    assert_eq!(s.notice(), Some((600, 0, false)));
+    s.read(600);
+    s.receive(&[seg(S + 600, S, ACK, 400)]);
+    s.read(500);
+    let again = s.command(Command::Retransmit(FLOW));
+    assert_eq!(again.iter().map(|s| s.len).sum::<u32>(), 1500, "with its bytes, or the checksum would be wrong");
+    assert_eq!(s.write(10, false).len(), 1, "and the new context may send");
+    drop(old);
+}
+
+#[test]
+fn an_orphan_tells_nobody_but_the_control_plane() {
+    let mut s = solo();
+    s.command(Command::Orphan(FLOW));
+    s.receive(&[seg(S, S, ACK, 100)]);
+    assert_eq!(s.events(), [Event::OrphanData(FLOW)]);
+    assert_eq!(s.notice(), None);
+}
+
+#[test]
+fn a_rate_is_kept_by_the_packet_generator() {
+    let mut s = solo();
+    s.command(Command::Rate(FLOW, 10_000_000));
+    s.command(Command::Window(FLOW, 1 << 20));
+    s.receive(&[Seg { window: 60_000, ..seg(S, S, ACK, 0) }]);
+    let mut sent: u32 = s.write(60_000, false).iter().map(|s| s.len).sum();
+    for _ in 0..20 {
+        sent += s.wait(100_000).iter().map(|s| s.len).sum::<u32>();
+    }
+    // 2 ms at 10 MB/s, and what may pile up at the start.
+    assert!((17_000..=24_000).contains(&sent), "{sent}");
+}
+
+#[test]
+fn more_flows_than_the_tables_hold_are_refused() {
+    let limits = Limits { flows: 65_536, contexts: 4 };
+    let refused = Laminar::new(limits, 7).err().expect("too many");
+    assert!(refused.contains("32768 flows, not 65536"), "{refused}");
+}
