@@ -267,6 +267,12 @@ control LaminarEgress(
             (KIND_RX, RX_OUT_OF_ORDER, _, KIND_MERGE, _, 0, _, _): deliver();
             (KIND_RX, RX_OUT_OF_ORDER, _, KIND_ACK, 0 &&& 0x80000000, 0 &&& 0x80000000, _, _): deliver();
             (KIND_RX, RX_OUT_OF_ORDER, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
+#ifdef NOTIFY_ACKS
+            (KIND_RX, RX_OUT_OF_ORDER, TX_ACKED, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, RX_OUT_OF_ORDER, TX_WINDOW, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, RX_DUPLICATE, TX_ACKED, _, _, _, _, _): notify_and_reply();
+            (KIND_RX, RX_DUPLICATE, TX_WINDOW, _, _, _, _, _): notify_and_reply();
+#endif
             (KIND_RX, RX_OUT_OF_ORDER, _, _, _, _, _, _): reply();
             (KIND_RX, RX_DUPLICATE, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
             (KIND_RX, RX_DUPLICATE, TX_DUP_ACK, _, _, _, _, 3): notify_and_reply();

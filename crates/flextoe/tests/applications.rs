@@ -4,7 +4,7 @@ mod common;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
 use context::{Bump, Notice};
-use engine::{Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
+use engine::{Command, ContextId, Drop, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
 use flextoe::Mapping;
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ fn received_segments() {
 fn the_delayed_acknowledgement_goes_out_in_time_or_with_data() {
     let mut solo = Solo::plain();
     assert!(solo.receive(&[seg(1000, 1000, ACK, 100)]).is_empty());
-    let due = engine::Engine::next_deadline(&solo.side.engine).expect("a deadline");
+    let due = solo.side.engine.next_deadline().expect("a deadline");
     assert!(due > solo.now && due <= solo.now + 1_000_000);
     assert_eq!(acks(&solo.wait(due - solo.now)), [1100]);
     assert!(solo.wait(5_000_000).is_empty(), "once");

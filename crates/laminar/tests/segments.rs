@@ -132,6 +132,17 @@ fn three_duplicates_send_again_once() {
 }
 
 #[test]
+fn a_duplicate_segment_brings_its_acknowledgement_along() {
+    let mut s = solo();
+    s.receive(&[seg(S, S, ACK, 100)]);
+    assert_eq!(s.write(1000, false).len(), 1);
+    s.notice();
+    assert_eq!(acks(&s.receive(&[seg(S, S + 1000, ACK, 100)])), [S + 100], "answered as a duplicate");
+    assert_eq!(s.notice(), Some((100, 1000, false)), "and the application has its room back");
+    assert_eq!(s.side.stats.read().outstanding, 0);
+}
+
+#[test]
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut s = solo();
     assert_eq!(s.write(2000, false).len(), 2);
