@@ -507,7 +507,7 @@ static int inherited(int fd) {
 
 /* toe_splice where nothing can be spliced: what fails, and that no byte is lost. The kernel's sockets lack it. */
 static void joining(void) {
-    if (!toe_splice) return;
+    if (!toe_splice || ntohl(here.sin_addr.s_addr) >> 24 == 127) return;
     int a[2], b[2], pipe_ends[2], left = -1;
     char buffer[16] = {0};
     pair(a);
