@@ -41,6 +41,12 @@ impl ControlEnd {
         map_buffers(&self.region, &self.geometry, index)
     }
 
+    /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
+    /// still with everything read.
+    pub fn discard_received(&self, index: u32) -> io::Result<()> {
+        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_bytes as usize)
+    }
+
     /// Gives the memory of a slot's buffers back to the system.
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
@@ -89,13 +95,19 @@ impl AppEnd {
         })
     }
 
+    /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is not
+    /// between what was acknowledged and what it has written: for a connection with everything acknowledged.
+    pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
+        self.region.discard(self.geometry.tx_at(slot.index), self.geometry.tx_bytes as usize)
+    }
+
     /// Maps the receive and the transmit buffer of a slot, in this order.
     pub fn map_buffers(&self, slot: Slot) -> io::Result<(Mirror, Mirror)> {
         map_buffers(&self.region, &self.geometry, slot.index)
     }
 }
 
-fn map_buffers(region: &Region, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
+fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
     let rx = Mirror::map(region, g.rx_at(index), g.rx_bytes as usize)?;
     let tx = Mirror::map(region, g.tx_at(index), g.tx_bytes as usize)?;
     Ok((rx, tx))

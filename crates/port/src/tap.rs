@@ -134,9 +134,12 @@ impl Tap {
             iovec(header.as_mut_ptr(), header.len()),
             iovec(frame.bytes().as_ptr().cast_mut(), frame.bytes().len()),
             iovec(std::ptr::null_mut(), 0),
+            iovec(std::ptr::null_mut(), 0),
         ];
         if let Some(span) = frame.payload() {
-            parts[2] = iovec(span.as_ptr().cast_mut(), span.len());
+            for (part, (base, len)) in parts[2..].iter_mut().zip(span.pieces()) {
+                *part = iovec(base.cast_mut(), len);
+            }
         }
         // SAFETY: all parts point at memory that lives until the call returns: a local, the frame's bytes, and a span
         // that the frame holds. The kernel only reads them.

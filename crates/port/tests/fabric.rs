@@ -62,13 +62,13 @@ fn a_perfect_link_hands_over_super_segments_and_references_untouched() {
     assert!(offer.super_segment > 64_000 && offer.checksum && offer.mtu == 1500);
     let data = pattern(60_000);
     let frame = by_reference(&mut hands, &data, 1448);
-    let (address, span) = (std::ptr::from_ref(frame.as_ref()), frame.payload().unwrap().as_ptr());
+    let (address, span) = (std::ptr::from_ref(frame.as_ref()), frame.payload().unwrap().pieces());
     assert!(!b.has_work(0));
     send(&mut a, 0, &mut hands, frame);
     assert!(b.has_work(0) && b.next_deadline() == Some(0));
     let got = receive(&mut b, 0, &mut hands).pop().unwrap();
     assert_eq!(std::ptr::from_ref(got.as_ref()), address, "the same frame, not a copy");
-    assert_eq!(got.payload().unwrap().as_ptr(), span);
+    assert_eq!(got.payload().unwrap().pieces(), span);
     assert_eq!((got.checksum, got.segment_size), (TCP_PARTIAL, 1448));
     assert!(!b.has_work(u64::MAX - 1) && b.next_deadline().is_none());
     assert_eq!((a.counters().tx_frames, b.counters().rx_bytes), (1, got.len() as u64));

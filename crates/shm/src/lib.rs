@@ -1,5 +1,5 @@
 //! Shared memory between processes that do not trust each other: sealed regions, descriptor rings,
-//! doorbells, and double-mapped byte rings. It moves bytes and words and does not know what they mean.
+//! doorbells, and byte rings. It moves bytes and words and does not know what they mean.
 //!
 //! This crate holds unsafe code so that others need not: every public operation is bounds-checked, and
 //! shared bytes are only ever copied in or out, never borrowed as slices, because the other side may

@@ -1,17 +1,20 @@
-//! Byte rings mapped twice in a row, so that no copy and no pointer ever splits at the wrap.
+//! Byte rings in a region, and bytes of them by reference.
 use crate::{PAGE, Region};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A byte ring of a power-of-two size in a [`Region`], mapped twice in a row. Positions are stream positions
-/// modulo 2^32: byte `pos` of the stream lies at `pos & (size - 1)`.
+/// A byte ring of a power-of-two size in a [`Region`], as one side sees it. Positions are stream positions modulo 2^32:
+/// byte `pos` of the stream lies at `pos & (size - 1)`, so bytes in a row lie in at most two pieces.
 ///
-/// The mapping is independent of the region's own one and outlives it.
+/// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
+/// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
+/// connection: 16,000 connections would be the end.
 pub struct Mirror {
     base: NonNull<u8>,
     size: usize,
+    /// Keeps the bytes mapped.
+    _region: Arc<Region>,
 }
 
 // SAFETY: the mapping lives as long as the Mirror; bytes are only copied in and out.
@@ -20,46 +23,15 @@ unsafe impl Send for Mirror {}
 unsafe impl Sync for Mirror {}
 
 impl Mirror {
-    /// Maps `[at, at + size)` of the region twice in a row. `at` is page-aligned; `size` is a power of two,
-    /// at least a page and at most 2^30 bytes.
-    pub fn map(region: &Region, at: usize, size: usize) -> io::Result<Mirror> {
+    /// The ring that is `[at, at + size)` of the region. `at` is page-aligned; `size` is a power of two, at least a page
+    /// and at most 2^30 bytes.
+    pub fn map(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let fits = at.checked_add(size).is_some_and(|end| end <= region.len());
         if !size.is_power_of_two() || !(PAGE..=1 << 30).contains(&size) || at % PAGE != 0 || !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: reserves address space at an address of the kernel's choice; checked below.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                2 * size,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let mirror = Mirror { base, size };
-        for half in 0..2 {
-            // SAFETY: replaces one half of the reservation made above, which nobody else uses.
-            let mapped = unsafe {
-                libc::mmap(
-                    base.as_ptr().add(half * size).cast(),
-                    size,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                    region.fd().as_raw_fd(),
-                    at as libc::off_t,
-                )
-            };
-            if mapped == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(mirror)
+        let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Mirror { base, size, _region: Arc::clone(region) })
     }
 
     /// Bytes that the ring holds.
@@ -68,30 +40,54 @@ impl Mirror {
         self.size as u32
     }
 
-    /// Where stream position `pos` lies; `len` more bytes are mapped in a row from there.
+    /// The pieces of memory in which `len` bytes from stream position `pos` lie. Panics where the ring is shorter.
     #[inline]
-    fn at(&self, pos: u32, len: usize) -> *mut u8 {
+    fn pieces(&self, pos: u32, len: usize) -> [(*mut u8, usize); 2] {
         assert!(len <= self.size);
-        // SAFETY: the masked offset is below `size`, and 2 * size bytes are mapped.
-        unsafe { self.base.as_ptr().add(pos as usize & (self.size - 1)) }
+        let at = pos as usize & (self.size - 1);
+        let first = len.min(self.size - at);
+        // SAFETY: `at` is below `size`, and `size` bytes are mapped.
+        [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
+    }
+
+    /// Copies `len` bytes of memory into the ring at stream position `pos`.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes.
+    #[inline]
+    unsafe fn fill(&self, pos: u32, from: *const u8, len: usize) {
+        let [(first, first_len), (second, second_len)] = self.pieces(pos, len);
+        // SAFETY: `pieces` checked both; `copy` allows overlap, since the bytes may be those of a ring, even this one.
+        unsafe {
+            std::ptr::copy(from, first, first_len);
+            if second_len > 0 {
+                std::ptr::copy(from.add(first_len), second, second_len);
+            }
+        }
     }
 
     /// Copies `bytes` into the ring at stream position `pos`. At most the ring's size.
     #[inline]
     pub fn write(&self, pos: u32, bytes: &[u8]) {
-        // SAFETY: `at` checked that the bytes fit; source and destination do not overlap, since no slice of a
-        // ring is ever handed out.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(pos, bytes.len()), bytes.len()) };
+        // SAFETY: a slice is valid for its length.
+        unsafe { self.fill(pos, bytes.as_ptr(), bytes.len()) };
     }
 
     /// Copies from stream position `pos` into `bytes`. At most the ring's size.
     #[inline]
     pub fn read(&self, pos: u32, bytes: &mut [u8]) {
-        // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(pos, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
+        let [(first, first_len), (second, second_len)] = self.pieces(pos, bytes.len());
+        // SAFETY: `pieces` checked both, which together are as long as `bytes`; they do not overlap with it, since no
+        // slice of a ring is ever handed out.
+        unsafe {
+            std::ptr::copy_nonoverlapping(first, bytes.as_mut_ptr(), first_len);
+            if second_len > 0 {
+                std::ptr::copy_nonoverlapping(second, bytes.as_mut_ptr().add(first_len), second_len);
+            }
+        }
     }
 
-    /// Copies a span of another ring (or of this one) into the ring at stream position `pos`.
+    /// Copies a span of another ring into the ring at stream position `pos`.
     #[inline]
     pub fn write_span(&self, pos: u32, span: &Span) {
         self.write_part(pos, span, (0, span.len));
@@ -101,25 +97,13 @@ impl Mirror {
     /// that is not within.
     #[inline]
     pub fn write_part(&self, pos: u32, span: &Span, (skip, len): (u32, u32)) {
-        assert!(skip.checked_add(len).is_some_and(|end| end <= span.len));
-        let from = span.mirror.at(span.pos.wrapping_add(skip), len as usize);
-        // SAFETY: both ranges are checked by `at`; `copy` allows overlap.
-        unsafe { std::ptr::copy(from, self.at(pos, len as usize), len as usize) };
-    }
-
-    /// The address of stream position `pos`, with the ring's size of bytes mapped in a row: for the
-    /// application's side, which may lend its own buffer to its own program (zero-copy API), and for `iovec`s.
-    /// Dereferencing it is the caller's responsibility; the mapping lives as long as this Mirror.
-    #[inline]
-    pub fn address(&self, pos: u32) -> *mut u8 {
-        self.at(pos, self.size)
-    }
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        // SAFETY: both halves were mapped by `map` and are unmapped once.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
+        assert!(skip.checked_add(len).is_some_and(|end| end <= span.len) && len as usize <= self.size);
+        let mut pos = pos;
+        for (from, len) in span.mirror.pieces(span.pos.wrapping_add(skip), len as usize) {
+            // SAFETY: a piece of a ring is valid for its length.
+            unsafe { self.fill(pos, from, len) };
+            pos = pos.wrapping_add(len as u32);
+        }
     }
 }
 
@@ -173,10 +157,11 @@ impl Span {
         self.mirror.read(self.pos, into);
     }
 
-    /// Address of the first byte, for an `iovec`: valid while the span lives.
+    /// Address and length of the at most two pieces of memory in which the bytes lie, for `iovec`s: valid while the span
+    /// lives.
     #[inline]
-    pub fn as_ptr(&self) -> *const u8 {
-        self.mirror.at(self.pos, self.len())
+    pub fn pieces(&self) -> [(*const u8, usize); 2] {
+        self.mirror.pieces(self.pos, self.len()).map(|(base, len)| (base.cast_const(), len))
     }
 }
 
@@ -192,21 +177,39 @@ mod tests {
 
     #[test]
     fn copies_run_across_the_wrap() {
-        let region = Region::create("test", 4 * PAGE).unwrap();
+        let region = Arc::new(Region::create("test", 4 * PAGE).unwrap());
         let a = Arc::new(Mirror::map(&region, PAGE, PAGE).unwrap());
         let b = Arc::new(Mirror::map(&region, 2 * PAGE, PAGE).unwrap());
         let bytes: Vec<u8> = (0..PAGE).map(|i| (i % 251) as u8).collect();
         let pos = u32::MAX - 100;
         a.write(pos, &bytes);
-        b.write_span(7, &Span::new(&a, pos, PAGE as u32).slice(50, 200));
-        let mut back = vec![0; 200];
-        b.read(7, &mut back);
-        assert_eq!(back, bytes[50..250]);
+        // The wrap of one, of the other, of both at different bytes.
+        for to in [7, PAGE as u32 - 20, PAGE as u32 - 150, PAGE as u32 - 51] {
+            let span = Span::new(&a, pos, PAGE as u32).slice(50, 200);
+            let pieces = span.pieces();
+            assert_eq!((pieces[0].1, pieces[1].1), (51, 149));
+            b.write_span(to, &span);
+            let mut back = vec![0; 200];
+            b.read(to, &mut back);
+            assert_eq!(back, bytes[50..250]);
+            b.write(0, &[0; PAGE]);
+        }
+    }
+
+    #[test]
+    fn a_ring_outlives_who_mapped_the_region() {
+        let region = Arc::new(Region::create("test", PAGE).unwrap());
+        let ring = Mirror::map(&region, 0, PAGE).unwrap();
+        drop(region);
+        ring.write(5, b"still");
+        let mut back = [0; 5];
+        ring.read(5, &mut back);
+        assert_eq!(&back, b"still");
     }
 
     #[test]
     fn a_part_that_is_not_in_the_region_is_refused() {
-        let region = Region::create("test", 2 * PAGE).unwrap();
+        let region = Arc::new(Region::create("test", 2 * PAGE).unwrap());
         assert!(Mirror::map(&region, PAGE, 2 * PAGE).is_err());
         assert!(Mirror::map(&region, 0, 3000).is_err());
         assert!(Mirror::map(&region, 100, PAGE).is_err());
