@@ -121,6 +121,16 @@ pub enum Request {
         /// The two connections, with the application's positions in each.
         ends: [SpliceEnd; 2],
     },
+    /// A connection has been quiet for a while, with everything acknowledged and read: the memory of its receive buffer may
+    /// be given back (docs/MEMORY.md). Answered by [`Reply::Rested`]; bumps between the two may be lost.
+    Rest {
+        /// Which connection.
+        slot: Slot,
+        /// Bytes that the application has written since the connection began, modulo 2^32.
+        tx_head: u32,
+        /// Bytes that it has taken since then, modulo 2^32.
+        rx_head: u32,
+    },
     /// For `toe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that the
     /// application has accepted the connection: from then on it is not given to another context.
     Label {
@@ -245,6 +255,13 @@ pub enum Reply {
         /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
         errno: u16,
     },
+    /// Answer to [`Request::Rest`]: the application repeats its bump.
+    Rested {
+        /// Which connection.
+        slot: Slot,
+        /// The memory was given back. Otherwise the connection was not quiet, or the control plane not idle enough.
+        done: bool,
+    },
     /// A connection that was joined with another one is over; the slot stays until [`Request::Close`].
     SpliceOver {
         /// Which connection.
@@ -360,6 +377,11 @@ impl Request {
                 w[2] = slot.is_some() as u64;
                 w[3] = slot.map_or(0, put_slot);
             }
+            Request::Rest { slot, tx_head, rx_head } => {
+                w[0] = pair(14, 0);
+                w[1] = put_slot(slot);
+                w[2] = pair(tx_head, rx_head);
+            }
             Request::Splice { tag, ends } => {
                 w[0] = pair(13, tag);
                 for (at, end) in ends.iter().enumerate() {
@@ -408,6 +430,7 @@ impl Request {
                     |at: usize| SpliceEnd { slot: get_slot(w[at]), tx_head: low(w[at + 1]), rx_head: high(w[at + 1]) };
                 Request::Splice { tag, ends: [end(1), end(3)] }
             }
+            14 => Request::Rest { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]) },
             _ => return None,
         })
     }
@@ -469,6 +492,10 @@ impl Reply {
                 w[0] = pair(12, tag);
                 info.put(&mut w);
             }
+            Reply::Rested { slot, done } => {
+                w[0] = pair(14, done as u32);
+                w[1] = put_slot(slot);
+            }
             Reply::SpliceOver { slot, errno } => {
                 w[0] = pair(13, errno as u32);
                 w[1] = put_slot(slot);
@@ -500,6 +527,7 @@ impl Reply {
             11 => Reply::Claimed { tag, slot: get_slot(w[1]) },
             12 => Reply::Info { tag, info: FlowInfo::get(&w) },
             13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
+            14 => Reply::Rested { slot: get_slot(w[1]), done: tag != 0 },
             _ => return None,
         })
     }
@@ -555,6 +583,7 @@ mod tests {
             Request::Fork { tag: 11 },
             Request::Claim { tag: 12, context: 13, slot: SLOT },
             Request::Label { fd: 14, reason: Unaccelerated::NoRoute, slot: Some(SLOT), binding: 15 },
+            Request::Rest { slot: SLOT, tx_head: 4, rx_head: u32::MAX },
             Request::Splice {
                 tag: 16,
                 ends: [
@@ -585,6 +614,7 @@ mod tests {
             Reply::Claimed { tag: 10, slot: SLOT },
             Reply::Info { tag: 11, info },
             Reply::SpliceOver { slot: SLOT, errno: 104 },
+            Reply::Rested { slot: SLOT, done: true },
         ] {
             assert_eq!(Reply::from_words(reply.to_words()), Some(reply));
         }

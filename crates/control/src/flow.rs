@@ -32,6 +32,8 @@ pub(crate) struct Flow {
     pub pace: Pace,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
     pub freezing: u32,
+    /// It is stopped so that its memory can be given back: who asked, and by what name.
+    pub resting: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
 }
 

@@ -19,6 +19,7 @@ mod pacing;
 mod plane;
 mod random;
 mod requests;
+mod resting;
 mod route;
 mod rtt;
 mod shares;

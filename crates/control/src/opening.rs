@@ -417,6 +417,7 @@ impl Plane {
             options: self.flow_options(),
             pace: self.pace(now, congestion, &open, enforced),
             freezing: 0,
+            resting: None,
             spliced: Spliced::No,
         });
         self.connections.set(tuple, Stage::Flow(id));

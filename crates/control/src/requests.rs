@@ -77,6 +77,7 @@ impl Plane {
             Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
             Request::Splice { tag, ends } => (tag, self.splice(id, tag, ends)),
             Request::Fork { tag } => (tag, self.fork(now, id, tag)),
+            Request::Rest { slot, tx_head, rx_head } => return self.rest(id, slot, tx_head, rx_head),
             Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),
             Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
             Request::Unbind { binding } => match self.holds_binding(id, binding) {

@@ -221,6 +221,7 @@ impl Lib {
         self.pay_owed();
         self.drain_replies();
         self.drain_notices();
+        self.note_activity();
     }
 
     /// Takes replies in, where there are any: for calls that have no reason to look at notices.
@@ -285,6 +286,7 @@ impl Lib {
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
+            Reply::Rested { slot, done } => self.rested(slot, done),
             // Which slots are free is the control plane's business.
             Reply::Freed { .. } => {}
         }

@@ -26,6 +26,7 @@ mod options;
 mod poll;
 mod readiness;
 mod real;
+mod rest;
 mod share;
 mod socket;
 mod splice;

@@ -5,15 +5,18 @@
 use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::rest;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use context::{Reply, Request, Slot};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Makes sure that the connection's notices come here. Costs a look where the connection is not shared.
+/// Makes sure that the connection's notices come here and that the daemon hears its bumps. Costs a look where the
+/// connection is not shared.
 #[inline]
 pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
     let by = match &lib.need_socket(key)?.kind {
+        Kind::Stream(stream) if stream.rest.asked => return rest::wake(lib, key),
         Kind::Stream(stream) if stream.shared => stream.claim_by,
         _ => return Ok(()),
     };

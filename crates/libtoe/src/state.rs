@@ -2,6 +2,7 @@
 use crate::context_side::Context;
 use crate::epoll::EpollSet;
 use crate::errno::Result;
+use crate::rest::Hand;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 use crate::wait;
@@ -27,6 +28,8 @@ pub struct Lib {
     pub sets: Slab<EpollSet>,
     /// Wake descriptors of threads that sleep until an answer comes.
     pub askers: Vec<RawFd>,
+    /// What gives back the memory of quiet connections.
+    pub hand: Hand,
     /// Identities given so far.
     last_id: u64,
 }
@@ -47,7 +50,14 @@ pub struct Key {
 impl Lib {
     /// Nothing yet.
     pub const fn new() -> Lib {
-        Lib { link: Link::Detached, sockets: Slab::new(), sets: Slab::new(), askers: Vec::new(), last_id: 0 }
+        Lib {
+            link: Link::Detached,
+            sockets: Slab::new(),
+            sets: Slab::new(),
+            askers: Vec::new(),
+            hand: Hand::new(),
+            last_id: 0,
+        }
     }
 
     /// A fresh identity.
@@ -158,6 +168,10 @@ impl<T> Slab<T> {
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.values.get_mut(index)?.as_deref_mut()
+    }
+    /// One more than the highest index that was ever in use.
+    pub fn span(&self) -> usize {
+        self.values.len()
     }
     /// The indices in use.
     pub fn indices(&self) -> Vec<usize> {

@@ -1,5 +1,6 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
 use crate::context_side::Home;
+use crate::rest;
 use context::{Bump, Endpoint, Notice, Slot};
 use libc::iovec;
 use std::sync::Arc;
@@ -130,6 +131,8 @@ pub struct Stream {
     pub owed: bool,
     /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
     pub untold: bool,
+    /// About giving back the memory of its buffers.
+    pub rest: rest::State,
 }
 
 impl Stream {
@@ -166,6 +169,7 @@ impl Stream {
             wants_room: false,
             owed: false,
             untold: false,
+            rest: rest::State::default(),
         }
     }
 

@@ -205,10 +205,12 @@ fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
 
 /// How long a thread may sleep at most without losing something that no bell announces.
 fn longest_nap(lib: &mut Lib, targets: &[Target]) -> Option<Duration> {
+    let rest = lib.rest_some();
     if lib.context().is_some_and(|context| context.owes()) {
         return Some(OWED_NAP);
     }
-    targets.iter().any(|target| lib.is_shared(*target)).then_some(SHARED_NAP)
+    let shared = targets.iter().any(|target| lib.is_shared(*target)).then_some(SHARED_NAP);
+    [rest, shared].into_iter().flatten().min()
 }
 
 impl Lib {

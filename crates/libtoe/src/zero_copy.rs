@@ -15,6 +15,7 @@ const NOTHING: [iovec; 2] = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 
 
 /// The room of the transmit buffer in at most two pieces; waits until there are `least` bytes.
 pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
+    crate::share::claim(lib, key)?;
     let socket = check(lib, key, flags, libc::MSG_DONTWAIT)?;
     let (timeout, dont_wait) = (socket.options.send_timeout, is_impatient(socket, flags));
     if !(1..=own(socket)?.buffer_sizes().1 as usize).contains(&least) {
@@ -31,18 +32,21 @@ pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<
         stream.wants_room |= (room as usize) < least;
         let pieces = stream.tx.pieces(stream.tx_head(), room);
         let pieces = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+        stream.rest.reserved |= room as usize >= least;
         (room as usize >= least).then_some(Ok(pieces))
     })
 }
 
 /// Sends what was written to the room that was reserved.
 pub fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<()> {
+    crate::share::claim(lib, key)?;
     let socket = check(lib, key, flags, libc::MSG_MORE)?;
     can_write(socket)?;
     let stream = own(socket)?;
     if len > stream.room() as usize {
         return Err(libc::EINVAL);
     }
+    stream.rest.reserved = false;
     stream.produced(len as u32);
     data::wrote(lib, key, flags & libc::MSG_MORE != 0);
     Ok(())

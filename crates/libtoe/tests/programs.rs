@@ -151,6 +151,46 @@ fn the_zero_copy_interface_keeps_its_word() {
     place.finish();
 }
 
+/// A connection that was used keeps no memory when it is quiet, and goes on where it was.
+#[test]
+fn quiet_connections_give_their_memory_back() {
+    let place = Place::new("resting");
+    let script = format!(
+        "import os, select, socket, threading
+s = socket.create_server(('{ADDRESS}', 0)); s.settimeout(0.01)
+try: s.accept()
+except TimeoutError: s.settimeout(10)
+def resident():
+    here = [f for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)]
+    regions = [f for f in here if 'memfd:loop' in os.readlink('/proc/self/fd/' + f)]
+    assert len(regions) == 1
+    return os.stat('/proc/self/fd/' + regions[0]).st_blocks * 512
+pairs = []
+for i in range(20):
+    c = socket.create_connection(s.getsockname()); pairs += [(c, s.accept()[0])]
+def exchange(seed):
+    for i, (c, a) in enumerate(pairs):
+        for x, y in ((c, a), (a, c)):
+            data = bytes((j * 7 + i + seed) % 251 for j in range(1000)) * 150
+            t = threading.Thread(target=x.sendall, args=(data,)); t.start()
+            got = b''
+            while len(got) < len(data): got += y.recv(70000)
+            t.join(); assert got == data
+before, full = resident(), 0
+for seed in range(3):
+    exchange(seed)
+    full = max(full, resident())
+    for turn in range(120):
+        select.select([pairs[0][0]], [], [], 0.5)
+        if resident() < before + 40 * 4096: break
+    else: raise SystemExit(f'{{before}} {{full}} {{resident()}}')
+assert full > 20 * 4 * 60000, full
+print('rested')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "rested\n");
+    place.finish();
+}
+
 /// Loopback, and addresses that the host does not reach, stay with the kernel: also within one program.
 #[test]
 fn what_is_not_accelerated_passes_to_the_kernel() {

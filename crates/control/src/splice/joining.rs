@@ -51,7 +51,8 @@ impl Plane {
             return Err(libc::ENOBUFS);
         }
         let joining = self.splices.joining.iter().any(|joining| flows.iter().any(|flow| joining.flows.contains(flow)));
-        if joining || self.splices.joining.len() >= MOST {
+        let resting = flows.iter().any(|id| self.flows.get(id.0).is_some_and(|flow| flow.resting.is_some()));
+        if joining || resting || self.splices.joining.len() >= MOST {
             return Err(libc::EAGAIN);
         }
         self.splices.joining.push(Joining { context: id, tag, flows, answers: [None; 2] });
@@ -70,6 +71,9 @@ impl Plane {
         flow.freezing = flow.freezing.saturating_sub(1);
         if flow.freezing > 0 {
             // The answer to an earlier question, which was withdrawn.
+            return;
+        }
+        if self.rest_answered(id, end.is_some()) {
             return;
         }
         let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) else { return };
@@ -91,6 +95,7 @@ impl Plane {
 
     /// One of two flows that are being joined is closed, or fails: both go on as they are.
     pub fn leave_joining(&mut self, id: FlowId) {
+        self.leave_resting(id);
         if let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) {
             let joining = self.splices.joining.swap_remove(at);
             self.give_up_joining(&joining);

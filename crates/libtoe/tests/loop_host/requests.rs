@@ -33,6 +33,10 @@ impl Host {
             Request::Fork { tag } => self.fork(from, tag),
             Request::Claim { tag, context, slot } => self.claim(from, tag, context, slot),
             // It has no data-path that could pass anything on.
+            Request::Rest { slot, tx_head, rx_head } => {
+                let done = self.rest(from, slot, (tx_head, rx_head));
+                self.reply(from, Reply::Rested { slot, done });
+            }
             Request::Splice { tag, .. } => self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 }),
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
@@ -119,6 +123,14 @@ impl Host {
             (end.closed, end.fin) = (true, true);
             end.aborted |= abort;
         }
+    }
+
+    /// Gives a receive buffer's memory back where the application is right that nothing is in it.
+    fn rest(&mut self, from: u32, slot: Slot, (tx_head, rx_head): (u32, u32)) -> bool {
+        self.take_bumps(from);
+        let Some(end) = self.end_named(from, slot) else { return false };
+        let quiet = end.tx_sent == tx_head && end.rx_tail == rx_head && end.owner == (from, slot);
+        quiet && self.apps[&from].control.discard_received(slot.index).is_ok()
     }
 
     fn fork(&mut self, parent: u32, tag: u32) {

@@ -1,0 +1,167 @@
+//! Giving back the memory of connections that are quiet (docs/MEMORY.md).
+//!
+//! A connection uses its buffers from front to end, again and again, so in time every page of them is resident. Where
+//! everything that was written is acknowledged and everything that came was read, nothing in them is of use. Once a second
+//! a hand goes around all sockets; one whose positions have not moved since the last time rests: its transmit buffer is
+//! given back here (nobody but this process writes there, and nothing is left to send again), its receive buffer by the
+//! daemon, which is asked to.
+use crate::context_side::Context;
+use crate::errno::Result;
+use crate::lock::Guard;
+use crate::socket::{Kind, Socket};
+use crate::state::{Key, Lib, Link};
+use crate::stream::Stream;
+use crate::wait::{self, Signals, Wait};
+use context::{Request, Slot};
+use std::time::{Duration, Instant};
+
+/// Time from one round of the hand to the next: a connection rests after one to two of them.
+const ROUND: Duration = Duration::from_secs(1);
+/// Sleep at most so long while the hand is under way.
+const STEP_NAP: Duration = Duration::from_millis(1);
+/// Sockets looked at in one step.
+const STEP: usize = 1024;
+/// Connections that begin to rest in one step.
+const MOST: usize = 64;
+/// A process that never sleeps takes a step after so many batches of notices.
+const BATCHES: u32 = 1024;
+
+/// Where the hand is.
+pub struct Hand {
+    at: usize,
+    /// When the last round began; none is under way before the first.
+    began: Option<Instant>,
+    under_way: bool,
+    /// Something was said of a connection since the round began, or one was found that may rest next time.
+    again: bool,
+    batches: u32,
+}
+
+impl Hand {
+    /// Before the first round.
+    pub const fn new() -> Hand {
+        Hand { at: 0, began: None, under_way: false, again: false, batches: 0 }
+    }
+}
+
+impl Lib {
+    /// Notices came. A busy process does its steps here.
+    #[inline]
+    pub fn note_activity(&mut self) {
+        self.hand.again = true;
+        self.hand.batches = self.hand.batches.wrapping_add(1);
+        if self.hand.batches % BATCHES == 0 {
+            self.rest_some();
+        }
+    }
+
+    /// A step of the hand, where it is time for one. Says when the next one is due: the longest that a thread may sleep.
+    pub fn rest_some(&mut self) -> Option<Duration> {
+        let Lib { link: Link::Attached(context), sockets, hand, .. } = self else { return None };
+        if !hand.under_way {
+            if !hand.again {
+                return None;
+            }
+            let now = Instant::now();
+            let since = hand.began.map_or(ROUND, |began| now - began);
+            if since < ROUND {
+                return Some(ROUND - since);
+            }
+            (hand.began, hand.under_way, hand.again, hand.at) = (Some(now), true, false, 0);
+        }
+        let (end, mut resting) = ((hand.at + STEP).min(sockets.span()), 0);
+        while hand.at < end && resting < MOST {
+            if let Some(socket) = sockets.get_mut(hand.at) {
+                match look(context, socket) {
+                    Found::Nothing => {}
+                    Found::Moved => hand.again = true,
+                    Found::Quiet => resting += 1,
+                }
+            }
+            hand.at += 1;
+        }
+        hand.under_way = hand.at < sockets.span();
+        match (hand.under_way, hand.again) {
+            (true, _) => Some(STEP_NAP),
+            (false, true) => Some(ROUND),
+            (false, false) => None,
+        }
+    }
+
+    /// The daemon has answered.
+    pub fn rested(&mut self, slot: Slot, done: bool) {
+        let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
+        let Some(key) = context.socket_of(slot) else { return };
+        let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
+        stream.rest.asked = false;
+        if !done {
+            // Its memory is still there: to be asked for again after the next news.
+            stream.rest.empty.1 = stream.rest.empty.1.wrapping_sub(1);
+        }
+        context.bump(key, stream);
+    }
+}
+
+/// What a connection's buffers were when the hand came by.
+#[derive(Default)]
+pub struct State {
+    /// Positions (written, read) at the last look.
+    seen: (u32, u32),
+    /// Positions when the buffers were given back, or never used.
+    empty: (u32, u32),
+    /// The daemon was asked and has not answered: bumps may be lost.
+    pub asked: bool,
+    /// The program holds addresses of room that it reserved (zero-copy interface).
+    pub reserved: bool,
+}
+
+enum Found {
+    /// Nothing to give back, or not now.
+    Nothing,
+    /// It was used since the last look.
+    Moved,
+    /// It rests from now on.
+    Quiet,
+}
+
+fn look(context: &mut Context, socket: &mut Socket) -> Found {
+    let broken = socket.broken;
+    let Kind::Stream(stream) = &mut socket.kind else { return Found::Nothing };
+    let now = stream.positions();
+    if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || stream.flags() != 0 {
+        return Found::Nothing;
+    }
+    if now != stream.rest.seen {
+        stream.rest.seen = now;
+        return Found::Moved;
+    }
+    give_back(context, stream, now)
+}
+
+fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Found {
+    let busy = stream.rest.reserved || stream.owed || stream.untold || stream.in_flight() > 0 || stream.readable() > 0;
+    let Some(slot) = stream.name.filter(|_| !busy && stream.home.context == context.home.context) else {
+        return Found::Nothing;
+    };
+    if now.0 != stream.rest.empty.0 && context.end.discard_sent(slot).is_ok() {
+        stream.rest.empty.0 = now.0;
+    }
+    if now.1 != stream.rest.empty.1 && context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
+        stream.rest.empty.1 = now.1;
+        stream.rest.asked = true;
+    }
+    Found::Quiet
+}
+
+/// Waits until the daemon has answered for a connection that is wanted again: microseconds.
+#[cold]
+pub fn wake(lib: &mut Guard, key: Key) -> Result<()> {
+    let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
+    wait::until(lib, wait, |lib, _| match lib.context() {
+        None => Some(()),
+        Some(_) => match lib.socket(key).map(|socket| &socket.kind) {
+            Some(Kind::Stream(stream)) if stream.rest.asked => None,
+            _ => Some(()),
+        },
+    })
+}
