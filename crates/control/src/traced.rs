@@ -115,5 +115,6 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Set { .. } => 10,
         Request::Label { .. } => 11,
         Request::Splice { .. } => 12,
+        Request::Rest { .. } => 13,
     }
 }
