@@ -60,7 +60,9 @@ Examples:
     /// Show counters
     #[command(after_help = "Examples:
   toe stats
-  toe stats --host a --flow 3")]
+  toe stats --host a --flow 3
+  toe stats --enable 'flextoe.protocol.*'      count these tracepoints from now on
+  toe stats --trace                            what tracepoints counted")]
     Stats(StatsArguments),
     /// Explain what was dropped, and why a socket is or is not accelerated
     #[command(after_help = "Examples:
@@ -78,6 +80,18 @@ Examples:
   toe top --once --filter redis
   toe top --json --interval 5 | jq '.hosts[].rx_bits'")]
     Top(TopArguments),
+    /// Stream tracepoints: what happens inside, as it happens
+    #[command(after_help = "PATTERN is a name, in which * and ? stand for any characters, or a part such as
+flextoe.protocol; all where there is none. One line a record: time in UTC, host, flow with its addresses, name, arguments.
+What was turned on is off again when this ends, however it ends. A reader that is too slow misses records, is told how
+many, and holds nobody up. docs/TRACEPOINTS.md explains all tracepoints.
+
+Examples:
+  toe trace --list
+  toe trace '*.dropped' control.handshake
+  toe trace flextoe.protocol --host a --flow 3 --seconds 5
+  toe trace control.congestion.window --json | jq .args.cwnd")]
+    Trace(TraceArguments),
     /// Capture frames as they pass, with what became of each
     #[command(
         after_help = "FILTER is tcpdump's language (man pcap-filter). Without --write one line a frame is printed:
@@ -191,7 +205,43 @@ pub struct StatsArguments {
     /// Only this connection, by the number in toe ls
     #[arg(long, value_name = "NUMBER")]
     pub flow: Option<u32>,
+    /// What tracepoints counted and measured, instead
+    #[arg(long, conflicts_with = "flow")]
+    pub trace: bool,
+    /// Count these tracepoints from now on, and show them (may be repeated)
+    #[arg(long, value_name = "PATTERN", conflicts_with = "flow")]
+    pub enable: Vec<String>,
+    /// Count these tracepoints no longer (may be repeated)
+    #[arg(long, value_name = "PATTERN", conflicts_with = "flow")]
+    pub disable: Vec<String>,
     /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TraceArguments {
+    #[command(flatten)]
+    pub daemon: SocketArguments,
+    /// Which tracepoints
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// List tracepoints, with what they say, instead
+    #[arg(long)]
+    pub list: bool,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Only this connection, by the number in toe ls
+    #[arg(long, value_name = "NUMBER")]
+    pub flow: Option<u32>,
+    /// End after so many records
+    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// One JSON object a line
     #[arg(long)]
     pub json: bool,
 }

@@ -14,6 +14,7 @@ mod run;
 mod stats;
 mod table;
 mod top;
+mod trace;
 mod why;
 mod xdp;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Verb::Stats(arguments) => stats::stats(&arguments),
         Verb::Why(arguments) => why::why(&arguments),
         Verb::Top(arguments) => top::top(&arguments),
+        Verb::Trace(arguments) => trace::trace(&arguments),
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Xdp(arguments) => xdp::xdp(&arguments),
         Verb::P4(arguments) => p4::p4(&arguments),

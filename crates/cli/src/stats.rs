@@ -9,6 +9,9 @@ use serde_json::Value;
 
 /// Shows counters of hosts, ports, engine modules and drops, or of one connection.
 pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
+    if arguments.trace || !arguments.enable.is_empty() || !arguments.disable.is_empty() {
+        return tracepoints(arguments);
+    }
     let question = Question::Stats { host: arguments.host.clone(), flow: arguments.flow };
     let answer = client::ask(&locate::daemon(arguments.daemon.socket.as_deref()), &question)?;
     if arguments.json {
@@ -23,6 +26,19 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
     }
     if arguments.flow.is_none() {
         fabrics(&answer["fabrics"]);
+    }
+    Ok(())
+}
+
+/// What tracepoints counted, after some have been turned on or off.
+fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
+    let (host, enable, disable) = (arguments.host.clone(), arguments.enable.clone(), arguments.disable.clone());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let answer = client::ask(&socket, &Question::Tracepoints { host, enable, disable })?;
+    if arguments.json {
+        say_json(&answer);
+    } else {
+        crate::trace::figures(&answer);
     }
     Ok(())
 }

@@ -69,6 +69,8 @@ fn usage_errors_exit_with_2() {
         &["pcap", "tcp", "prot", "80"],
         &["pcap", "--direction", "up"],
         &["pcap", "--count", "0"],
+        &["trace", "--count", "0"],
+        &["stats", "--flow", "1", "--trace"],
         &["top", "--interval", "0"],
         &["top", "--sort", "colour"],
         &["top"],
@@ -83,7 +85,7 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_is_everywhere_with_examples() {
     let scratch = Scratch::new();
-    for verb in ["run", "demo", "ls", "stats", "why", "pcap", "top"] {
+    for verb in ["run", "demo", "ls", "stats", "why", "pcap", "top", "trace"] {
         let output = scratch.toe(&[verb, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{verb}");
@@ -100,6 +102,8 @@ fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
         &["stats"],
         &["pcap", "-w", "x"],
         &["top", "--once"],
+        &["trace", "flextoe"],
+        &["stats", "--trace"],
         &["why"],
         &["why", "1", "2"],
         &["run", "--lib", &any_library()],

@@ -9,6 +9,8 @@ use laminar::Laminar;
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::io::Read;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use trace::Traces;
 
 /// Frames of each size that the threads share.
 const POOL: usize = 8192;
@@ -21,6 +23,8 @@ pub(crate) struct Built {
     pub(crate) handles: Vec<Handle>,
     /// What the attach and the management socket need to know of each host.
     pub(crate) hosts: Vec<HostPlace>,
+    /// The threads' own tracepoints.
+    pub(crate) traces: Vec<Arc<Traces>>,
 }
 
 /// Where a host is served.
@@ -33,15 +37,19 @@ pub(crate) struct HostPlace {
     pub(crate) index: usize,
     /// Networks and prefix lengths that it reaches.
     pub(crate) routes: Vec<(Ipv4Addr, u8)>,
+    /// Its tracepoints.
+    pub(crate) traces: Arc<Traces>,
 }
 
 /// Opens and makes everything. The error is a sentence.
 pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
     let pool = FramePool::new(POOL);
     let threads = config.service.thread.len().max(1);
-    let (mut paths, mut handles) = (Vec::new(), Vec::new());
+    let (mut paths, mut handles, mut traces) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..threads {
-        let made = DataPath::new(clock, pool.clone(), config.service.polling);
+        let own = Traces::new(Clock::ticks);
+        let made = DataPath::new(clock, pool.clone(), config.service.polling, &own);
+        traces.push(own);
         let (path, handle) = made.map_err(|e| format!("cannot make a data-path thread: {e}"))?;
         paths.push(path);
         handles.push(handle);
@@ -51,9 +59,10 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
     for section in &config.hosts {
         let path = &mut paths[section.thread];
         let index = path.hosts.len();
-        seat(path, section, &fabrics, &pool).map_err(|e| format!("host {}: {e}", section.stack.name))?;
+        let traces = Traces::new(Clock::ticks);
+        seat(path, section, &fabrics, &pool, &traces).map_err(|e| format!("host {}: {e}", section.stack.name))?;
         let routes = path.hosts[index].host.routes();
-        hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes });
+        hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes, traces });
     }
     for (name, fabric) in fabrics {
         // The thread of its first host serves its uplinks.
@@ -61,7 +70,7 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
         let thread = config.hosts.iter().find(of_fabric).map_or(0, |host| host.thread);
         paths[thread].add_fabric(&name, fabric).map_err(|e| format!("fabric {name}: {e}"))?;
     }
-    Ok(Built { paths, handles, hosts })
+    Ok(Built { paths, handles, hosts, traces })
 }
 
 fn on<'a>(host: &'a HostSection, config: &'a Config) -> Option<&'a String> {
@@ -97,6 +106,7 @@ fn seat(
     section: &HostSection,
     fabrics: &[(String, Fabric)],
     pool: &FramePool,
+    traces: &Traces,
 ) -> Result<(), String> {
     let name = &section.stack.name;
     let port: Box<dyn Port> = match section.port.kind {
@@ -112,7 +122,7 @@ fn seat(
     };
     let port = captured(port, &section.port, path.clock)?;
     let host = host(section, port.capabilities(), port.mac(), pool)?;
-    path.add_host(name, host, port).map_err(|e| e.to_string())
+    path.add_host(name, host, port, traces).map_err(|e| e.to_string())
 }
 
 fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FramePool) -> Result<Host, String> {

@@ -8,7 +8,7 @@ use control::HostConfig;
 use flextoe::Mapping;
 use port::FabricConfig;
 use serde::Deserialize;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use wire::Mac;
 
@@ -35,10 +35,20 @@ pub struct ServiceConfig {
     pub socket_group: Option<String>,
     /// Least level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
     pub log: LogLevel,
+    /// Prometheus metrics.
+    pub metrics: MetricsConfig,
     /// What a data-path thread does when there is nothing to do.
     pub polling: PollingConfig,
     /// Data-path threads; one where the list is empty. A host names its thread by its place in the list.
     pub thread: Vec<ThreadConfig>,
+}
+
+/// Where Prometheus finds metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Address and port of `GET /metrics`, as `127.0.0.1:9464`; nowhere where it is not said.
+    pub listen: Option<SocketAddr>,
 }
 
 /// What a thread does when there is nothing to do: first it polls, then it yields, then it sleeps.
@@ -196,6 +206,7 @@ impl Default for ServiceConfig {
             socket_mode: "0660".into(),
             socket_group: None,
             log: LogLevel::Info,
+            metrics: MetricsConfig::default(),
             polling: PollingConfig::default(),
             thread: Vec::new(),
         }

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+use trace::{NO_FLOW, Point, Tracer, Traces};
 
 /// Frames taken from a port in one round.
 const BURST: usize = 64;
@@ -33,6 +34,8 @@ pub(crate) struct HostSeat {
     /// Doorbells that are watched: of contexts whose process lives.
     bells: HashMap<ContextId, OwnedFd>,
     failed: bool,
+    /// The port's tracepoints.
+    tracer: Tracer,
 }
 
 /// An emulated network whose uplinks this thread serves.
@@ -57,6 +60,7 @@ pub(crate) struct DataPath {
     actions: Receiver<Action>,
     wake: Arc<Wake>,
     workers: Workers,
+    tracer: Tracer,
     pub(crate) figures: ThreadFigures,
     stopping: bool,
 }
@@ -107,7 +111,12 @@ impl Handle {
 }
 
 impl DataPath {
-    pub(crate) fn new(clock: Clock, pool: FramePool, polling: PollingConfig) -> io::Result<(DataPath, Handle)> {
+    pub(crate) fn new(
+        clock: Clock,
+        pool: FramePool,
+        polling: PollingConfig,
+        traces: &Traces,
+    ) -> io::Result<(DataPath, Handle)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = Arc::new(Wake::new()?);
         watch(&epoll, wake.fd(), epoll::EventFlags::ET)?;
@@ -123,6 +132,7 @@ impl DataPath {
             actions,
             wake,
             workers: Workers::new(),
+            tracer: traces.tracer("data-path"),
             figures: ThreadFigures::default(),
             stopping: false,
         };
@@ -130,7 +140,14 @@ impl DataPath {
     }
 
     /// Serves a host from now on.
-    pub(crate) fn add_host(&mut self, name: &str, mut host: Host, port: Box<dyn Port>) -> io::Result<()> {
+    pub(crate) fn add_host(
+        &mut self,
+        name: &str,
+        mut host: Host,
+        port: Box<dyn Port>,
+        traces: &Traces,
+    ) -> io::Result<()> {
+        host.trace(traces);
         if let Some(fd) = port.wait_fd() {
             watch(&self.epoll, fd, epoll::EventFlags::empty())?;
         }
@@ -146,6 +163,7 @@ impl DataPath {
             to_send: Vec::new(),
             bells: HashMap::new(),
             failed: false,
+            tracer: traces.tracer("port"),
         });
         Ok(())
     }
@@ -221,13 +239,18 @@ impl DataPath {
 
     /// One round over everything; returns how much was done.
     fn round(&mut self) -> usize {
+        self.tracer.refresh();
         let mut done = self.act();
+        let start = self.tracer.start(Point::RoundTime);
         let now = self.clock.now();
         for seat in &mut self.hosts {
             done += seat.round(now, &mut self.pool);
         }
         for seat in &mut self.fabrics {
             done += seat.fabric.poll(now, &mut self.pool, &mut seat.drops);
+        }
+        if done > 0 {
+            self.tracer.since(Point::RoundTime, NO_FLOW, start);
         }
         done
     }
@@ -237,6 +260,7 @@ impl DataPath {
         let mut done = 0;
         if self.wake.take_pending() {
             while let Ok(action) = self.actions.try_recv() {
+                self.tracer.event(Point::Action, NO_FLOW, [0; 2]);
                 action(self);
                 done += 1;
             }
@@ -258,10 +282,17 @@ impl DataPath {
             let timeout = deadline.map(|deadline| timespec(deadline - now));
             let mut events =
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+            self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
             // Interrupted or woken: either way the next round looks at everything.
-            let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+            let woken = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+            let slept = self.clock.now() - now;
             self.figures.sleeps += 1;
-            self.figures.asleep += self.clock.now() - now;
+            self.figures.asleep += slept;
+            self.tracer.refresh();
+            self.tracer.value(Point::Awake, NO_FLOW, slept);
+            if woken > 0 {
+                self.tracer.event(Point::Woken, NO_FLOW, [woken as u64, 0]);
+            }
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
         self.hosts.iter().for_each(|seat| {
@@ -309,12 +340,30 @@ impl DataPath {
 
 impl HostSeat {
     fn round(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
+        self.tracer.refresh();
         let received = self.port.receive(now, BURST, pool, &mut self.received);
+        if received > 0 {
+            self.tracer.value(Point::PortReceived, NO_FLOW, received as u64);
+        }
         let done = self.host.poll(now, &mut self.received, &mut self.to_send, pool);
         if !self.to_send.is_empty() {
+            let before = self.tracer.is_on(Point::PortDropped).then(|| self.port_drops.clone());
+            self.tracer.value(Point::PortSent, NO_FLOW, self.to_send.len() as u64);
             self.port.send(now, &mut self.to_send, pool, &mut self.port_drops);
+            if let Some(before) = before {
+                self.trace_drops(&before);
+            }
         }
         received + done
+    }
+
+    /// What the port dropped of a burst.
+    #[cold]
+    fn trace_drops(&self, before: &DropCounts) {
+        for reason in self.port_drops.since(before).iter() {
+            let frames = self.port_drops.get(reason) - before.get(reason);
+            self.tracer.event(Point::PortDropped, NO_FLOW, [reason as u64, frames]);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 use crate::capture::Captures;
 use crate::modules::Modules;
 use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, Xdp};
+use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
@@ -26,15 +27,21 @@ pub(crate) struct Management {
     modules: Arc<Modules>,
     clients: Arc<AtomicUsize>,
     captures: Captures,
+    tracepoints: Arc<Tracepoints>,
     /// Readable once somebody asked the daemon to end.
     stop: Arc<OwnedFd>,
 }
 
 impl Management {
-    pub(crate) fn new(observer: Arc<Observer>, modules: Modules) -> io::Result<Management> {
+    pub(crate) fn new(
+        observer: Arc<Observer>,
+        modules: Modules,
+        tracepoints: Arc<Tracepoints>,
+    ) -> io::Result<Management> {
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let (clients, captures) = (Arc::new(AtomicUsize::new(0)), Captures::default());
-        Ok(Management { observer, modules: Arc::new(modules), clients, captures, stop: Arc::new(stop) })
+        let (modules, stop) = (Arc::new(modules), Arc::new(stop));
+        Ok(Management { observer, modules, clients, captures, tracepoints, stop })
     }
 
     /// Readable once somebody asked the daemon to end.
@@ -81,6 +88,13 @@ impl Management {
                     }
                     Err(sentence) => Answer::Error(sentence),
                 },
+                Ok(Question::Trace(wish)) => match self.tracepoints.begin(&wish) {
+                    Ok(trace) => {
+                        write_answer(stream, &Answer::Ok(trace.answer()))?;
+                        return trace.run(stream);
+                    }
+                    Err(sentence) => Answer::Error(sentence),
+                },
                 Ok(Question::Xdp(question)) => match object(&question, &mut reader)? {
                     Some(object) => self.modules.answer(&question, &object).map_or_else(Answer::Error, Answer::Ok),
                     None => {
@@ -107,8 +121,11 @@ impl Management {
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
+            Question::Tracepoints { host, enable, disable } => {
+                self.tracepoints.figures(host.as_deref(), &enable, &disable)
+            }
             // Those that are more than an answer are looked at before.
-            Question::Stop | Question::Capture(_) | Question::Xdp(_) => Ok(Value::Null),
+            Question::Stop | Question::Capture(_) | Question::Trace(_) | Question::Xdp(_) => Ok(Value::Null),
         }
     }
 }

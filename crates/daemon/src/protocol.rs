@@ -37,10 +37,33 @@ pub enum Question {
     /// Capture frames as they pass. After the answer, which names the interfaces, the connection carries a capture in
     /// pcapng until the asker shuts its side down or the count is reached; its last blocks say what was lost.
     Capture(Capture),
+    /// Stream tracepoints. After the answer, which says how many are on, the connection carries one JSON object a line
+    /// until the asker shuts its side down; the last one says how many records were missed.
+    Trace(Trace),
+    /// What tracepoints counted, after some have been turned on or off.
+    Tracepoints {
+        /// Only of this host.
+        host: Option<String>,
+        /// Patterns of those that are counted from now on.
+        enable: Vec<String>,
+        /// Patterns of those that are not.
+        disable: Vec<String>,
+    },
     /// Modules of operators.
     Xdp(Xdp),
     /// End the daemon as SIGTERM does.
     Stop,
+}
+
+/// Which tracepoints are streamed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// Patterns of names; all points where there is none.
+    pub points: Vec<String>,
+    /// Only of this host; otherwise of all, and of the threads.
+    pub host: Option<String>,
+    /// Only of this flow.
+    pub flow: Option<u32>,
 }
 
 /// About modules of operators. A module is named by its name on its host; the host may be left out where only one runs

@@ -5,8 +5,10 @@ use crate::clock::Clock;
 use crate::config::{Config, ThreadConfig};
 use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
+use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
 use crate::sockets::{Sockets, default_socket};
+use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -46,12 +48,16 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
     let sockets = Sockets::open(&path, &config.service)?;
     let clock = Clock::start();
-    let Built { paths, handles, hosts } = build(config, clock)?;
+    let Built { paths, handles, hosts, traces } = build(config, clock)?;
+    let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
     let threads = start(paths, &config.service.thread)?;
     let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));
     modules.load_configured()?;
-    let management = Management::new(observer, modules).map_err(failed)?;
+    if let Some(listen) = config.service.metrics.listen {
+        metrics::serve(listen, Metrics::new(Arc::clone(&observer), Arc::clone(&tracepoints)))?;
+    }
+    let management = Management::new(observer, modules, tracepoints).map_err(failed)?;
     let applications = Applications::new(handles.clone(), hosts);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();

@@ -196,6 +196,7 @@ struct Figures {
     port: port::PortCounters,
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
+    tables: Vec<(&'static str, u64)>,
     flows: Vec<FlowView>,
 }
 
@@ -205,6 +206,7 @@ impl Figures {
             port: seat.port.counters(),
             drops: all_drops(seat),
             modules: seat.host.module_stats(),
+            tables: seat.host.tables(),
             flows: seat.host.flows(),
         }
     }
@@ -228,6 +230,7 @@ impl Figures {
             },
             "drops": by_name(drops),
             "modules": modules,
+            "tables": by_name(self.tables),
             "flows": flows,
         })
     }

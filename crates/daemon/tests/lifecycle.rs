@@ -2,69 +2,25 @@
 //! application or the daemon ends.
 mod common;
 
+use common::application::{attach, listen, until};
 use common::{Toed, toed};
-use context::attach::{Answer, Hello};
-use context::{AppEnd, Endpoint, Reply, Request};
+use context::attach::Answer;
 use daemon::client::{ask, is_running, open};
 use daemon::management_path;
 use daemon::protocol::{Capture, Question};
 use port::capture::pcapng::{self, Block};
 use serde_json::{Value, json};
-use shm::{Region, handover};
+use shm::handover;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
                              [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nport = { kind = \"fabric\" }\n";
-
-/// How long something that must happen may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
-        sleep(Duration::from_millis(5));
-    }
-}
-
-/// An application without libtoe: the socket, and its end of the context.
-fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
-    let connection = handover::connect(socket).unwrap();
-    let hello = Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None };
-    handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
-    let (message, fds) = handover::recv(connection.as_fd()).unwrap();
-    let Answer::Welcome(welcome) = serde_json::from_slice(&message).unwrap() else { panic!("refused") };
-    let [region, app, bell] = <[OwnedFd; 3]>::try_from(fds).unwrap();
-    let region = Arc::new(Region::from_fd(region).unwrap());
-    (connection, AppEnd::new(region, welcome.geometry, app, bell).unwrap())
-}
-
-/// Listens on a port.
-fn listen(app: &mut AppEnd, port: u16) {
-    let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
-    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
-    let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
-    assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
-}
-
-fn request(app: &mut AppEnd, request: Request) -> Reply {
-    app.requests.push(request.to_words()).unwrap();
-    app.daemon_bell.ring();
-    let mut reply = None;
-    until("the reply", || {
-        reply = app.replies.pop().unwrap().and_then(Reply::from_words);
-        reply.is_some()
-    });
-    reply.unwrap()
-}
 
 fn say_hello(socket: &Path, hello: &Value) -> Answer {
     let connection = handover::connect(socket).unwrap();

@@ -1,5 +1,7 @@
 //! A real `toed` for tests of the daemon.
 #![allow(dead_code)]
+pub mod application;
+
 use daemon::client::ask;
 use daemon::protocol::Question;
 use serde_json::Value;

@@ -1,0 +1,148 @@
+//! `toe trace`: what happens inside, as it happens.
+use crate::arguments::TraceArguments;
+use crate::locate;
+use crate::table::{Table, cell, red, say, say_json};
+use daemon::client;
+use daemon::protocol::{Question, Trace};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{self, BufRead, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use trace::{Kind, Point, PointSet};
+
+/// Streams tracepoints until the count or the time is reached or somebody ends it, or lists all there are.
+pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
+    // The names are known here: a wrong one needs no daemon to be refused.
+    let points = PointSet::named(&arguments.patterns)?;
+    if arguments.list {
+        list(if arguments.patterns.is_empty() { PointSet::all() } else { points }, arguments.json);
+        return Ok(());
+    }
+    let wish = Trace { points: arguments.patterns.clone(), host: arguments.host.clone(), flow: arguments.flow };
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let (answer, stream) = client::open(&socket, &Question::Trace(wish))?;
+    eprintln!("toe: {} tracepoints are on; Ctrl-C ends it", answer["points"]);
+    end_when_due(stream.get_ref(), arguments.seconds).map_err(|e| format!("cannot receive signals: {e}"))?;
+    show(stream, arguments)
+}
+
+/// Shows lines until the daemon has sent the last one.
+fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Result<(), String> {
+    let (mut shown, mut line, mut out) = (0u64, String::new(), io::BufWriter::new(io::stdout()));
+    loop {
+        line.clear();
+        let read = stream.read_line(&mut line).map_err(|e| format!("the stream broke off: {e}"))?;
+        if read == 0 {
+            let _ = out.flush();
+            return Err(format!("the daemon has ended: {shown} records came"));
+        }
+        let record: Value = serde_json::from_str(&line).map_err(|e| format!("the daemon sends strange lines: {e}"))?;
+        if let Some(missed) = record["missed"].as_u64() {
+            if record["end"] == true {
+                let _ = out.flush();
+                let missed = if missed == 0 { String::new() } else { red(&format!(", {missed} were missed")) };
+                eprintln!("toe: {shown} records{missed}");
+                return Ok(());
+            }
+            continue;
+        }
+        if arguments.count.is_some_and(|count| shown >= count) {
+            continue;
+        }
+        let text = if arguments.json { line.trim_end().to_string() } else { text(&record) };
+        let mut written = writeln!(out, "{text}");
+        if stream.buffer().is_empty() {
+            written = written.and_then(|()| out.flush());
+        }
+        if written.is_err() {
+            // The reader of our output had enough.
+            return Ok(());
+        }
+        shown += 1;
+        if arguments.count == Some(shown) {
+            let _ = stream.get_ref().shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// Ends the stream after some time, and on the first Ctrl-C; a second one ends at once.
+fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<()> {
+    let (mut signals, end) = (Signals::new([SIGINT, SIGTERM])?, stream.try_clone()?);
+    std::thread::spawn(move || {
+        let mut arrived = signals.forever();
+        arrived.next();
+        let _ = end.shutdown(Shutdown::Write);
+        arrived.next();
+        std::process::exit(130);
+    });
+    if let Some(seconds) = seconds {
+        let end = stream.try_clone()?;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(seconds));
+            let _ = end.shutdown(Shutdown::Write);
+        });
+    }
+    Ok(())
+}
+
+/// `12:30:01.000012345  a  flow 3 10.0.0.1:80-10.0.0.2:4000  flextoe.protocol.sent  seq=1 payload=64 B`.
+fn text(record: &Value) -> String {
+    let time = record["time_ns"].as_u64().unwrap_or(0);
+    let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    let flow = match (&record["flow"], record["local"].as_str()) {
+        (Value::Null, _) => "-".into(),
+        (flow, None) => format!("flow {flow}"),
+        (flow, Some(local)) => format!("flow {flow} {local}-{}", cell(&record["remote"])),
+    };
+    let name = record["point"].as_str().unwrap_or_default();
+    let point = Point::ALL.iter().find(|point| point.name() == name);
+    let arguments = point.map_or(&[][..], |point| point.arguments()).iter().map(|(name, unit)| {
+        let value = &record["args"][name];
+        format!(" {name}={}{}", cell(value), if value.is_number() { unit.suffix() } else { "" })
+    });
+    let arguments: String = arguments.collect();
+    let host = cell(&record["host"]);
+    format!("{hours:02}:{minutes:02}:{:02}.{nanos:09}  {host}  {flow}  {name} {arguments}", seconds % 60)
+}
+
+fn list(points: PointSet, as_json: bool) {
+    if as_json {
+        let point = |point: Point| {
+            let arguments: Vec<Value> =
+                point.arguments().iter().map(|(name, unit)| json!({ "name": name, "unit": unit.name() })).collect();
+            let kind = if point.kind() == Kind::Event { "event" } else { "histogram" };
+            json!({ "name": point.name(), "kind": kind, "arguments": arguments, "sentence": point.sentence() })
+        };
+        return say_json(&points.iter().map(point).collect());
+    }
+    let mut table = Table::new(&["tracepoint", "kind", "what it says"]);
+    for point in points.iter() {
+        let kind = if point.kind() == Kind::Event { "event" } else { "histogram" };
+        table.row([point.name(), kind, point.sentence()]);
+    }
+    table.print();
+}
+
+/// What tracepoints counted.
+pub fn figures(answer: &Value) {
+    for host in crate::ls::list(answer, "hosts") {
+        let mut table = Table::new(&["tracepoint", "on", "count", "p50", "p99", "max", "unit"]);
+        for point in crate::ls::list(host, "points") {
+            let on = if point["on"] == true { "yes" } else { "no" };
+            let numbers = ["count", "p50", "p99", "max"]
+                .map(|key| point[key].as_u64().map_or_else(|| "-".to_string(), crate::table::thousands));
+            let row = [cell(&point["point"]), on.to_string()].into_iter().chain(numbers).chain([cell(&point["unit"])]);
+            table.row(row);
+        }
+        if table.is_empty() {
+            say(&format!("{}: no tracepoint is on, and none was; --enable PATTERN counts some", cell(&host["name"])));
+        } else {
+            say(&crate::table::bold(&cell(&host["name"])));
+            table.print();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Metrics for Prometheus: `GET /metrics` where the configuration says so. One series for each host, port, module and
+//! reason; connections only added up, since there may be many and they come and go.
+mod http;
+
+use crate::tracepoints::Tracepoints;
+use crate::views::Observer;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use trace::{Distribution, Figure, Unit};
+
+/// Answers on `listen` from now on, on a thread of its own. The error is a sentence.
+pub(crate) fn serve(listen: SocketAddr, metrics: Metrics) -> Result<(), String> {
+    let listener =
+        TcpListener::bind(listen).map_err(|e| format!("cannot serve metrics at {listen}: {e} (metrics.listen)"))?;
+    let body = move || http::serve(&listener, || metrics.text());
+    thread::Builder::new().name("metrics".into()).spawn(body).map_err(|e| format!("cannot start a thread: {e}"))?;
+    tracing::info!("metrics are at http://{listen}/metrics");
+    Ok(())
+}
+
+/// Where metrics come from.
+pub(crate) struct Metrics {
+    observer: Arc<Observer>,
+    tracepoints: Arc<Tracepoints>,
+}
+
+impl Metrics {
+    pub(crate) fn new(observer: Arc<Observer>, tracepoints: Arc<Tracepoints>) -> Metrics {
+        Metrics { observer, tracepoints }
+    }
+
+    /// All metrics now, in OpenMetrics' text format. The error is a sentence.
+    fn text(&self) -> Result<String, String> {
+        let mut families = Families::default();
+        families.stats(&self.observer.stats(None, None)?);
+        for (host, figures) in self.tracepoints.all_figures() {
+            figures.iter().for_each(|figure| families.tracepoint(&host, figure));
+        }
+        let mut registry = Registry::with_prefix("toe");
+        registry.register_collector(Box::new(families));
+        let mut text = String::new();
+        encode(&mut text, &registry).map_err(|_| "the metrics cannot be written".to_string())?;
+        Ok(text)
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// What a series says.
+#[derive(Debug, Clone)]
+enum Sample {
+    Counter(f64),
+    Gauge(f64),
+    Histogram { sum: f64, count: u64, buckets: Vec<(f64, u64)> },
+}
+
+/// Series of one name.
+#[derive(Debug)]
+struct Family {
+    help: String,
+    series: Vec<(Labels, Sample)>,
+}
+
+/// All metrics at one moment, by name.
+#[derive(Debug, Default)]
+struct Families(BTreeMap<String, Family>);
+
+impl Families {
+    fn add(&mut self, name: &str, help: &str, labels: &[(&'static str, &str)], sample: Sample) {
+        let family = self.0.entry(name.into()).or_insert_with(|| Family { help: help.into(), series: Vec::new() });
+        let labels = labels.iter().map(|(key, value)| (*key, value.to_string())).collect();
+        family.series.push((labels, sample));
+    }
+
+    /// What `toe stats` shows.
+    fn stats(&mut self, stats: &Value) {
+        for host in each(&stats["hosts"]) {
+            self.host(host);
+        }
+        for (fabric, value) in pairs(&stats["fabrics"]) {
+            for member in each(&value["members"]) {
+                for (direction, key) in [("in", "tx"), ("out", "rx")] {
+                    let labels = [("fabric", fabric), ("member", text(&member["name"])), ("direction", direction)];
+                    let figure = |what: &str| Sample::Counter(number(&member[format!("{key}_{what}")]));
+                    self.add(
+                        "fabric_frames",
+                        "Frames that a fabric took from or gave to a member",
+                        &labels,
+                        figure("frames"),
+                    );
+                    self.add(
+                        "fabric_bytes",
+                        "Bytes that a fabric took from or gave to a member",
+                        &labels,
+                        figure("bytes"),
+                    );
+                }
+            }
+        }
+        for thread in each(&stats["threads"]) {
+            let number_of = thread["thread"].to_string();
+            let labels = [("thread", number_of.as_str())];
+            let counter = |key: &str, scale: f64| Sample::Counter(number(&thread[key]) / scale);
+            self.add("thread_rounds", "Rounds of a data-path thread", &labels, counter("rounds", 1.0));
+            self.add("thread_busy_rounds", "Rounds in which something was done", &labels, counter("busy_rounds", 1.0));
+            self.add("thread_sleeps", "Times that a data-path thread slept", &labels, counter("sleeps", 1.0));
+            self.add("thread_asleep_seconds", "Time that it slept", &labels, counter("asleep_ns", 1e9));
+            self.add("thread_cpu_seconds", "Processor time that it took", &labels, counter("cpu_ns", 1e9));
+        }
+    }
+
+    fn host(&mut self, host: &Value) {
+        let name = text(&host["name"]);
+        let info = [("host", name), ("engine", text(&host["engine"])), ("version", env!("CARGO_PKG_VERSION"))];
+        self.add("host_info", "A host, its engine, and the daemon's version", &info, Sample::Gauge(1.0));
+        for (direction, key) in [("in", "rx"), ("out", "tx")] {
+            let labels = [("host", name), ("direction", direction)];
+            let figure = |what: &str| Sample::Counter(number(&host["port"][format!("{key}_{what}")]));
+            self.add("port_frames", "Frames of a host's port", &labels, figure("frames"));
+            self.add("port_bytes", "Bytes of a host's port", &labels, figure("bytes"));
+        }
+        for (reason, count) in pairs(&host["drops"]) {
+            let labels = [("host", name), ("reason", reason)];
+            self.add("drops", "Frames, segments and descriptors dropped", &labels, Sample::Counter(number(count)));
+        }
+        for (table, count) in pairs(&host["tables"]) {
+            let labels = [("host", name), ("table", table)];
+            self.add("table_entries", "Entries of a table of the control plane", &labels, Sample::Gauge(number(count)));
+        }
+        for (module, figures) in pairs(&host["modules"]) {
+            self.module(&[("host", name), ("module", module)], figures);
+        }
+        self.flows(name, &host["flows"]);
+    }
+
+    fn module(&mut self, labels: &[(&'static str, &str)], figures: &Value) {
+        for (figure, value) in pairs(figures) {
+            let value = number(value);
+            match figure {
+                "works" => self.add("module_works", "Works of an engine's module", labels, Sample::Counter(value)),
+                "batches" => {
+                    self.add("module_batches", "Batches of an engine's module", labels, Sample::Counter(value))
+                }
+                "waiting" => self.add("module_waiting", "Works that wait for a module", labels, Sample::Gauge(value)),
+                "busy_ns" => {
+                    let help = "Time that a module worked, estimated from one batch in 64";
+                    self.add("module_busy_seconds", help, labels, Sample::Counter(value / 1e9));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Connections of a host, added up: gauges, since a connection that closes takes its figures with it.
+    fn flows(&mut self, host: &str, flows: &Value) {
+        let (mut states, mut sums) = (BTreeMap::<&str, u32>::new(), BTreeMap::<&str, f64>::new());
+        for flow in each(flows) {
+            *states.entry(text(&flow["state"])).or_default() += 1;
+            for (figure, value) in pairs(&flow["figures"]).filter(|(figure, _)| SUMMED.contains(figure)) {
+                *sums.entry(figure).or_default() += number(value);
+            }
+        }
+        for (state, count) in states {
+            let labels = [("host", host), ("state", state)];
+            self.add("flows", "Connections by state", &labels, Sample::Gauge(count.into()));
+        }
+        for (figure, sum) in sums {
+            let help = "Of the connections that are open now, all together";
+            self.add(&format!("open_flows_{figure}"), help, &[("host", host)], Sample::Gauge(sum));
+        }
+    }
+
+    fn tracepoint(&mut self, host: &str, figure: &Figure) {
+        let point = figure.point;
+        let name = format!("trace_{}", point.name().replace('.', "_"));
+        let (labels, help) = ([("host", host)], point.sentence().trim_end_matches('.'));
+        let Some(distribution) = &figure.distribution else {
+            return self.add(&name, help, &labels, Sample::Counter(figure.count as f64));
+        };
+        let (suffix, scale) = match point.arguments()[0].1 {
+            Unit::Nanoseconds => ("_seconds", 1e9),
+            Unit::Bytes => ("_bytes", 1.0),
+            _ => ("", 1.0),
+        };
+        let name = format!("{name}{suffix}");
+        self.add(&name, help, &labels, histogram(distribution, scale));
+    }
+}
+
+/// Figures of connections that can be added up.
+const SUMMED: &[&str] = &[
+    "acked_bytes",
+    "tx_bytes",
+    "tx_segments",
+    "rx_bytes",
+    "rx_segments",
+    "outstanding",
+    "unsent",
+    "fast_retransmits",
+    "retransmitted_segments",
+    "duplicate_acks",
+    "out_of_order",
+];
+
+fn histogram(distribution: &Distribution, scale: f64) -> Sample {
+    let (mut before, mut buckets) = (0, Vec::new());
+    for (limit, below) in distribution.cumulative() {
+        // Values are whole numbers: those below the limit are at most one less.
+        buckets.push(((limit - 1) as f64 / scale, below - before));
+        before = below;
+    }
+    buckets.push((f64::MAX, 0));
+    Sample::Histogram { sum: distribution.sum as f64 / scale, count: before, buckets }
+}
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        for (name, family) in &self.0 {
+            let kind = match family.series.first() {
+                Some((_, Sample::Counter(_))) => MetricType::Counter,
+                Some((_, Sample::Histogram { .. })) => MetricType::Histogram,
+                _ => MetricType::Gauge,
+            };
+            let mut metric = encoder.encode_descriptor(name, &family.help, None, kind)?;
+            for (labels, sample) in &family.series {
+                let mut series = metric.encode_family(labels)?;
+                match sample {
+                    Sample::Counter(value) => series.encode_counter::<NoLabelSet, _, u64>(value, None)?,
+                    Sample::Gauge(value) => series.encode_gauge(value)?,
+                    Sample::Histogram { sum, count, buckets } => {
+                        series.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn each(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn pairs(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
