@@ -3,7 +3,11 @@
 //! ```text
 //! cargo run --release -p flextoe --example cost [connections] [payload bytes] [rounds]
 //! cargo run --release -p flextoe --example cost paths [connections] [payload bytes] [rounds]
+//! cargo run --release -p flextoe --example cost null|vlan [paths] [connections] [payload bytes] [rounds]
 //! ```
+//!
+//! With `null` or `vlan`, the server runs a module on received frames: one that does nothing, or one that takes the
+//! VLAN tag out that all frames to it have then.
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
@@ -11,7 +15,7 @@
 //! tracepoints are on.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
-use engine::{Limits, Slot};
+use engine::{Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Region};
 use std::net::Ipv4Addr;
@@ -36,6 +40,8 @@ struct Host {
     rx: Vec<Box<engine::Frame>>,
     tx: Vec<Box<engine::Frame>>,
     spent: Duration,
+    /// Frames to it carry a VLAN tag.
+    tagged: bool,
 }
 
 impl Host {
@@ -60,6 +66,7 @@ impl Host {
             rx: Vec::new(),
             tx: Vec::new(),
             spent: Duration::ZERO,
+            tagged: false,
         };
         if std::env::var_os("TRACE").is_some() {
             let traces = trace::Traces::new(ticks);
@@ -81,22 +88,31 @@ impl Host {
     fn poll(&mut self, now: u64) {
         let (mut exceptions, mut events, mut drops) = (Vec::new(), Vec::new(), DropCounts::default());
         let start = Instant::now();
-        self.engine.poll(
-            now,
-            &mut Burst {
-                rx: &mut self.rx,
-                back: &mut Vec::new(),
-                tx: &mut self.tx,
-                exceptions: &mut exceptions,
-                events: &mut events,
-                commands: &mut self.commands,
-                pool: &mut self.pool,
-                drops: &mut drops,
-                recorder: None,
-            },
-        );
+        let burst = &mut Burst {
+            rx: &mut self.rx,
+            back: &mut Vec::new(),
+            tx: &mut self.tx,
+            exceptions: &mut exceptions,
+            events: &mut events,
+            commands: &mut self.commands,
+            pool: &mut self.pool,
+            drops: &mut drops,
+            recorder: None,
+        };
+        self.engine.poll(now, burst);
+        self.engine.egress(now, 0, burst);
         self.spent += start.elapsed();
         assert_eq!(drops, DropCounts::default());
+    }
+
+    /// The other host's frames come in.
+    fn arrive(&mut self, frames: &mut Vec<Box<engine::Frame>>) {
+        self.rx.append(frames);
+        for frame in self.rx.iter_mut().filter(|_| self.tagged) {
+            frame.grow_front(4);
+            frame.bytes_mut().copy_within(4..16, 0);
+            frame.bytes_mut()[12..16].copy_from_slice(&[0x81, 0, 0, 42]);
+        }
     }
 
     /// Sends a message on a connection and says that all up to `read` was read.
@@ -184,13 +200,55 @@ fn main() {
     let argument = |at: usize, default: u64| numbers.get(at).copied().unwrap_or(default);
     let (connections, bytes) = (argument(0, 64) as u32, argument(1, 64) as usize);
     let (mut client, mut server) = (Host::new(true, connections), Host::new(false, connections));
+    let asked = |name: &str| words.iter().any(|word| word == name);
+    server.tagged = asked("vlan");
+    if asked("null") || asked("vlan") {
+        server.commands.push(Command::Modules(vec![module(asked("vlan"))]));
+    }
     client.poll(START);
     server.poll(START);
-    if words.first().is_some_and(|word| word == "paths") {
+    if asked("paths") {
         paths(&mut client, &mut server, bytes, argument(2, 500));
     } else {
         echo(&mut client, &mut server, bytes, argument(2, 20_000));
     }
+}
+
+/// A module on received frames, in Rust: what a module costs besides its own code is the same for eBPF.
+struct Ingress {
+    strips: bool,
+}
+
+impl ModuleSource for Ingress {
+    fn name(&self) -> &str {
+        if self.strips { "vlan_strip" } else { "null" }
+    }
+    fn stage(&self) -> Stage {
+        Stage::Ingress
+    }
+    fn whole_frames(&self) -> bool {
+        false
+    }
+    fn changes_frames(&self) -> bool {
+        self.strips
+    }
+    fn replica(&self, _index: u32) -> Box<dyn Module> {
+        Box::new(Ingress { strips: self.strips })
+    }
+}
+
+impl Module for Ingress {
+    fn process(&mut self, segment: Segment<'_>) -> Verdict {
+        if self.strips && segment.frame.bytes().get(12..14) == Some(&[0x81, 0]) {
+            segment.frame.bytes_mut().copy_within(0..12, 4);
+            segment.frame.strip_front(4);
+        }
+        Verdict::Pass
+    }
+}
+
+fn module(strips: bool) -> LoadedModule {
+    LoadedModule { id: ModuleId(0), source: Arc::new(Ingress { strips }), figures: Arc::default(), ticks: || 0 }
 }
 
 const START: u64 = 1_000_000_000;
@@ -205,7 +263,7 @@ fn echo(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
     for _ in 0..rounds {
         now += 10_000;
         client.poll(now);
-        server.rx.append(&mut client.tx);
+        server.arrive(&mut client.tx);
         server.poll(now);
         server.answer(&mut message, &mut seen[1]);
         server.poll(now);
@@ -228,7 +286,7 @@ fn paths(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
         now += 1_000_000;
         (0..client.written.len()).for_each(|index| client.send(index as u32, &message, 0));
         path_tx(client, now);
-        server.rx.append(&mut client.tx);
+        server.arrive(&mut client.tx);
         path_rx_data(server, now);
         server.read_all();
         path_hc(server, now);

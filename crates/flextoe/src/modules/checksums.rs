@@ -7,28 +7,30 @@ use wire::rewrite::{self, Layers, MAX_HEADERS};
 pub(super) struct Headers {
     bytes: [u8; MAX_HEADERS],
     len: usize,
+    /// Bytes of the whole frame.
+    total: usize,
 }
 
 impl Headers {
-    pub const NONE: Headers = Headers { bytes: [0; MAX_HEADERS], len: 0 };
+    pub const NONE: Headers = Headers { bytes: [0; MAX_HEADERS], len: 0, total: 0 };
 
-    /// Those of a frame. Where modules may change its payload too (`whole`), its checksum is looked at now: afterwards
-    /// nobody could tell whether it was right.
+    /// Notes those of a frame. Where modules may change its payload too (`whole`), its checksum is looked at now:
+    /// afterwards nobody could tell whether it was right.
     #[inline]
-    pub fn of(frame: &mut Frame, whole: bool) -> Headers {
+    pub fn note(&mut self, frame: &mut Frame, whole: bool) {
         if whole && frame.checksum == Checksum::Complete {
             let bytes = frame.bytes();
             if Layers::of(bytes).is_some_and(|layers| layers.tcp_is_sound(bytes)) {
                 frame.checksum = Checksum::Verified;
             }
         }
+        self.total = frame.len();
         let bytes = frame.bytes();
         match bytes.first_chunk::<MAX_HEADERS>() {
-            Some(head) => Headers { bytes: *head, len: MAX_HEADERS },
+            Some(head) => (self.bytes, self.len) = (*head, MAX_HEADERS),
             None => {
-                let mut headers = Headers { len: bytes.len(), ..Headers::NONE };
-                headers.bytes[..bytes.len()].copy_from_slice(bytes);
-                headers
+                self.bytes[..bytes.len()].copy_from_slice(bytes);
+                self.len = bytes.len();
             }
         }
     }
@@ -36,16 +38,34 @@ impl Headers {
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+
+    /// Nothing but what stands before the Ethernet type changed: nothing at all, or a VLAN tag came or went. Where the
+    /// length changed, it is taken to have done so there; if it was elsewhere, the bytes differ.
+    #[inline]
+    fn same_packet(&self, frame: &Frame) -> bool {
+        let (old, new) = (self.bytes().get(TYPE_AT..), frame.bytes().get(TYPE_AT..));
+        let (Some(mut old), Some(mut new)) = (old, new) else { return false };
+        match (self.total.checked_sub(frame.len()), frame.len().checked_sub(self.total)) {
+            (Some(shorter), _) => old = old.get(shorter..).unwrap_or_default(),
+            (_, longer) => new = longer.and_then(|longer| new.get(longer..)).unwrap_or_default(),
+        }
+        let common = old.len().min(new.len());
+        common >= LEAST && old[..common] == new[..common]
+    }
 }
+
+/// Where the Ethernet type stands, or the first VLAN tag.
+const TYPE_AT: usize = 12;
+/// Bytes from the Ethernet type to the end of the shortest headers of TCP.
+const LEAST: usize = 2 + 20 + 20;
 
 /// Makes the checksums of IPv4 and TCP good again after modules changed the frame (or not). One that was wrong before
 /// stays wrong. Where modules may have changed the payload, a right TCP checksum is left partial.
 #[inline]
 pub(super) fn mend(before: &Headers, frame: &mut Frame, whole: bool) {
-    let old = before.bytes();
-    let same = frame.bytes().starts_with(old) && (old.len() == MAX_HEADERS || old.len() == frame.bytes().len());
-    if !same || (whole && frame.checksum == Checksum::Verified) {
-        mend_changed(old, frame, whole);
+    let payload_may_differ = whole && frame.checksum == Checksum::Verified;
+    if payload_may_differ || !before.same_packet(frame) {
+        mend_changed(before.bytes(), frame, whole);
     }
 }
 

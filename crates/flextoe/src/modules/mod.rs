@@ -88,11 +88,12 @@ impl Chain {
         }
         if self.changes {
             let whole = self.whole;
-            self.before.clear();
-            self.before.extend(items.iter_mut().map(|item| match frame_of(item) {
-                Some((frame, _)) => Headers::of(frame, whole),
-                None => Headers::NONE,
-            }));
+            self.before.resize_with(items.len().max(self.before.len()), || Headers::NONE);
+            for (item, before) in items.iter_mut().zip(&mut self.before) {
+                if let Some((frame, _)) = frame_of(item) {
+                    before.note(frame, whole);
+                }
+            }
         }
         for seat in &mut self.modules {
             seat.process(items, &frame_of, &mut self.verdicts, now);
@@ -205,6 +206,9 @@ pub(crate) fn admit(
     burst: &mut Burst<'_>,
 ) {
     let verdicts = chain.process(frames, alone, now, burst.pool);
+    if verdicts.iter().all(|verdict| *verdict == Verdict::Pass) {
+        return batch.extend(frames.drain(..).map(Work::received));
+    }
     for (mut frame, verdict) in frames.drain(..).zip(verdicts) {
         match verdict {
             Verdict::Pass => batch.push(Work::received(frame)),
