@@ -2,8 +2,9 @@
 use crate::lab::{DEVICE, Lab, Link};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
+use crate::report::Outcome;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -92,15 +93,35 @@ impl Daemon<'_> {
 
     /// Asks over the management socket, as the `toe` command does: a line of JSON each way.
     pub fn ask(&self, question: &str) -> Result<Value, String> {
+        self.ask_with(&json!({ "ask": question }), &[])
+    }
+
+    /// The same with more than a word, and with bytes that follow the question.
+    pub fn ask_with(&self, question: &Value, bytes: &[u8]) -> Result<Value, String> {
         let failed = |error: std::io::Error| format!("management socket: {error}");
         let mut path = self.socket.clone().into_os_string();
         path.push(".manage");
         let mut stream = UnixStream::connect(path).map_err(failed)?;
-        stream.write_all(format!("{{\"ask\":\"{question}\"}}\n").as_bytes()).map_err(failed)?;
+        stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
+        stream.write_all(bytes).map_err(failed)?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).map_err(failed)?;
         let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
         answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
+    }
+
+    /// Loads a module from a file, or a native one; its name.
+    pub fn load_module(&self, host: &str, file: &str) -> Outcome {
+        let native = file.strip_prefix("native:");
+        let object = if native.is_some() { Ok(Vec::new()) } else { fs::read(file) };
+        let object = object.map_err(|error| error.to_string())?;
+        let load = json!({ "ask": "xdp", "verb": "load", "host": host, "native": native, "bytes": object.len() });
+        Ok(self.ask_with(&load, &object)?["name"].as_str().unwrap_or_default().into())
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Waits until nothing of the applications is left in the daemon, then ends it. TIME-WAIT counts as left.

@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
 use crate::lab::Link;
+use crate::modules;
 use crate::process::Process;
 use crate::report::Outcome;
 use rustix::process::Signal;
@@ -23,6 +24,8 @@ pub struct Fault {
 const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
+const MODULES: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
+
 /// All that need a laboratory.
 pub const ALL: &[Fault] = &[
     fault("client killed in mid-transfer", EVERYWHERE, client_killed),
@@ -34,6 +37,13 @@ pub const ALL: &[Fault] = &[
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),
     fault("capture with a reader that does not read", &[Link::Fabric], capture::stuck_reader),
+    fault("modules: null and native", MODULES, modules::null),
+    fault("modules: VLAN strip and push", &[Link::TapServer, Link::TapClient], modules::vlan),
+    fault("modules: firewall", MODULES, modules::firewall),
+    fault("modules: classification", MODULES, modules::classify),
+    fault("modules: SYN limiter", MODULES, modules::syn_limit),
+    fault("modules: loaded and unloaded 1000 times", MODULES, modules::thousand),
+    fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];
@@ -46,13 +56,13 @@ const fn fault(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Ou
 const ENDLESS: &str = "1000000000000";
 
 /// Programs that talk to each other through the fault: an echo server and its client.
-struct Bystanders<'a> {
+pub(crate) struct Bystanders<'a> {
     _server: Process<'a>,
     client: Process<'a>,
 }
 
 impl<'a> Bystanders<'a> {
-    fn start(bench: &Bench<'a>) -> Result<Bystanders<'a>, String> {
+    pub(crate) fn start(bench: &Bench<'a>) -> Result<Bystanders<'a>, String> {
         let bench = bench.on_another_port();
         let (address, port) = (bench.address(), bench.port());
         let server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;
@@ -62,7 +72,7 @@ impl<'a> Bystanders<'a> {
     }
 
     /// They noticed nothing.
-    fn finish(mut self) -> Result<(), String> {
+    pub(crate) fn finish(mut self) -> Result<(), String> {
         self.client.succeed().map(drop).map_err(|error| format!("bystanders noticed: {error}"))
     }
 }

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod faults;
 pub mod lab;
 pub mod leaks;
+mod modules;
 pub mod network;
 pub mod process;
 pub mod refusals;

@@ -285,6 +285,8 @@ impl Laminar {
     }
 
     fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
+        // No modules of operators run here: frames that come back are as those from the port, and come first.
+        burst.rx.splice(0..0, burst.back.drain(..).map(|(_, frame)| frame));
         let count = burst.rx.len();
         let mut frames = std::mem::take(burst.rx);
         let mut batch = Vec::with_capacity(count.min(BATCH));

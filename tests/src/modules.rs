@@ -1,0 +1,259 @@
+//! Modules of operators on live traffic: loaded, changed and unloaded by `toe xdp` while programs talk.
+use crate::cases::{Bench, app};
+use crate::daemon::Daemon;
+use crate::faults::Bystanders;
+use crate::lab::DEVICE;
+use crate::report::Outcome;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Loads and unloads under load.
+const TURNS: usize = 1000;
+/// How much more memory the daemon may have afterwards, KiB: allocators keep some.
+const GROWTH_KIB: u64 = 4096;
+
+/// The daemon, and the host of it that modules are loaded on: the server's, where it is on OpenTOE.
+struct Host<'a> {
+    bench: &'a Bench<'a>,
+    daemon: &'a Daemon<'a>,
+    name: &'static str,
+}
+
+impl<'a> Host<'a> {
+    fn of(bench: &'a Bench<'a>) -> Result<Host<'a>, String> {
+        let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon here")?;
+        let name = if bench.lab.server.is_accelerated() { "server" } else { "client" };
+        Ok(Host { bench, daemon, name })
+    }
+
+    /// `toe xdp` with these arguments, on this host; what it prints.
+    fn toe(&self, arguments: &[&str]) -> Outcome {
+        let mut command = self.daemon.toe(&["xdp"]);
+        command.args(["--host", self.name, "--json"]).args(arguments);
+        self.bench.session.run(command)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Result<Value, String> {
+        serde_json::from_str(&self.toe(arguments)?).map_err(|error| error.to_string())
+    }
+
+    /// Loads a shipped module, or one of the tests' own, and says how it is called.
+    fn load(&self, module: &str) -> Result<String, String> {
+        let object = self.compile(module)?;
+        let answer = self.json(&["load", &object])?;
+        Ok(answer["name"].as_str().unwrap_or_default().into())
+    }
+
+    fn compile(&self, module: &str) -> Result<String, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let sources = [root.join("../xdp"), root.join("xdp")].map(|folder| folder.join(format!("{module}.c")));
+        let source = sources.iter().find(|source| source.exists()).ok_or(format!("there is no {module}.c"))?;
+        let object = self.bench.session.dir().join(format!("{module}.o")).display().to_string();
+        let mut clang = Command::new("clang");
+        let architecture = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+        clang.args(["-O2", "-g", "-target", "bpf", "-Wall", "-Werror", "-I", &architecture, "-c"]);
+        clang.arg(source).args(["-o", &object]);
+        self.bench.session.run(clang)?;
+        Ok(object)
+    }
+
+    fn unload(&self, module: &str) -> Result<Value, String> {
+        self.json(&["unload", module])
+    }
+
+    /// A module's figures.
+    fn figures(&self, module: &str) -> Result<Value, String> {
+        let all = self.json(&["ls"])?;
+        let found = all["modules"].as_array().into_iter().flatten().find(|found| found["name"] == module);
+        found.cloned().ok_or(format!("toe xdp ls does not show {module}"))
+    }
+
+    fn verdict(&self, module: &str, verdict: &str) -> Result<u64, String> {
+        Ok(self.figures(module)?["verdicts"][verdict].as_u64().unwrap_or(0))
+    }
+
+    fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
+        self.toe(&["map", "set", module, map, key, value]).map(drop)
+    }
+}
+
+/// Both directions at once, every word compared.
+fn stream(bench: &Bench, bytes: &str) -> Result<(), String> {
+    let bench = bench.on_another_port();
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    bench.client(&app("stream"), &["-c", &address, "-p", &port, "-u", bytes, "-d", bytes])?;
+    server.succeed().map(drop)
+}
+
+/// A module that does nothing, and two native ones, see all frames of what passes.
+pub(crate) fn null(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let null = host.load("null")?;
+    for native in ["native:classifier", "native:meter"] {
+        host.toe(&["load", native])?;
+    }
+    stream(bench, "20000000")?;
+    let (passed, metered) = (host.verdict(&null, "pass")?, host.verdict("meter", "pass")?);
+    let flows = host.json(&["map", "dump", "meter", "flows"])?;
+    let segments: u64 =
+        flows.as_array().into_iter().flatten().filter_map(|flow| flow["value"]["segments"].as_u64()).sum();
+    if metered == 0 || segments != metered || passed < metered {
+        return Err(format!("null passed {passed} frames, the meter saw {metered} segments and tells of {segments}"));
+    }
+    let nanos = host.figures(&null)?["ns_per_frame"].clone();
+    [null.as_str(), "classifier", "meter"].iter().try_for_each(|module| host.unload(module).map(drop))?;
+    Ok(format!("20 MB each way; null passed {passed} frames at {nanos} ns, {metered} were segments of flows"))
+}
+
+/// Frames carry a VLAN tag on the wire, which the kernel's peer needs and the host's TCP never sees.
+pub(crate) fn vlan(bench: &Bench) -> Outcome {
+    const VLAN: &str = "toe0.42";
+    let host = Host::of(bench)?;
+    let (strip, push) = (host.load("vlan_strip")?, host.load("vlan_push")?);
+    host.set(&push, "tag", "0", "42")?;
+    let near = &bench.lab.near;
+    let peer = if bench.lab.server.is_accelerated() { &bench.lab.client } else { &bench.lab.server };
+    let address = format!("{}/24", peer.address);
+    near.ip(&["address", "delete", &address, "dev", DEVICE])?;
+    near.ip(&["link", "add", "link", DEVICE, "name", VLAN, "type", "vlan", "id", "42"])?;
+    near.configure(VLAN, &address)?;
+    stream(bench, "50000000")?;
+    let (stripped, pushed) = (host.verdict(&strip, "pass")?, host.verdict(&push, "pass")?);
+    // Without the tag on the way out, nothing gets back to the kernel; with it, the connection goes on.
+    let bystanders = Bystanders::start(bench)?;
+    host.unload(&push)?;
+    bench.session.pause(Duration::from_millis(300))?;
+    let push = host.load("vlan_push")?;
+    host.set(&push, "tag", "0", "42")?;
+    bystanders.finish()?;
+    near.ip(&["link", "delete", VLAN])?;
+    [strip, push].iter().try_for_each(|module| host.unload(module).map(drop))?;
+    Ok(format!(
+        "50 MB each way in VLAN 42; {stripped} frames received, {pushed} sent; taken out and put back under load"
+    ))
+}
+
+/// An address is shut out and let in again while others talk on.
+pub(crate) fn firewall(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let firewall = host.load("firewall")?;
+    let peer = if bench.lab.server.is_accelerated() { &bench.lab.client } else { &bench.lab.server };
+    let bystanders = Bystanders::start(bench)?;
+    host.set(&firewall, "rules", "203.0.113.0/24", r#"{"action": 1}"#)?;
+    bystanders.finish()?;
+    let shut_out = format!("{}/32", peer.address);
+    let talking = Bystanders::start(bench)?;
+    host.set(&firewall, "rules", &shut_out, r#"{"action": 1}"#)?;
+    bench.session.pause(Duration::from_millis(400))?;
+    let dropped = host.verdict(&firewall, "drop")?;
+    host.toe(&["map", "delete", &firewall, "rules", &shut_out])?;
+    talking.finish()?;
+    if dropped == 0 {
+        return Err("nothing was dropped of the address that was shut out".into());
+    }
+    host.unload(&firewall)?;
+    Ok(format!("{dropped} frames of {shut_out} dropped while it was shut out; its connections went on afterwards"))
+}
+
+/// Frames are counted by class.
+pub(crate) fn classify(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let classify = host.load("classify")?;
+    let other = bench.on_another_port();
+    let rule = json!({ "port": other.port, "protocol": 6 }).to_string();
+    host.set(&classify, "rules", &rule, "7")?;
+    let (address, port) = (other.address(), other.port());
+    let mut server = other.server(other.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    other.client(&app("stream"), &["-c", &address, "-p", &port, "-u", "5000000", "-d", "5000000"])?;
+    server.succeed()?;
+    let counted = host.json(&["map", "get", &classify, "classes", "7"])?;
+    let seen = host.figures(&classify)?["runs"].as_u64().unwrap_or(0);
+    let text = counted.to_string();
+    host.unload(&classify)?;
+    if !text.contains("frames") || seen == 0 {
+        return Err(format!("{seen} frames were seen, and class 7 is {text}"));
+    }
+    Ok(format!("class 7 of {seen} frames: {text}"))
+}
+
+/// A flood of openings is held back; connections that are there go on.
+pub(crate) fn syn_limit(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let bystanders = Bystanders::start(bench)?;
+    let limit = host.load("syn_limit")?;
+    bystanders.finish()?;
+    let dropped = host.verdict(&limit, "drop")?;
+    let passed = host.verdict(&limit, "pass")?;
+    host.unload(&limit)?;
+    Ok(format!("{passed} frames passed, {dropped} openings were held back"))
+}
+
+/// Modules come and go a thousand times under load: nobody notices, and nothing grows.
+pub(crate) fn thousand(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let objects = [host.compile("null")?, host.compile("firewall")?, "native:meter".into()];
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let endless = ["-c", &address, "-p", &port, "-u", "1000000000000"];
+    let mut client = bench.client_in_background(&app("stream"), &endless)?;
+    let bystanders = Bystanders::start(bench)?;
+    let mut before = None;
+    for turn in 0..TURNS {
+        // What later turns use again has been made after the first ones.
+        if turn == 100 {
+            before = Some(Memory::of(host.daemon)?);
+        }
+        let loaded = host.daemon.load_module(host.name, &objects[turn % objects.len()])?;
+        host.daemon.ask_with(&json!({ "ask": "xdp", "verb": "unload", "host": host.name, "module": loaded }), &[])?;
+    }
+    let (before, after) = (before.unwrap_or_default(), Memory::of(host.daemon)?);
+    server.running().and_then(|()| client.running()).map_err(|error| format!("the endless transfer: {error}"))?;
+    bystanders.finish()?;
+    client.kill();
+    server.wait()?;
+    if after.descriptors != before.descriptors || after.kib > before.kib + GROWTH_KIB {
+        return Err(format!("the daemon grew: {before:?}, then {after:?}"));
+    }
+    Ok(format!(
+        "{TURNS} modules came and went; {} KiB more memory, no descriptor",
+        after.kib.saturating_sub(before.kib)
+    ))
+}
+
+/// A module that fails on every frame stops traffic, not the operator.
+pub(crate) fn abort(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
+    let bystanders = Bystanders::start(bench)?;
+    let abort = host.load("abort")?;
+    bench.session.pause(Duration::from_millis(300))?;
+    host.daemon.ask("ls")?;
+    let aborted = host.unload(&abort)?["verdicts"]["aborted"].as_u64().unwrap_or(0);
+    bystanders.finish()?;
+    let counted = host.daemon.drops_named(&["module_aborted"])?;
+    if aborted == 0 {
+        return Err("no frame was aborted".into());
+    }
+    Ok(format!("{aborted} frames aborted ({counted}), then unloaded, and connections went on"))
+}
+
+/// What a daemon has.
+#[derive(Debug, Default)]
+struct Memory {
+    descriptors: usize,
+    kib: u64,
+}
+
+impl Memory {
+    fn of(daemon: &Daemon) -> Result<Memory, String> {
+        let process = daemon.id();
+        let failed = |error: std::io::Error| error.to_string();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).map_err(failed)?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).ok_or("no RssAnon")?;
+        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)?.count();
+        Ok(Memory { descriptors, kib })
+    }
+}
