@@ -41,7 +41,7 @@ pub const ALL: &[Fault] = &[
     fault("modules: VLAN strip and push", &[Link::TapServer, Link::TapClient], modules::vlan),
     fault("modules: firewall", MODULES, modules::firewall),
     fault("modules: classification", MODULES, modules::classify),
-    fault("modules: SYN limiter", MODULES, modules::syn_limit),
+    fault("modules: SYN limiter", &[Link::TapServer, Link::Fabric, Link::LossyThreads], modules::syn_limit),
     fault("modules: loaded and unloaded 1000 times", MODULES, modules::thousand),
     fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),

@@ -116,8 +116,8 @@ effect at once, under traffic; where something is refused, nothing changes.
 Examples:
   toe xdp load firewall.o --position 10
   toe xdp ls
-  toe xdp map set firewall blocked 192.0.2.1 1
-  toe xdp map dump firewall blocked --json
+  toe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
+  toe xdp map dump firewall rules --json
   toe xdp unload firewall"
     )]
     Xdp(XdpArguments),
@@ -376,13 +376,15 @@ Examples:
     Ls,
     /// Look into a module's maps, and change them
     #[command(
-        after_help = "Keys and values are written as whole numbers, as IPv4 addresses, or as bytes in hexadecimal (0x...).
+        after_help = "Keys and values are written as numbers, as IPv4 addresses or prefixes, as bytes in hexadecimal
+(0x0a000001), or as JSON by the names in the module's source; members that are left out keep what they had.
 
 Examples:
   toe xdp map ls firewall
+  toe xdp map dump firewall rules
+  toe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
   toe xdp map get classify classes 2
-  toe xdp map set firewall blocked 192.0.2.1 1
-  toe xdp map delete firewall blocked 192.0.2.1"
+  toe xdp map delete firewall rules 192.0.2.0/24"
     )]
     Map {
         #[command(subcommand)]

@@ -104,7 +104,11 @@ impl Modules {
         let place = &self.observer.hosts()[at];
         let content = match wish.native {
             Some(native) => Content::native(native, &place.config.stack)?,
-            None => Content::object(wish.object)?,
+            None => {
+                let mapping = &place.config.mapping;
+                let replicas = if mapping.threads { mapping.preprocess.max(mapping.flow_groups) } else { 1 };
+                Content::object(wish.object, replicas.into())?
+            }
         };
         let name = wish.name.unwrap_or(content.source.name()).to_owned();
         let mut lists = self.lock();

@@ -4,6 +4,7 @@ use engine::{FlowId, ModuleSource};
 use flextoe::native::{Classifier, Meter};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use xdp::{Limits, Object, Program};
 
 /// Code and maps of one module.
 #[derive(Clone)]
@@ -46,9 +47,10 @@ impl Content {
         }
     }
 
-    /// An eBPF object.
-    pub(super) fn object(_bytes: &[u8]) -> Result<Content, String> {
-        Err("this daemon was built without eBPF".into())
+    /// An eBPF object, checked and compiled for a host with so many replicas of a stage.
+    pub(super) fn object(bytes: &[u8], replicas: u32) -> Result<Content, String> {
+        let program = Program::load(Object::parse(bytes)?, &Limits { replicas, ..Limits::default() })?;
+        Ok(Content { kind: "ebpf", source: Arc::clone(&program) as _, maps: Some(program) })
     }
 
     /// Its maps, where it has any.
@@ -59,6 +61,44 @@ impl Content {
     /// Why it failed at run time, and how often.
     pub(super) fn faults(&self) -> Map<String, Value> {
         self.maps.as_ref().map(|maps| maps.faults()).unwrap_or_default()
+    }
+}
+
+impl Maps for Program {
+    fn list(&self) -> Value {
+        let info = |map: xdp::MapInfo| {
+            json!({
+                "name": map.name,
+                "type": map.kind,
+                "key_size": map.key_size,
+                "value_size": map.value_size,
+                "entries": map.entries,
+                "max_entries": map.max_entries,
+            })
+        };
+        self.map_infos().into_iter().map(info).collect()
+    }
+
+    fn dump(&self, map: &str) -> Result<Value, String> {
+        self.dump(map)
+    }
+
+    fn get(&self, map: &str, key: &str) -> Result<Value, String> {
+        self.get(map, key)
+    }
+
+    fn set(&self, map: &str, key: &str, value: &str) -> Result<(), String> {
+        self.set(map, key, value)
+    }
+
+    fn delete(&self, map: &str, key: &str) -> Result<(), String> {
+        self.delete(map, key)
+    }
+
+    fn faults(&self) -> Map<String, Value> {
+        let faults = self.faults();
+        let counts = faults.counts.iter().filter(|(_, count)| *count > 0);
+        counts.map(|(fault, count)| ((*fault).into(), (*count).into())).collect()
     }
 }
 
