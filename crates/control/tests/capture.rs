@@ -126,3 +126,55 @@ fn what_goes_to_the_host_itself_is_sent_and_received() {
     assert!(sorted(received.into_iter().map(|packet| packet.bytes)) == sorted(sent.into_iter().map(|it| it.bytes)));
     net.end_all(vec![app]);
 }
+
+/// Drops frames to one station and sends those to another back.
+struct Doorman;
+
+impl engine::ModuleSource for Doorman {
+    fn name(&self) -> &str {
+        "doorman"
+    }
+    fn stage(&self) -> engine::Stage {
+        engine::Stage::Ingress
+    }
+    fn whole_frames(&self) -> bool {
+        false
+    }
+    fn replica(&self, _index: u32) -> Box<dyn engine::Module> {
+        Box::new(Doorman)
+    }
+}
+
+impl engine::Module for Doorman {
+    fn process(&mut self, segment: engine::Segment<'_>) -> engine::Verdict {
+        match segment.frame.bytes()[0] {
+            8 => engine::Verdict::Drop,
+            6 => {
+                segment.frame.bytes_mut()[1] = 9;
+                engine::Verdict::Transmit
+            }
+            _ => engine::Verdict::Redirect,
+        }
+    }
+}
+
+#[test]
+fn what_modules_of_operators_did_is_known() {
+    for mapping in [Mapping::default(), Mapping { threads: true, preprocess: 2, ..Mapping::default() }] {
+        let mut net = net(&mapping);
+        let source = Arc::new(Doorman);
+        let module = engine::LoadedModule { id: engine::ModuleId(1), source, figures: Arc::default(), ticks: || 0 };
+        net.nodes[0].host.set_modules(vec![module]).unwrap();
+        net.settle();
+        let queue = start(&mut net, 0);
+        [8, 6, 2].into_iter().for_each(|first| net.inject(0, &[first; 60]));
+        net.settle();
+        let (received, sent) = stop(&mut net, 0, &queue);
+        let comments = |packets: &[Packet]| packets.iter().map(|packet| packet.comment.clone()).collect::<Vec<_>>();
+        let stage = if mapping.threads { "modules" } else { "ingress" };
+        assert_eq!(comments(&received)[0], format!("{stage}: dropped: module_drop"));
+        assert_eq!(comments(&received)[1..], ["control: dropped: ethernet"], "redirected");
+        assert_eq!(comments(&sent), [format!("{stage}: returned")]);
+        assert_eq!(sent[0].bytes[..3], [6, 9, 6], "as it was sent");
+    }
+}

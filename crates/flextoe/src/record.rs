@@ -36,7 +36,7 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
     }
     if let Some(frame) = &work.reply {
         let sight = match work.job {
-            Job::Void => Sight { direction: Direction::In, flow, module: "modules", fate: Fate::Returned },
+            Job::Void => Sight { direction: Direction::Out, flow, module: "modules", fate: Fate::Returned },
             _ => sent(flow, false),
         };
         recorder.record(now, frame, &sight);
@@ -68,8 +68,9 @@ pub(crate) fn by_module(
     recorder: &mut Option<&mut Recorder>,
 ) {
     if let Some(recorder) = recorder {
-        let direction = if stage == Stage::Egress { Direction::Out } else { Direction::In };
         let fate = reason.map_or(Fate::Returned, |reason| Fate::Dropped(reason.into()));
+        let is_out = stage == Stage::Egress || fate == Fate::Returned;
+        let direction = if is_out { Direction::Out } else { Direction::In };
         recorder.record(now, frame, &Sight { direction, flow: None, module: stage.label(), fate });
     }
 }

@@ -34,7 +34,7 @@ pub enum Fate {
     Accepted,
     /// Received and kept until an application takes the connection.
     Held,
-    /// Received, and sent out again by a module.
+    /// Received, and sent out again by a module: as it was sent.
     Returned,
     /// Sent.
     Sent,

@@ -214,8 +214,8 @@ pub(crate) fn admit(
             Verdict::Pass => batch.push(Work::received(frame)),
             Verdict::Redirect => burst.exceptions.push((Exception::Redirected, frame)),
             Verdict::Transmit => {
-                record::by_module(&frame, Stage::Ingress, None, now, &mut burst.recorder);
                 checksums::prepare(&mut frame);
+                record::by_module(&frame, Stage::Ingress, None, now, &mut burst.recorder);
                 burst.tx.push(frame);
             }
             Verdict::Drop | Verdict::Aborted => discard(frame, Stage::Ingress, *verdict, now, burst),
