@@ -76,6 +76,7 @@ impl Scheduler {
     }
 
     /// What a work said of its flow; `turn` where it was one that this module had given.
+    #[inline]
     pub fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow) else { return };
         if turn {

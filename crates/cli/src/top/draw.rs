@@ -151,10 +151,14 @@ fn modules_and_drops(page: &mut Page, picture: &Picture, state: &State, most: us
             2,
             column(|row| if row.batches > 0.0 { short(row.works / row.batches) } else { "-".into() }),
         ),
+        Column::numbers("LOAD", 4, column(|row| row.load.map_or("-".into(), percent))),
         Column::numbers("QUEUE", 3, column(|row| row.waiting.map_or("-".into(), count))),
     ];
-    let half = page.width() / 2 + 2;
+    let (whole, alarm) = (page.area, page.alarm());
+    // Room for the modules' widest usual table, and for the drops' narrowest.
+    let half = (whole.width / 2 + 2).max(45).min(whole.width - 24);
     let start = page.line;
+    page.area = Rect { width: half - 2, ..whole };
     table(page, columns, |_| Style::new());
     more(page, modules.len() - few.len(), "modules");
     let end = page.line;
@@ -165,8 +169,7 @@ fn modules_and_drops(page: &mut Page, picture: &Picture, state: &State, most: us
         Column::numbers("/s", 1, few.iter().map(|row| short(row.rate)).collect()),
         Column::numbers("TOTAL", 2, few.iter().map(|row| count(row.total)).collect()),
     ];
-    let (whole, alarm) = (page.area, page.alarm());
-    (page.line, page.area) = (start, Rect { x: whole.x + half as u16, width: whole.width - half as u16, ..whole });
+    (page.line, page.area) = (start, Rect { x: whole.x + half, width: whole.width - half, ..whole });
     table(page, columns, |at| if few[at].rate > 0.0 { alarm } else { Style::new() });
     more(page, drops.len() - few.len(), "reasons");
     if drops.is_empty() {
@@ -320,6 +323,7 @@ p, space     pause
 ?            this page, and back
 
 BATCH   works that a module takes at once, on average
+LOAD    its share of a core, where it is measured
 QUEUE   works that wait for it now
 IN, OUT payload of a connection, bit/s
 CWND    congestion window, bytes

@@ -59,6 +59,8 @@ pub struct ModuleRow {
     pub name: String,
     pub works: f64,
     pub batches: f64,
+    /// Of the time, a share of 1; none where nobody measures it.
+    pub load: Option<f64>,
     /// Works in its queue now; none where it has no queue of its own.
     pub waiting: Option<u64>,
 }
@@ -155,8 +157,9 @@ impl Picture {
                 self.per_second(count(before, counter).unwrap_or(now), now)
             };
             let (works, batches) = (rate("works"), rate("batches"));
+            let load = counters.contains_key("busy_ns").then(|| rate("busy_ns") / 1e9);
             let waiting = counters.get("waiting").copied();
-            self.modules.push(ModuleRow { host: name(), name: module.clone(), works, batches, waiting });
+            self.modules.push(ModuleRow { host: name(), name: module.clone(), works, batches, load, waiting });
         }
         for (reason, total) in &host.drops {
             let rate = self.per_second(before.drops.get(reason).copied().unwrap_or(0), *total);
@@ -211,6 +214,7 @@ impl Picture {
                 Some(sum) => {
                     sum.works += row.works;
                     sum.batches += row.batches;
+                    sum.load = sum.load.zip(row.load).map(|(a, b)| a + b);
                     sum.waiting = sum.waiting.zip(row.waiting).map(|(a, b)| a + b);
                 }
                 None => sums.push(row.clone()),

@@ -29,7 +29,7 @@ fn host(name: &str, scale: u64, flows: Vec<Value>) -> Value {
         "port": { "rx_frames": 1000 * scale, "rx_bytes": 1_000_000 * scale, "tx_frames": 0, "tx_bytes": 0 },
         "drops": { "fabric_loss": 20 * scale, "challenge_limit": 7 },
         "modules": {
-            "preprocess": module(4000), "protocol": module(4400), "postprocess": module(4400), "dma": module(4400),
+            "preprocess": { "works": 4000 * scale, "batches": 500 * scale, "busy_ns": 250_000_000 * scale }, "protocol": module(4400), "postprocess": module(4400), "dma": module(4400),
             "context_queue": { "works": 0, "batches": 0, "waiting": 3 }, "scheduler": module(1200),
         },
     })
@@ -77,13 +77,13 @@ toed 0.1.0 (pid 7)  up 1d 01:00:02  every second  all hosts
 thread 0  cpu  53%  1.0M rounds/s,  87% of them with work  asleep  12%
 HOST ADDRESS      ENGINE  FLOWS TIME-WAIT IN/s bit/s OUT/s bit/s DROPS/s
 h0   10.77.0.2/24 flextoe     2         0 1.0k  8.0M     0     0      20
-MODULE         WORKS/s  BATCH  QUEUE      DROPPED            /s  TOTAL
-preprocess        4.0k      8      -      fabric_loss        20     40
-protocol          4.4k      8      -      challenge_limit     0      7
-postprocess       4.4k      8      -
-dma               4.4k      8      -
-context_queue        0      -      3
-scheduler         1.2k      8      -
+MODULE         WORKS/s  BATCH  LOAD  QUEUE   DROPPED            /s  TOTAL
+preprocess        4.0k      8   25%      -   fabric_loss        20     40
+protocol          4.4k      8     -      -   challenge_limit     0      7
+postprocess       4.4k      8     -      -
+dma               4.4k      8     -      -
+context_queue        0      -     -      3
+scheduler         1.2k      8     -      -
 FLOW LOCAL   REMOTE          PROGRAM      STATE   IN  OUT  RTT CWND RETX CC
    1 h0:6380 10.77.0.3:40001 redis-server ESTAB 2.0k  20k 36us  14k    1 dctcp
    0 h0:6379 10.77.0.3:40000 redis-server ESTAB 1.0k  10k 35us  14k    0 dctcp
