@@ -273,10 +273,21 @@ fn limit(flow: &Flow) -> &'static str {
     }
 }
 
-/// A module's place in the pipeline: by the name in front of the replica's number.
+/// A module's place in the pipeline: by the name in front of the replica's number, or by the stage of an operator's.
 fn place(name: &str) -> usize {
-    const ORDER: [&str; 8] =
-        ["sequencer", "preprocess", "protocol", "postprocess", "dma", "netif", "context_queue", "scheduler"];
-    let name = name.split('.').next().unwrap_or(name);
+    const ORDER: [&str; 11] = [
+        "sequencer",
+        "ingress",
+        "preprocess",
+        "flow",
+        "protocol",
+        "postprocess",
+        "dma",
+        "netif",
+        "egress",
+        "context_queue",
+        "scheduler",
+    ];
+    let name = name.split(['.', '/']).next().unwrap_or(name);
     ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len())
 }

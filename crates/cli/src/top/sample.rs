@@ -1,6 +1,6 @@
 //! What the daemon counted up to a moment: its answers, as far as the live view needs them.
 use daemon::client;
-use daemon::protocol::Question;
+use daemon::protocol::{Question, Xdp};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -88,7 +88,9 @@ pub struct Thread {
 /// Asks the daemon. The error is a sentence.
 pub fn take(socket: &Path) -> Result<Sample, String> {
     let stats = client::ask(socket, &Question::Stats { host: None, flow: None })?;
-    combine(stats, &client::ask(socket, &Question::Ls)?)
+    let mut sample = combine(stats, &client::ask(socket, &Question::Ls)?)?;
+    add_modules(&mut sample, &client::ask(socket, &Question::Xdp(Xdp::Ls { host: None }))?);
+    Ok(sample)
 }
 
 /// From the answers to both questions.
@@ -107,6 +109,20 @@ pub fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
         }
     }
     Ok(sample)
+}
+
+/// Modules of operators stand among the engine's own, under the stage where they run.
+pub fn add_modules(sample: &mut Sample, answer: &Value) {
+    for module in answer["modules"].as_array().into_iter().flatten() {
+        let word = |key: &str| module[key].as_str().unwrap_or("?");
+        let Some(host) = sample.hosts.iter_mut().find(|host| host.name == word("host")) else { continue };
+        let runs = module["runs"].as_u64().unwrap_or(0);
+        let mut figures = BTreeMap::from([("works".to_string(), runs)]);
+        if let Some(nanos) = module["ns_per_frame"].as_f64() {
+            figures.insert("busy_ns".into(), (nanos * runs as f64) as u64);
+        }
+        host.modules.insert(format!("{}/{}", word("stage"), word("name")), figures);
+    }
 }
 
 /// The program's name without its folder and its arguments.

@@ -1,7 +1,7 @@
 //! The layout at several sizes, the figures, and the keys, from answers as a daemon gives them.
 use super::draw::{LEAST, Notes, draw};
 use super::picture::Picture;
-use super::sample::{Sample, combine};
+use super::sample::{Sample, add_modules, combine};
 use super::state::{Next, Sort, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -200,6 +200,14 @@ fn replicas_are_modules_and_hosts_are_added_up() {
     assert_eq!(modules.iter().map(|row| row.name.as_str()).collect::<Vec<_>>()[..2], ["preprocess", "protocol"]);
     assert_eq!((modules[0].works, modules[4].waiting, modules[0].waiting), (12_000.0, Some(9), None));
     assert_eq!(picture.modules_of(|host| host == "h1")[0].works, 4_000.0);
+    let (mut before, mut now) = (sample(1, 1, 0), sample(2, 1, 0));
+    for (sample, runs) in [(&mut before, 100), (&mut now, 1_000_100)] {
+        let firewall =
+            json!({ "host": "h0", "name": "firewall", "stage": "ingress", "runs": runs, "ns_per_frame": 20.0 });
+        add_modules(sample, &json!({ "modules": [firewall] }));
+    }
+    let modules = Picture::between(&before, &now).modules_of(|_| true);
+    assert_eq!((modules[0].name.as_str(), modules[0].works, modules[0].load), ("ingress/firewall", 1e6, Some(0.02)));
     let drops = picture.drops_of(|_| true);
     assert_eq!((drops[0].reason.as_str(), drops[0].rate, drops[0].total), ("fabric_loss", 60.0, 120));
 }
