@@ -118,9 +118,10 @@ static void open_socket(void) {
 static void bind_socket(int i) {
     /* Linux binds a socket whose connection is dead, to no use. */
     struct pollfd state = {.fd = slots[i].fd};
-    if (slots[i].line && poll(&state, 1, 0) && state.revents & POLLHUP) return;
+    if ((slots[i].line || slots[i].end) && poll(&state, 1, 0) && state.revents & POLLHUP) return;
     int one = (int)below(2), other = (int)below(SLOTS);
-    setsockopt(slots[i].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    /* Linux looks at what the option is when somebody else binds, OpenTOE at what it was at bind. */
+    if (!slots[i].port) setsockopt(slots[i].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     /* A port that only old connections have is refused by the kernel, unless SO_REUSEADDR is set everywhere. */
     int free = slots[other].fd >= 0 && slots[other].line == 0 && other != i;
     int port = below(4) == 0 && free ? slots[other].port : 0;

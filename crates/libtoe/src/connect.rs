@@ -117,7 +117,7 @@ impl Lib {
     /// After the call that says that an attempt failed, the socket is as new.
     fn disconnect(&mut self, key: Key) {
         let Some(socket) = self.socket(key) else { return };
-        socket.last_local.ip = ANY.ip;
+        socket.last_local.ip = socket.asked_ip;
         let Kind::Stream(stream) = &socket.kind else { return };
         (socket.broken, socket.last_local.port) = (false, stream.local.port);
         let kind = std::mem::replace(&mut socket.kind, Kind::Fresh);

@@ -280,7 +280,7 @@ impl Lib {
             | Reply::Claimed { tag, .. }
             | Reply::Info { tag, .. } => self.answer(tag, reply),
             Reply::Accept { binding, slot, local, remote, mss } => {
-                self.accept_reply(binding, Pending { slot, local, remote, mss });
+                self.accept_reply(binding, Pending { slot, local, remote, mss, errno: 0 });
             }
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
@@ -320,11 +320,13 @@ impl Lib {
 
     fn error_reply(&mut self, slot: Slot, errno: i32) {
         let Some(context) = self.context() else { return };
-        let Some(key) = context.socket_of(slot) else { return };
-        self.fail_stream(key, errno);
+        match context.socket_of(slot) {
+            Some(key) => self.fail_stream(key, errno),
+            None => self.fail_waiting(slot, errno),
+        }
     }
 
-    fn fail_stream(&mut self, key: Key, errno: i32) {
+    pub fn fail_stream(&mut self, key: Key, errno: i32) {
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
         if let Kind::Stream(_) = socket.kind {
             socket.error = errno;

@@ -31,7 +31,9 @@ pub struct EpollSet {
     /// One of them.
     pub fd: RawFd,
     entries: Slab<Entry>,
-    by_fd: BTreeMap<RawFd, usize>,
+    /// By descriptor and what it was when it was added: as in the kernel, an entry outlives its descriptor while others
+    /// refer to the same socket, and the descriptor's number may be another one's by then.
+    by_name: BTreeMap<(RawFd, Target), usize>,
     /// Entries that may be ready.
     ready: VecDeque<usize>,
     /// What its threads sleep on.
@@ -60,7 +62,7 @@ struct Entry {
     disabled: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Socket(Key),
     Set(Key),
@@ -74,7 +76,7 @@ impl EpollSet {
             descriptors: 1,
             fd,
             entries: Slab::new(),
-            by_fd: BTreeMap::new(),
+            by_name: BTreeMap::new(),
             ready: VecDeque::new(),
             bed: None,
             sleepers: 0,
@@ -110,7 +112,7 @@ impl EpollSet {
 
     /// Whether members of it live in user space.
     pub fn has_ours(&self) -> bool {
-        !self.by_fd.is_empty()
+        !self.by_name.is_empty()
     }
 }
 
@@ -175,7 +177,7 @@ fn mark(sets: &mut Slab<EpollSet>, set: usize, index: usize, bits: u32, depth: u
 pub fn forget(sets: &mut Slab<EpollSet>, set: usize, entry: usize) {
     let Some(set) = sets.get_mut(set) else { return };
     if let Some(entry) = set.entries.remove(entry) {
-        set.by_fd.remove(&entry.fd);
+        set.by_name.remove(&(entry.fd, entry.target));
     }
     set.ready.retain(|ready| *ready != entry);
 }
@@ -185,7 +187,7 @@ pub fn hand_to_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize) {
     let Some(found) = sets.get_mut(set) else { return };
     found.ready.retain(|ready| *ready != entry);
     let Some(entry) = found.entries.remove(entry) else { return };
-    found.by_fd.remove(&entry.fd);
+    found.by_name.remove(&(entry.fd, entry.target));
     found.has_kernel = true;
     let mut event = epoll_event { events: if entry.disabled { 0 } else { entry.events }, u64: entry.data };
     // SAFETY: valid descriptors and a local event. A kernel half is in the set already.
@@ -358,7 +360,7 @@ fn control_ours(
 ) -> Result<()> {
     let Lib { sets, .. } = &mut **lib;
     let set = sets.get_mut(key.index).ok_or(libc::EBADF)?;
-    let present = set.by_fd.get(&fd).copied();
+    let present = set.by_name.get(&(fd, target)).copied();
     match (operation, present, event) {
         (libc::EPOLL_CTL_ADD, Some(_), _) => Err(libc::EEXIST),
         (libc::EPOLL_CTL_ADD, None, Some(event)) => {
@@ -366,8 +368,8 @@ fn control_ours(
             set.kick();
             let entry = Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };
             let index = set.entries.insert(entry);
-            set.by_fd.insert(fd, index);
-            set.ready.reserve(set.by_fd.len());
+            set.by_name.insert((fd, target), index);
+            set.ready.reserve(set.by_name.len());
             lib.watch(target, key.index, index);
             queue_if_ready(lib, key, index);
             Ok(())

@@ -31,6 +31,8 @@ pub struct Socket {
     pub error: c_int,
     /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
     pub last_local: Endpoint,
+    /// The address that the program asked `bind` for: it stays where the port goes.
+    pub asked_ip: Ipv4Addr,
     /// No `connect` has told yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
     pub outcome_owed: bool,
     /// The connection was reset, or the daemon died.
@@ -104,6 +106,8 @@ pub struct Pending {
     pub remote: Endpoint,
     /// Payload bytes of a full segment.
     pub mss: u16,
+    /// The error with which it ended while it waited; 0 for none.
+    pub errno: c_int,
 }
 
 /// Most connections that wait in one context for one listener.
@@ -137,6 +141,7 @@ impl Socket {
             nonblocking,
             error: 0,
             last_local: ANY,
+            asked_ip: ANY.ip,
             outcome_owed: false,
             broken: false,
             kind: Kind::Fresh,
@@ -272,6 +277,17 @@ impl Lib {
         }
     }
 
+    /// A connection that waits to be accepted has ended.
+    pub fn fail_waiting(&mut self, slot: Slot, errno: c_int) {
+        let Link::Attached(context) = &self.link else { return };
+        for key in context.listeners.values() {
+            let Some(socket) = self.sockets.get_mut(key.index) else { continue };
+            if let Kind::Listener(listener) = &mut socket.kind {
+                listener.queue.iter_mut().filter(|pending| pending.slot == slot).for_each(|found| found.errno = errno);
+            }
+        }
+    }
+
     /// Lets connections come to a listener in which the program shows interest.
     pub fn show_interest(&mut self, key: Key) {
         let Link::Attached(context) = &mut self.link else { return };
@@ -341,7 +357,10 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
     let reply = context_side::ask(lib, |tag| Request::Bind { tag, local, reuse_address, reuse_port })?;
     let context::Reply::Bound { binding, local: got, .. } = reply else { return Err(libc::EPROTO) };
     match lib.socket(key) {
-        Some(socket) => socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 }),
+        Some(socket) => {
+            socket.asked_ip = local.ip;
+            socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 });
+        }
         None => {
             context_side::tell(lib, Request::Unbind { binding });
             return Err(libc::EBADF);
@@ -358,7 +377,7 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         return Err(libc::EINVAL);
     }
     if matches!(socket.kind, Kind::Fresh) {
-        let local = Endpoint { port: 0, ..socket.last_local };
+        let local = Endpoint { ip: socket.asked_ip, port: 0 };
         bind(lib, key, local)?;
     }
     let bound = match &lib.need_socket(key)?.kind {

@@ -39,7 +39,7 @@ pub struct Lib {
 unsafe impl Send for Lib {}
 
 /// Names a socket or set across a time without the lock: index and identity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Index into its slab.
     pub index: usize,

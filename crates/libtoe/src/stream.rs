@@ -213,6 +213,11 @@ impl Stream {
         self.state().flags.load(Acquire)
     }
 
+    /// Both sides have said all, and it was acknowledged.
+    pub fn is_over(&self) -> bool {
+        self.flags() & (RX_FIN | SHUT_WRITE) == RX_FIN | SHUT_WRITE && self.in_flight() == 0
+    }
+
     /// Sets flags; returns the earlier ones.
     pub fn raise(&self, flags: u32) -> u32 {
         self.state().flags.fetch_or(flags, AcqRel)

@@ -304,6 +304,9 @@ unsafe fn accept_now(
     lib.open_stream(accepted, pending.slot, pending.local, pending.remote, pending.mss);
     lib.send_early_options(accepted, pending.slot);
     lib.label_accepted(accepted);
+    if pending.errno != 0 {
+        lib.fail_stream(accepted, pending.errno);
+    }
     lib.show_interest(key);
     // SAFETY: the caller's pointers.
     unsafe { address::store(pending.remote, is_v6, address, len) };
@@ -434,7 +437,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mu
         let broken = socket.broken;
         let Kind::Stream(stream) = &socket.kind else { return Err(libc::ENOTCONN) };
         let remote = stream.remote;
-        if broken {
+        if broken || stream.is_over() {
             return Err(libc::ENOTCONN);
         }
         // SAFETY: the caller's pointers.
