@@ -48,7 +48,7 @@ fn segment(rng: &mut Rng) -> Vec<u8> {
     let odd = [Flags::FIN, Flags::SYN, Flags::RST, Flags::ECE, Flags::PSH];
     let mut flags = Flags::ACK;
     if rng.chance(4) {
-        flags = flags | odd[rng.next() as usize % odd.len()];
+        flags |= odd[rng.next() as usize % odd.len()];
     }
     let (seq, ack, window) = (Seq(rng.next()), Seq(rng.next()), rng.next() as u16);
     let header = tcp::Header { src_port: 4000, dst_port: 80, seq, ack, flags, window, options };
