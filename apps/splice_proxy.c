@@ -106,10 +106,10 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* One line a second while something changes, so that whoever started it sees what it does. */
+/* A line when something has changed, so that whoever started it sees what it does. */
 static void *report(void *argument) {
     unsigned long last = 0;
-    for (;; sleep(1)) {
+    for (;; usleep(100000)) {
         unsigned long now = accepted + spliced + ended;
         if (now == last) continue;
         last = now;

@@ -177,6 +177,7 @@ impl Files {
             ("bulk.py", include_str!("../peers/bulk.py")),
             ("frames.py", include_str!("../peers/frames.py")),
             ("sockets.py", include_str!("../peers/sockets.py")),
+            ("joined.py", include_str!("../peers/joined.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;

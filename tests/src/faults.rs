@@ -6,6 +6,7 @@ use crate::lab::Link;
 use crate::modules;
 use crate::process::Process;
 use crate::report::Outcome;
+use crate::splicing;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub const ALL: &[Fault] = &[
     fault("modules: SYN limiter", &[Link::TapServer, Link::Fabric, Link::LossyThreads], modules::syn_limit),
     fault("modules: loaded and unloaded 1000 times", MODULES, modules::thousand),
     fault("modules: one that fails on every frame", MODULES, modules::abort),
+    fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
+    fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
+    fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];

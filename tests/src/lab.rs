@@ -158,9 +158,18 @@ impl<'a> Lab<'a> {
 
     /// Somebody listens on a port of the server's side.
     pub fn listens(&self, port: u16) -> Result<bool, String> {
-        match (&self.daemon, self.server.host) {
+        self.side_listens(&self.server, port)
+    }
+
+    /// The same of the client's side.
+    pub fn client_listens(&self, port: u16) -> Result<bool, String> {
+        self.side_listens(&self.client, port)
+    }
+
+    fn side_listens(&self, side: &Side, port: u16) -> Result<bool, String> {
+        match (&self.daemon, side.host) {
             (Some(daemon), Some(host)) => daemon.listens(host, port),
-            _ => self.near.listens(port),
+            _ => self.kernel_of(side).listens(port),
         }
     }
 }

@@ -16,3 +16,4 @@ pub mod network;
 pub mod process;
 pub mod refusals;
 pub mod report;
+pub mod splicing;

@@ -1,0 +1,127 @@
+//! Connections that a proxy on OpenTOE joins: the server's side runs `apps/splice_proxy.c`, the client's side both the
+//! clients and the server behind it. So both peers are Linux over TAP, and OpenTOE over the fabric.
+use crate::cases::{Bench, PYTHON, app, number_after};
+use crate::lab::Link;
+use crate::process::Process;
+use crate::report::Outcome;
+use rustix::process::Signal;
+
+/// The proxy, and the server behind it.
+struct Proxied<'a> {
+    proxy: Process<'a>,
+    _server: Process<'a>,
+}
+
+impl<'a> Proxied<'a> {
+    fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
+        load_module(bench)?;
+        let behind = bench.on_another_port();
+        let mut command = bench.lab.on_client(PYTHON);
+        command.args([&bench.files.path("joined.py"), "serve", &behind.port()]);
+        let mut server = bench.session.spawn(command)?;
+        bench.session.until("the server behind the proxy to listen", || {
+            server.running()?;
+            bench.lab.client_listens(behind.port)
+        })?;
+        let peer = bench.lab.client.address.to_string();
+        let arguments = [&bench.address(), &bench.port(), &peer, &behind.port()];
+        let proxy = bench.server(bench.lab.on_server(&app("splice_proxy")), &arguments.map(String::as_str))?;
+        Ok(Proxied { proxy, _server: server })
+    }
+
+    fn call(&self, bench: &Bench<'a>, case: &str, number: u64) -> Outcome {
+        let number = number.to_string();
+        bench.python_client("joined.py", &["call", &bench.address(), &bench.port(), case, &number])
+    }
+
+    /// Connections that the proxy joined, as it says itself.
+    fn spliced(&self) -> u64 {
+        let last = self.proxy.stdout().lines().last().map(String::from).unwrap_or_default();
+        number_after(&last, "spliced").map_or(0, |number| number as u64)
+    }
+}
+
+/// Loads the splice module on the proxy's host.
+fn load_module(bench: &Bench) -> Result<(), String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let file = app("../xdp/splice.o");
+    bench.session.run(daemon.toe(&["xdp", "load", &file, "--host", "server"])).map(drop)
+}
+
+/// A counter of the proxy's host, as `toe stats` shows it.
+fn counter(bench: &Bench, name: &str) -> Result<u64, String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let stats = daemon.ask("stats")?;
+    let found = |host: &&serde_json::Value| host["name"] == "server" || host["host"] == "server";
+    let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
+    host["modules"]["splice"][name].as_u64().ok_or(format!("toe stats knows no {name}: {host}"))
+}
+
+/// Frames are lost on the kernel's side of a TAP device; the fabric loses them itself.
+fn lose_one_in_a_hundred(bench: &Bench) -> Result<(), String> {
+    if bench.lab.link != Link::TapServer {
+        return Ok(());
+    }
+    for rule in [
+        "add table ip loss",
+        "add chain ip loss in { type filter hook input priority 0; }",
+        "add chain ip loss out { type filter hook output priority 0; }",
+        "add rule ip loss in tcp dport != 0 numgen random mod 100 == 0 drop",
+        "add rule ip loss out tcp dport != 0 numgen random mod 100 == 0 drop",
+    ] {
+        let mut nft = bench.lab.near.command("nft");
+        nft.arg(rule);
+        bench.session.run(nft)?;
+    }
+    Ok(())
+}
+
+/// Both ways at once, each side closing first, resets, and many short connections.
+pub fn everything(bench: &Bench) -> Outcome {
+    let proxied = Proxied::start(bench)?;
+    let mut words = Vec::new();
+    for (case, number) in [
+        ("both", 100_000_000),
+        ("client-closes-first", 30_000_000),
+        ("server-closes-first", 30_000_000),
+        ("client-resets", 0),
+        ("server-resets", 0),
+        ("many", 400),
+    ] {
+        let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
+        words.push(said.trim().to_string());
+    }
+    bench.session.until("the proxy to say what it did", || Ok(proxied.spliced() >= 20))?;
+    let (segments, passed) = (counter(bench, "segments")?, counter(bench, "passed_by_control_plane")?);
+    if passed * 10 > segments {
+        return Err(format!("{passed} of {segments} segments needed the control plane"));
+    }
+    words.push(format!("{} spliced, {segments} segments, {passed} of them by the control plane", proxied.spliced()));
+    Ok(words.join("; "))
+}
+
+/// The same bytes over a network that loses one frame in a hundred.
+pub fn lossy(bench: &Bench) -> Outcome {
+    let proxied = Proxied::start(bench)?;
+    lose_one_in_a_hundred(bench)?;
+    let said = proxied.call(bench, "both", 100_000_000)?;
+    bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
+    Ok(said.trim().into())
+}
+
+/// The proxy dies while its connections are joined: they go on to their end.
+pub fn proxy_killed(bench: &Bench) -> Outcome {
+    let proxied = Proxied::start(bench)?;
+    let script = bench.files.path("joined.py");
+    let arguments = [script.as_str(), "call", &bench.address(), &bench.port(), "both", "300000000"];
+    // What the server saw is asked for on a connection of its own, which the proxy cannot take any more.
+    let mut client = bench.client_in_background(PYTHON, &[&arguments[..], &["alone"]].concat())?;
+    bench.session.until("the splice", || {
+        client.running()?;
+        Ok(proxied.spliced() >= 1)
+    })?;
+    proxied.proxy.signal_all(Signal::KILL)?;
+    bench.session.until("the daemon to see the proxy's end", || Ok(!bench.lab.listens(bench.port)?))?;
+    client.running().map_err(|error| format!("before the proxy was killed: {error}"))?;
+    client.succeed().map(|words| words.trim().into())
+}
