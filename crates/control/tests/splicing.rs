@@ -5,6 +5,7 @@ use context::{Reply, Request, Slot, SpliceEnd};
 use control::HostConfig;
 use engine::{Drop, Limits, Nanos};
 use flextoe::{FlexToe, Mapping};
+use proptest::prelude::*;
 use support::recording::{header, parse, tcp_frame};
 use support::sockets::Sockets;
 use support::splicer::{Shared, Splicer, Table, shared};
@@ -469,4 +470,116 @@ fn a_four_tuple_can_be_used_again_while_its_splice_lingers() {
     assert_eq!(lab.splices(), 0);
     assert!(lab.net.states(PROXY).contains(&"SYN-RECEIVED"), "{:?}", lab.net.states(PROXY));
     lab.end();
+}
+
+/// What may happen to a splice, in any order.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write(usize, u16),
+    Shut(usize),
+    Abort(usize),
+    /// The proxy closes one of its names, or goes.
+    Close(bool),
+    Leave,
+    Module(bool),
+    Forge(u8, u32),
+    Lose(u8),
+    Wait(u32),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..2usize, 1..30_000u16).prop_map(|(side, len)| Step::Write(side, len)),
+        2 => (0..2usize).prop_map(Step::Shut),
+        1 => (0..2usize).prop_map(Step::Abort),
+        1 => any::<bool>().prop_map(Step::Close),
+        1 => Just(Step::Leave),
+        2 => any::<bool>().prop_map(Step::Module),
+        2 => (any::<u8>(), prop_oneof![0..100_000u32, any::<u32>()]).prop_map(|(flags, at)| Step::Forge(flags, at)),
+        1 => (0..40u8).prop_map(Step::Lose),
+        4 => (1..2000u32).prop_map(Step::Wait),
+    ]
+}
+
+/// Does a step, as far as the programs still can.
+fn take(lab: &mut Lab, step: Step, (ip, tcp): (wire::ipv4::Header, wire::tcp::Header), gone: &mut bool) {
+    let slots = lab.slots;
+    let program = |lab: &mut Lab, side: usize, act: &dyn Fn(&mut Program, Slot)| {
+        let (program, slot) = if side == 0 { (&mut lab.client, slots[0]) } else { (&mut lab.server, slots[3]) };
+        if program.sockets.0.contains_key(&slot) {
+            act(program, slot);
+        }
+    };
+    match step {
+        Step::Write(side, len) => {
+            program(lab, side, &|program, slot| {
+                program.write(slot, &vec![7; len as usize]);
+            });
+        }
+        Step::Shut(side) => program(lab, side, &Program::shut),
+        Step::Abort(side) => program(lab, side, &Program::abort),
+        Step::Close(first) if !*gone => {
+            let slot = slots[if first { 1 } else { 2 }];
+            let Lab { net, proxy, .. } = lab;
+            if proxy.sockets.0.contains_key(&slot) {
+                proxy.sockets.close(net, &mut proxy.app, slot);
+            }
+        }
+        Step::Leave if !*gone => {
+            *gone = true;
+            lab.net.nodes[PROXY].host.detach(lab.net.now, lab.proxy.app.id);
+        }
+        Step::Module(there) => {
+            let table = there.then(|| Box::new(Table(lab.model.clone())) as Box<dyn control::SpliceTable>);
+            lab.net.nodes[PROXY].host.set_splice_table(table);
+        }
+        Step::Forge(flags, at) => {
+            let forged = header(tcp.src_port, tcp.dst_port, tcp.seq + at, tcp.ack, Flags(flags));
+            lab.net.inject(PROXY, &tcp_frame((mac_of(CLIENT), ip.src), (mac_of(PROXY), ip.dst), &forged, b"?"));
+        }
+        Step::Lose(percent) => {
+            let mut state = percent as u32;
+            lab.net.filter = Box::new(move |_, _| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state >> 16 >= percent as u32 * 655
+            });
+        }
+        Step::Wait(ms) => lab.net.run_for(ms as Nanos * MS),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever happens, in whatever order: nothing panics, and in the end nothing is left on any host or in the module.
+    #[test]
+    fn nothing_is_left_of_a_splice(steps in prop::collection::vec(any_step(), 1..40)) {
+        let mut lab = Lab::new();
+        prop_assert_eq!(lab.splice(), Ok(()));
+        let (ip, tcp) = last_from(&lab.net, CLIENT);
+        let mut gone = false;
+        for step in steps {
+            take(&mut lab, step, (ip, tcp), &mut gone);
+            for (program, slot) in [(&mut lab.client, lab.slots[0]), (&mut lab.server, lab.slots[3])] {
+                if program.sockets.0.contains_key(&slot) {
+                    program.read(slot);
+                }
+            }
+            lab.net.settle();
+        }
+        lab.net.filter = Box::new(|_, _| true);
+        let Lab { mut net, client, proxy, server, model, .. } = lab;
+        for app in [client.app, server.app] {
+            net.nodes[app.node].host.detach(net.now, app.id);
+        }
+        if !gone {
+            net.nodes[PROXY].host.detach(net.now, proxy.app.id);
+        }
+        net.run_for(10_000 * SECOND);
+        net.assert_empty();
+        let left: Vec<_> = net.nodes[PROXY].host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+        prop_assert_eq!(left, []);
+        prop_assert!(model.lock().unwrap().entries.is_empty());
+    }
 }

@@ -9,6 +9,24 @@ fn ip() -> impl Strategy<Value = Ipv4Addr> {
     any::<u32>().prop_map(Ipv4Addr::from)
 }
 
+fn translation() -> Translation {
+    let ip = Ipv4Addr::LOCALHOST;
+    Translation {
+        dst_mac: Mac([1; 6]),
+        src_mac: Mac([2; 6]),
+        src: ip,
+        dst: ip,
+        src_port: 1,
+        dst_port: 2,
+        seq: 3,
+        ack: 4,
+        timestamps: Some((5, 6)),
+        sack: true,
+        window_in: 14,
+        window_out: 255,
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
@@ -17,6 +35,7 @@ proptest! {
         let _ = ipv4::Header::parse(&bytes, bytes.len());
         let _ = icmpv4::Message::parse(&bytes);
         let _ = tcp::Header::parse(&bytes);
+        let _ = translation().apply(&mut bytes.clone());
     }
 
     /// Random bytes rarely get past the first check; a header whose fixed fields are right reaches the options.
@@ -27,6 +46,14 @@ proptest! {
         bytes[12] = ((5 + words) as u8) << 4;
         bytes[20..].copy_from_slice(&area[..words * 4]);
         let _ = tcp::Header::parse(&bytes);
+        // The same behind an IPv4 header.
+        let mut frame = vec![0u8; 34];
+        frame[14] = 0x45;
+        frame[16..18].copy_from_slice(&(20 + bytes.len() as u16).to_be_bytes());
+        frame[22] = 64;
+        frame.extend_from_slice(&bytes);
+        prop_assert!(translation().apply(&mut frame).is_ok());
+        prop_assert!(tcp::Header::parse(&frame[34..]).is_ok(), "what is sent on can be read");
     }
 
     #[test]
