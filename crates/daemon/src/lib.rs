@@ -16,6 +16,7 @@ mod modules;
 pub mod protocol;
 mod service;
 mod sockets;
+mod splices;
 mod tracepoints;
 mod views;
 mod wake;
@@ -23,3 +24,4 @@ mod workers;
 
 pub use service::{Options, run};
 pub use sockets::{default_socket, management_path};
+pub use splices::SpliceMaps;

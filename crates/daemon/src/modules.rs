@@ -6,8 +6,10 @@ mod content;
 
 use crate::build::HostPlace;
 use crate::protocol::Xdp;
+use crate::splices::SpliceMaps;
 use crate::views::Observer;
 use content::Content;
+use control::SpliceTable;
 use engine::{LoadedModule, ModuleFigures, ModuleId, Verdict};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
@@ -119,6 +121,10 @@ impl Modules {
                 name_of(place)
             ));
         }
+        let splices = content.splices();
+        if splices.is_some() && present.iter().any(|module| module.content.splices().is_some()) {
+            return Err(format!("host {} runs a splice module already, and needs no second one", name_of(place)));
+        }
         if present.len() >= MOST {
             return Err(format!("host {} runs {MOST} modules already, which is the limit", name_of(place)));
         }
@@ -133,6 +139,9 @@ impl Modules {
         let index = list.partition_point(|module| module.position <= position);
         list.insert(index, seated);
         self.change(place, &list)?;
+        if splices.is_some() {
+            self.set_splices(place, splices)?;
+        }
         lists.hosts[at] = list;
         lists.next += 1;
         Ok(answer)
@@ -143,6 +152,9 @@ impl Modules {
         let (at, index) = self.search(&lists, host, module)?;
         let mut list = lists.hosts[at].clone();
         let gone = list.remove(index);
+        if gone.content.splices().is_some() {
+            self.set_splices(&self.observer.hosts()[at], None)?;
+        }
         self.change(&self.observer.hosts()[at], &list)?;
         lists.hosts[at] = list;
         drop(lists);
@@ -161,6 +173,12 @@ impl Modules {
         let places = self.observer.hosts().iter().enumerate().filter(|(at, _)| only.is_none_or(|only| only == *at));
         let rows = places.flat_map(|(at, place)| lists.hosts[at].iter().map(|module| module.json(place)));
         Ok(json!({ "modules": rows.collect::<Vec<_>>() }))
+    }
+
+    /// Hands the control plane of a host the maps of the splice module, or takes them away.
+    fn set_splices(&self, place: &HostPlace, maps: Option<SpliceMaps>) -> Result<(), String> {
+        let table = maps.map(|maps| Box::new(maps) as Box<dyn SpliceTable>);
+        self.observer.at(place, move |seat| seat.host.set_splice_table(table))
     }
 
     /// Hands a host its new list.

@@ -1,4 +1,5 @@
 //! What a loaded module is made of: code, and the maps that an operator may look into and change.
+use crate::splices::SpliceMaps;
 use control::HostConfig;
 use engine::{FlowId, ModuleSource};
 use flextoe::native::{Classifier, Meter};
@@ -31,6 +32,10 @@ pub(super) trait Maps: Send + Sync {
     fn faults(&self) -> Map<String, Value> {
         Map::new()
     }
+    /// Those of the splice module, if it is that one.
+    fn splices(self: Arc<Self>) -> Option<SpliceMaps> {
+        None
+    }
 }
 
 impl Content {
@@ -56,6 +61,11 @@ impl Content {
     /// Its maps, where it has any.
     pub(super) fn maps(&self) -> Result<&dyn Maps, String> {
         self.maps.as_deref().ok_or_else(|| format!("module {} has no maps", self.source.name()))
+    }
+
+    /// What the control plane splices with, if this is the splice module.
+    pub(super) fn splices(&self) -> Option<SpliceMaps> {
+        self.maps.clone()?.splices()
     }
 
     /// Why it failed at run time, and how often.
@@ -93,6 +103,10 @@ impl Maps for Program {
 
     fn delete(&self, map: &str, key: &str) -> Result<(), String> {
         self.delete(map, key)
+    }
+
+    fn splices(self: Arc<Self>) -> Option<SpliceMaps> {
+        SpliceMaps::of(&self)
     }
 
     fn faults(&self) -> Map<String, Value> {
