@@ -207,15 +207,15 @@ points! {
     ProtocolBatch = "flextoe.protocol.batch", Histogram(works: Count);
     /// Time that protocol processing took for a batch.
     ProtocolTime = "flextoe.protocol.time", Histogram(time: Nanoseconds);
-    /// Critical section for a received segment with payload; one work in eight is timed.
+    /// Critical section for a received segment with payload; one work in 32 is timed.
     ReceiveDataTime = "flextoe.protocol.time.receive_data", Histogram(time: Nanoseconds);
-    /// Critical section for a received segment without payload; one work in eight is timed.
+    /// Critical section for a received segment without payload; one work in 32 is timed.
     ReceiveAckTime = "flextoe.protocol.time.receive_ack", Histogram(time: Nanoseconds);
-    /// Critical section for a segment to send; one work in eight is timed.
+    /// Critical section for a segment to send; one work in 32 is timed.
     TransmitTime = "flextoe.protocol.time.transmit", Histogram(time: Nanoseconds);
-    /// Critical section for an application's positions; one work in eight is timed.
+    /// Critical section for an application's positions; one work in 32 is timed.
     BumpTime = "flextoe.protocol.time.bump", Histogram(time: Nanoseconds);
-    /// Critical section for a command of the control plane; one work in eight is timed.
+    /// Critical section for a command of the control plane; one work in 32 is timed.
     OrderTime = "flextoe.protocol.time.order", Histogram(time: Nanoseconds);
     /// Critical section for the acknowledgements at the end of a batch.
     FlushTime = "flextoe.protocol.time.flush", Histogram(time: Nanoseconds);

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 pub const NO_FLOW: u32 = u32::MAX;
 
 /// One work in so many is timed by [`Tracer::sample`].
-const SAMPLE: u32 = 8;
+const SAMPLE: u32 = 32;
 
 /// What is on, for all tracers of a host.
 #[derive(Default)]

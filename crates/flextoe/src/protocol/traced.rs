@@ -1,42 +1,12 @@
 //! The protocol module's tracepoints. While one of them is on, works go through [`Protocol::traced_step`], which looks
 //! at a flow before and after; otherwise they cost one branch a batch.
 use super::Protocol;
+use super::state::ProtocolState;
 use crate::message::{Events, Job, Order, Work};
 use engine::{Drop, Nanos};
 use trace::{NO_FLOW, Point, Tracer};
-use wire::Seq;
-
-/// A flow's state before or after a work.
-#[derive(Clone, Copy)]
-struct Look {
-    una: Seq,
-    max: Seq,
-    rcv_nxt: Seq,
-    snd_wnd: u32,
-    unsent: u32,
-    usable: u32,
-    rcv_shift: u8,
-}
-
-impl Look {
-    fn outstanding(&self) -> u64 {
-        (self.max - self.una).into()
-    }
-}
 
 impl Protocol {
-    fn look(&self, flow: u32) -> Option<Look> {
-        self.flows.get(flow).map(|state| Look {
-            una: state.una,
-            max: state.max,
-            rcv_nxt: state.rcv_nxt,
-            snd_wnd: state.snd_wnd,
-            unsent: state.end() - state.max,
-            usable: state.usable(),
-            rcv_shift: state.fixed.rcv_wscale,
-        })
-    }
-
     /// As [`Protocol::flush`].
     #[cold]
     #[inline(never)]
@@ -54,7 +24,7 @@ impl Protocol {
     #[cold]
     #[inline(never)]
     pub(super) fn traced_step(&mut self, work: &mut Work, now: Nanos, tracer: &Tracer) {
-        let (job, before) = (work.job, self.look(work.flow));
+        let (job, window) = (work.job, self.flows.get(work.flow).map(|state| state.snd_wnd));
         let start = tracer.sample();
         self.step(work, now);
         if start != 0 {
@@ -62,8 +32,8 @@ impl Protocol {
                 tracer.since(point, work.flow, start);
             }
         }
-        if let (Some(before), Some(after)) = (before, self.look(work.flow)) {
-            let said = Said { work, before, after, tracer };
+        if let (Some(window), Some(state)) = (window, self.flows.get(work.flow)) {
+            let said = Said { work, window, state, tracer };
             match job {
                 Job::Receive => said.received(),
                 Job::Transmit { .. } => said.transmitted(),
@@ -88,6 +58,14 @@ fn acknowledged(work: &Work, rcv_shift: u8, tracer: &Tracer) {
     }
 }
 
+fn outstanding(state: &ProtocolState) -> u64 {
+    (state.max - state.una).into()
+}
+
+fn unsent(state: &ProtocolState) -> u64 {
+    (state.end() - state.max).into()
+}
+
 /// Which critical section a work was.
 fn time_of(job: Job, work: &Work) -> Option<Point> {
     match job {
@@ -103,8 +81,9 @@ fn time_of(job: Job, work: &Work) -> Option<Point> {
 /// A work that was done, and what it changed.
 struct Said<'a> {
     work: &'a Work,
-    before: Look,
-    after: Look,
+    /// The peer's window before.
+    window: u32,
+    state: &'a ProtocolState,
     tracer: &'a Tracer,
 }
 
@@ -115,7 +94,7 @@ impl Said<'_> {
     }
 
     fn received(&self) {
-        let (seg, tally, after) = (&self.work.summary, &self.work.tally, &self.after);
+        let (seg, tally, state) = (&self.work.summary, &self.work.tally, self.state);
         let (seq, ack, payload) = (seg.seq.0.into(), seg.ack.0.into(), seg.payload_len.into());
         if tally.delivered > 0 {
             self.event(Point::InOrder, [seq, tally.delivered.into()]);
@@ -126,10 +105,10 @@ impl Said<'_> {
         if tally.rtt > 0 {
             self.tracer.value(Point::Rtt, self.work.flow, tally.rtt.into());
         }
-        if self.before.snd_wnd != after.snd_wnd {
-            self.event(Point::WindowChanged, [after.snd_wnd.into(), self.before.snd_wnd.into()]);
-            if after.snd_wnd == 0 {
-                self.event(Point::WindowClosed, [ack, after.unsent.into()]);
+        if self.window != state.snd_wnd {
+            self.event(Point::WindowChanged, [state.snd_wnd.into(), self.window.into()]);
+            if state.snd_wnd == 0 {
+                self.event(Point::WindowClosed, [ack, unsent(state)]);
             }
         }
         if seg.ce {
@@ -142,10 +121,10 @@ impl Said<'_> {
             self.event(Point::EcnEchoed, [ack, tally.acked.into()]);
         }
         if tally.duplicate_ack {
-            self.event(Point::DuplicateAck, [ack, after.outstanding()]);
+            self.event(Point::DuplicateAck, [ack, outstanding(state)]);
         }
         if tally.fast_retransmit {
-            self.event(Point::FastRetransmit, [after.una.0.into(), after.outstanding()]);
+            self.event(Point::FastRetransmit, [state.una.0.into(), outstanding(state)]);
         }
         self.ended(seq);
     }
@@ -157,10 +136,10 @@ impl Said<'_> {
             return;
         }
         if events.has(Events::PEER_FIN) {
-            self.event(Point::PeerFin, [self.after.rcv_nxt.0.into(), 0]);
+            self.event(Point::PeerFin, [self.state.rcv_nxt.0.into(), 0]);
         }
         if events.has(Events::FIN_ACKED) {
-            self.event(Point::FinAcked, [self.after.una.0.into(), 0]);
+            self.event(Point::FinAcked, [self.state.una.0.into(), 0]);
         }
         if events.has(Events::RESET) {
             self.event(Point::Reset, [seq, 0]);
@@ -169,7 +148,7 @@ impl Said<'_> {
 
     fn transmitted(&self) {
         match &self.work.send {
-            None => self.event(Point::TurnUnused, [self.after.unsent.into(), self.after.usable.into()]),
+            None => self.event(Point::TurnUnused, [unsent(self.state), self.state.usable().into()]),
             Some(segment) => {
                 let point = if self.work.tally.retransmitted { Point::SentAgain } else { Point::Sent };
                 self.event(point, [segment.seq.0.into(), segment.len.into()]);
@@ -178,7 +157,7 @@ impl Said<'_> {
     }
 
     fn ordered(&self, order: Order) {
-        let (una, outstanding) = (self.after.una.0.into(), self.after.outstanding());
+        let (una, outstanding) = (self.state.una.0.into(), outstanding(self.state));
         match order {
             Order::Window(cwnd) => self.event(Point::WindowSet, [cwnd.into(), outstanding]),
             Order::Retransmit => self.event(Point::TimeoutRetransmit, [una, outstanding]),
@@ -199,7 +178,7 @@ impl Said<'_> {
     /// An acknowledgement in answer to this work.
     fn answered(&self) {
         if self.work.send.is_some() && !self.work.tally.sent {
-            acknowledged(self.work, self.before.rcv_shift, self.tracer);
+            acknowledged(self.work, self.state.fixed.rcv_wscale, self.tracer);
         }
     }
 }
