@@ -175,6 +175,9 @@ impl Check<'_> {
         }
         let access = self.memory(state, pointer, off.into(), size.into(), Use::Write)?;
         self.note(access)?;
+        if value.is_pointer() && !matches!(pointer, Value::Stack(..)) {
+            return Err(format!("writes {value} where others can read it: addresses stay inside"));
+        }
         if access.region == Region::Packet {
             self.facts.writes_packet = true;
         }

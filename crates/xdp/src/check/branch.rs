@@ -53,9 +53,12 @@ impl Check<'_> {
             match cond {
                 Cond::Eq => nullness(taken, other, pointer),
                 Cond::Ne => nullness(other, taken, pointer),
-                _ => {}
+                _ => return Err(format!("compares {pointer} with 0 for more than being it")),
             }
             return Ok(());
+        }
+        if !related(left, right) {
+            return Err(format!("compares {left} with {right}, whose addresses have nothing to do with each other"));
         }
         let packet = |value| matches!(value, Value::Packet { .. });
         let meta = |value| matches!(value, Value::Meta { .. });
@@ -80,6 +83,22 @@ impl Check<'_> {
             return Err("compares different things depending on the way that leads here".into());
         }
         Ok(())
+    }
+}
+
+/// Two pointers whose order means something.
+fn related(a: Value, b: Value) -> bool {
+    let packet = |value| matches!(value, Value::Packet { .. } | Value::PacketEnd);
+    let meta = |value| matches!(value, Value::Meta { .. });
+    match (a, b) {
+        (Value::InMap(a, _), Value::InMap(b, _)) => a == b,
+        (Value::Stack(a, _), Value::Stack(b, _)) => a == b,
+        (Value::Record { id: a, .. }, Value::Record { id: b, .. }) => a == b,
+        (a, b) => {
+            (packet(a) || meta(a))
+                && (packet(b) || meta(b))
+                && !(a == Value::PacketEnd && meta(b) || meta(a) && b == Value::PacketEnd)
+        }
     }
 }
 

@@ -54,7 +54,8 @@ impl Frame {
             let (slot, bit) = Frame::place(at);
             let written = match self.slots[slot] {
                 Slot::Bytes(written) => written,
-                Slot::Whole(Value::Nothing) => 0,
+                // What is left of a pointer is no number that anybody needs.
+                Slot::Whole(value) if value == Value::Nothing || value.is_pointer() => 0,
                 Slot::Whole(_) => 0xff,
             };
             self.slots[slot] = Slot::Bytes(written | bit);
@@ -66,7 +67,8 @@ impl Frame {
         for offset in from.max(-STACK)..to.min(0) {
             let (slot, _) = Frame::place(offset);
             if let Slot::Whole(value) = self.slots[slot] {
-                self.slots[slot] = Slot::Bytes(if value == Value::Nothing { 0 } else { 0xff });
+                let gone = value == Value::Nothing || value.is_pointer();
+                self.slots[slot] = Slot::Bytes(if gone { 0 } else { 0xff });
             }
         }
     }
@@ -84,13 +86,13 @@ impl Frame {
         })))
     }
 
-    /// All these bytes were written.
+    /// All these bytes were written, with numbers.
     pub fn written(&self, offset: i64, bytes: i64) -> bool {
         (offset..offset + bytes).all(|at| {
             let (slot, bit) = Frame::place(at);
             match self.slots[slot] {
                 Slot::Bytes(written) => written & bit != 0,
-                Slot::Whole(value) => value != Value::Nothing,
+                Slot::Whole(value) => matches!(value, Value::Number(_)),
             }
         })
     }
@@ -107,7 +109,7 @@ impl Frame {
         let slot = |(a, b): (&Slot, &Slot), names: &mut Names| match (*a, *b) {
             (Slot::Whole(a), Slot::Whole(b)) => (b != Value::Nothing || a == b) && a.contains(b, names),
             (Slot::Bytes(a), Slot::Bytes(b)) => a & !b == 0,
-            (Slot::Bytes(a), Slot::Whole(b)) => a == 0 || b != Value::Nothing,
+            (Slot::Bytes(a), Slot::Whole(b)) => a == 0 || matches!(b, Value::Number(_)),
             (Slot::Whole(a), Slot::Bytes(b)) => match a {
                 Value::Number(n) => n == Number::ANY && b == 0xff,
                 Value::Mixed => b == 0xff,
@@ -125,8 +127,8 @@ impl Frame {
         }
         let bytes = |slot: Slot| match slot {
             Slot::Bytes(bytes) => bytes,
-            Slot::Whole(Value::Nothing) => 0,
-            Slot::Whole(_) => 0xff,
+            Slot::Whole(Value::Number(_)) => 0xff,
+            Slot::Whole(_) => 0,
         };
         for (a, b) in self.slots.iter_mut().zip(other.slots.iter()) {
             let id = fresh();

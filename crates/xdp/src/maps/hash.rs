@@ -173,8 +173,9 @@ impl Hash {
         self.head(hash).store(slot, Release);
         writer.linked[at] = true;
         writer.count += 1;
+        // A new entry counts as used when it is found again: a flood of keys that come once pushes out itself.
         if let Some(used) = self.used.get(at) {
-            used.store(1, Relaxed);
+            used.store(u8::from(old.is_some()), Relaxed);
         }
         if let Some(old) = old {
             self.remove(&mut writer, old);

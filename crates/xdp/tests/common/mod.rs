@@ -74,7 +74,7 @@ pub fn program(body: &str) -> Arc<Program> {
 
 /// The sentence with which C is refused.
 pub fn refused(body: &str) -> String {
-    load(&compile(body)).err().expect("it is refused")
+    load(&compile(body)).err().unwrap_or_else(|| panic!("it was let in: {body}"))
 }
 
 pub fn frame(bytes: &[u8]) -> Box<Frame> {
@@ -98,5 +98,30 @@ pub fn packet(protocol: u8, source: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     bytes.extend(ports.1.to_be_bytes());
     bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0x10, 0, 0, 0, 0, 0]);
     bytes.extend(*b"123456");
+    bytes
+}
+
+/// A frame of IPv4 and TCP or UDP, tagged or not, cut short or broken somewhere, by a number.
+pub fn noisy(seed: u32) -> Vec<u8> {
+    let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = |most: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % most
+    };
+    let protocol = [6, 6, 17, 1][next(4) as usize];
+    let mut bytes = packet(protocol, [10, 0, 0, next(4) as u8], (next(100) as u16, 80));
+    if next(3) == 0 {
+        let tag = [0x81, 0, next(16) as u8, next(256) as u8];
+        bytes.splice(12..12, tag);
+    }
+    if next(3) == 0 {
+        let at = 12 + next(bytes.len() as u64 - 12) as usize;
+        bytes[at] = next(256) as u8;
+    }
+    if next(4) == 0 {
+        bytes.truncate(14 + next(bytes.len() as u64 - 14) as usize);
+    }
     bytes
 }
