@@ -12,7 +12,6 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -153,17 +152,33 @@ static long pull(struct connection *c) {
     return (long)(c->answered - before);
 }
 
+/* Begins to connect: all connections at once, so that a lost SYN delays only its own. */
 static void open_one(int set, struct connection *c) {
     int one = 1;
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (c->fd < 0) die("socket");
-    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-    if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) die("fcntl");
+    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->started = calloc((size_t)depth, sizeof *c->started);
     if (!c->started) die("calloc");
-    watch(set, EPOLL_CTL_ADD, c, EPOLLIN);
-    open_connections++;
+    watch(set, EPOLL_CTL_ADD, c, EPOLLOUT);
+}
+
+static void connect_all(int set) {
+    struct epoll_event events[EVENTS];
+    for (long i = 0; i < connections; i++) open_one(set, &all[i]);
+    while (open_connections < connections) {
+        int n = epoll_wait(set, events, EVENTS, -1);
+        for (int i = 0; i < n; i++) {
+            struct connection *c = events[i].data.ptr;
+            int error = 0;
+            socklen_t length = sizeof error;
+            if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0) die("getsockopt");
+            if ((errno = error)) die("connect");
+            watch(set, EPOLL_CTL_MOD, c, EPOLLIN);
+            open_connections++;
+        }
+    }
 }
 
 static void lost(struct connection *c) {
@@ -280,7 +295,7 @@ int main(int argc, char **argv) {
     all = calloc((size_t)connections, sizeof *all);
     int set = epoll_create1(EPOLL_CLOEXEC);
     if (!outgoing || !incoming || !all || set < 0) die("set-up");
-    for (long i = 0; i < connections; i++) open_one(set, &all[i]);
+    connect_all(set);
     uint64_t connected = now();
     if (!begin_at) begin_at = connected + (uint64_t)(warm_up * 1e9);
     else late = connected > begin_at;

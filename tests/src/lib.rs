@@ -8,6 +8,7 @@
 mod capture;
 pub mod cases;
 pub mod daemon;
+pub mod experiments;
 pub mod faults;
 pub mod lab;
 pub mod leaks;

@@ -136,7 +136,9 @@ impl Chart {
     fn range_y(&self) -> std::ops::Range<f64> {
         let (least, most) = self.all(|point| point.1);
         // Room above for the legend.
-        if self.log_y { least / 1.5..most * 4.0 } else { 0.0..most * 1.25 }
+        let decade = |exponent: f64| 10f64.powf(exponent);
+        // Whole decades, because only they get a number.
+        if self.log_y { decade(least.log10().floor())..decade((most * 1.5).log10().ceil()) } else { 0.0..most * 1.25 }
     }
 }
 

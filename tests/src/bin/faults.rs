@@ -7,13 +7,15 @@ use tests::lab::{Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
-use tests::{network, process, refusals};
+use tests::{experiments, network, process, refusals};
 
 const USAGE: &str = "usage: faults [--link NAME] [--filter TEXT]
   --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, or linux (to prove the cases)
   --filter TEXT  only the cases whose name contains TEXT";
 
 const LIMIT: Duration = Duration::from_secs(45);
+/// Experiments take what they are told to, several times.
+const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
 
 fn main() {
     let (mut link, mut filter) = (None, String::new());
@@ -54,6 +56,9 @@ fn run(only: Option<&str>, filter: &str) -> Result<bool, String> {
     if only.is_none() {
         for refusal in refusals::ALL.iter().filter(|refusal| refusal.name.contains(filter)) {
             report.case(&session, refusal.name, LIMIT, || (refusal.run)(&session));
+        }
+        for experiment in experiments::ALL.iter().filter(|experiment| experiment.name.contains(filter)) {
+            report.case(&session, experiment.name, EXPERIMENT_LIMIT, || experiment.run(&session));
         }
     }
     Ok(report.finish(&session))

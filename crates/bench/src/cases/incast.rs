@@ -86,6 +86,7 @@ fn measure(
             .map(|client| connections / degree + usize::from(client < connections % degree))
             .collect(),
         depth: 1,
+        together: true,
         warm_up: common.warm_up(),
         seconds: common.seconds(10.0),
         client_options: Vec::new(),

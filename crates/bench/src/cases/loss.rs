@@ -137,6 +137,7 @@ fn echo(warm_up: f64, seconds: f64) -> Load {
         reply: ECHO_BYTES,
         connections: vec![ECHO_FLOWS],
         depth: ECHO_DEPTH,
+        together: false,
         warm_up,
         seconds,
         client_options: Vec::new(),

@@ -22,6 +22,10 @@ pub struct Load {
     pub connections: Vec<usize>,
     /// Requests in flight on each connection.
     pub depth: u64,
+    /// Measuring begins at the same time for all clients, whether they are connected or not: one that is late fails. Or
+    /// when a client is connected, however long that takes: then the CPU seconds of server and stack are those of the
+    /// whole run.
+    pub together: bool,
     /// Seconds before measuring begins.
     pub warm_up: f64,
     /// Seconds measured.
@@ -52,15 +56,24 @@ pub fn run(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<Outcome, String>
         .map(|(number, connections)| lab.client(number, &client_words(tools, lab, load, *connections, begin)));
     let clients = clients.collect::<Result<Vec<Process>, String>>()?;
     let cpu = || (server.cpu_s(), lab.stack_cpu_s());
-    let until = |at: Duration| tools.stop.until("the time to pass", PATIENCE * 10, || Ok(monotonic() >= at));
+    let until = |at: Duration| if load.together { wait(tools, at) } else { Ok(()) };
     until(begin)?;
     let before = cpu();
     until(begin + Duration::from_secs_f64(load.seconds))?;
-    let after = cpu();
-    let printed = clients.into_iter().map(|client| client.finish(&tools.stop, PATIENCE));
+    let mut after = cpu();
+    let printed = clients
+        .into_iter()
+        .map(|client| client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(load.warm_up + load.seconds)));
     let sample = Sample::of(&printed.collect::<Result<Vec<_>, _>>()?)?;
+    if !load.together {
+        after = cpu();
+    }
     let stack_cpu_s = after.1.zip(before.1).map(|(after, before)| after - before);
     Ok(Outcome { sample, server_cpu_s: after.0 - before.0, stack_cpu_s })
+}
+
+fn wait(tools: &Tools, at: Duration) -> Result<(), String> {
+    tools.stop.until("the time to pass", PATIENCE * 10, || Ok(monotonic() >= at))
 }
 
 fn server_words(tools: &Tools, load: &Load) -> Vec<String> {
@@ -79,7 +92,7 @@ fn client_words(tools: &Tools, lab: &dyn Lab, load: &Load, connections: usize, b
         ("-r", load.reply.to_string()),
         ("-d", load.depth.to_string()),
         ("-t", load.seconds.to_string()),
-        ("-B", begin.as_nanos().to_string()),
+        if load.together { ("-B", begin.as_nanos().to_string()) } else { ("-w", load.warm_up.to_string()) },
     ];
     let words = options.into_iter().flat_map(|(key, value)| [key.to_string(), value]);
     std::iter::once(tools.app("rpc_client")).chain(words).chain(load.client_options.iter().cloned()).collect()

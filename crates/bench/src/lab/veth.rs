@@ -55,13 +55,19 @@ impl<'a> VethLab<'a> {
         let lab = VethLab { tools, clients, servers, directory: Directory::new("bench")? };
         lab.shape(plan)?;
         lab.lose(plan)?;
-        if let Some(name) = &plan.congestion {
-            for netns in [&lab.clients, &lab.servers] {
-                let setting = format!("net.ipv4.tcp_congestion_control={name}");
-                run(netns, &["sysctl", "-q", "-w", &setting])?;
-            }
-        }
+        lab.choose(plan)?;
         Ok(lab)
+    }
+
+    /// Congestion control, as a property of the route: the setting of a namespace is not everywhere allowed.
+    fn choose(&self, plan: &VethPlan) -> Result<(), String> {
+        let Some(name) = &plan.congestion else { return Ok(()) };
+        for (netns, device, address) in [(&self.clients, "veth0", CLIENT), (&self.servers, "veth1", SERVER)] {
+            let network = format!("{}/{BITS}", Ipv4Addr::from(u32::from(address) & (u32::MAX << (32 - BITS))));
+            let source = address.to_string();
+            run(netns, &["ip", "route", "replace", &network, "dev", device, "src", &source, "congctl", name])?;
+        }
+        Ok(())
     }
 
     /// A token bucket towards the server.

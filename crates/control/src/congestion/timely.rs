@@ -1,7 +1,9 @@
 //! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the gradient of the round-trip time.
 //!
 //! The paper's thresholds (50 and 500 us) are for NIC timestamps. Here a round-trip time includes the wake-ups and
-//! batches of software hosts, so both are four times higher.
+//! batches of software hosts, so both are four times higher. And two samples differ by 100 us and more without any
+//! queue, so the gradient is measured against a longer time than the paper's 20 us, and a single rise cannot halve the
+//! rate: otherwise jitter alone keeps the rate far below what the path carries (`toe bench incast`).
 use super::{Decision, Sample, initial_window};
 use engine::Nanos;
 
@@ -10,7 +12,10 @@ const T_LOW: Nanos = 200_000;
 /// Above this one it always shrinks (`T_high`).
 const T_HIGH: Nanos = 2_000_000;
 /// The round-trip time that normalises the gradient (`minRTT`).
-const MIN_RTT: f64 = 20_000.0;
+const MIN_RTT: f64 = 200_000.0;
+/// Largest share of the rate that a rising round-trip time takes at once. A queue that really builds rises for
+/// several rounds.
+const MOST_DECREASE: f64 = 0.25;
 /// Weight of the newest difference (`alpha`).
 const EWMA: f64 = 0.3;
 /// Multiplicative decrease (`beta`).
@@ -72,7 +77,7 @@ impl Timely {
         if rtt > T_HIGH {
             self.decrease(BETA * (1.0 - T_HIGH as f64 / rtt as f64));
         } else if rtt >= T_LOW && gradient > 0.0 {
-            self.decrease((BETA * gradient).min(0.5));
+            self.decrease((BETA * gradient).min(MOST_DECREASE));
         } else if limited {
             self.increase(rtt < T_LOW);
         }
@@ -90,7 +95,8 @@ impl Timely {
             return;
         }
         self.starting = false;
-        self.falling += 1;
+        // Below T_low the steps do not grow: with many flows they would fill a small buffer at once.
+        self.falling = if short { 0 } else { self.falling + 1 };
         let steps = if self.falling >= HYPERACTIVE_AFTER { 5.0 } else { 1.0 };
         self.rate += steps * STEP;
     }
@@ -112,14 +118,17 @@ mod tests {
         assert_eq!(timely.update(&with_rtt(50_000)).rate, 2 * first);
         let slow = timely.update(&with_rtt(4_000_000)).rate;
         assert!(slow < first * 2 * 7 / 10, "above T_high it shrinks");
-        let next = timely.update(&with_rtt(50_000)).rate;
+        let next = timely.update(&with_rtt(300_000)).rate;
         assert_eq!(next, slow + STEP as u64);
         for _ in 0..HYPERACTIVE_AFTER {
-            timely.update(&with_rtt(50_000));
+            timely.update(&with_rtt(300_000));
         }
         let before = timely.rate;
-        timely.update(&with_rtt(50_000));
+        timely.update(&with_rtt(300_000));
         assert_eq!(timely.rate - before, 5.0 * STEP);
+        let before = timely.rate;
+        timely.update(&with_rtt(50_000));
+        assert_eq!(timely.rate - before, STEP, "below T_low by single steps");
     }
 
     #[test]
@@ -132,6 +141,18 @@ mod tests {
         let before = timely.rate;
         timely.update(&with_rtt(400_000));
         assert!(timely.rate < before);
+    }
+
+    #[test]
+    fn jitter_without_a_queue_does_not_starve_a_flow() {
+        let mut timely = Timely::new(MSS);
+        timely.update(&with_rtt(4_000_000));
+        // Half of the samples are 150 us late, in an order that has no trend.
+        for round in 0..2000u64 {
+            let late = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63;
+            timely.update(&with_rtt(180_000 + late * 150_000));
+        }
+        assert!(timely.rate > 8e6, "{}", timely.rate);
     }
 
     #[test]
