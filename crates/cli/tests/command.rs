@@ -277,10 +277,10 @@ fn p4_programs_are_checked() {
     }
     let bad = scratch.toe(&["p4", "check", &program("crates/rmt/tests/p4/refuse/three_operands.p4")]);
     assert_eq!(bad.status.code(), Some(1));
-    assert!(error(&bad).contains("three_operands.p4:6:"), "{}", error(&bad));
+    assert!(error(&bad).contains("three_operands.p4:7:"), "{}", error(&bad));
     let json = scratch.toe(&["p4", "check", "--json", &program("crates/rmt/tests/p4/refuse/three_operands.p4")]);
     assert_eq!(json.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&json.stdout).contains("\"line\":6"), "{json:?}");
+    assert!(String::from_utf8_lossy(&json.stdout).contains("\"line\":7"), "{json:?}");
     let missing = scratch.toe(&["p4", "check", "/nonexistent.p4"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(error(&missing).contains("cannot read"), "{}", error(&missing));
