@@ -195,10 +195,13 @@ pub fn hand_to_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize) {
     found.kick();
 }
 
-/// The kernel's half of a listener that is in the set.
+/// The kernel's half of a listener that is in the set, by the descriptor with which it was added: another one of the
+/// same socket, here `fd`, only where that is gone.
 pub fn watch_in_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize, fd: RawFd) {
     let Some(set) = sets.get_mut(set) else { return };
     let Some(entry) = set.entries.get(entry) else { return };
+    let same = table::get(entry.fd) == table::get(fd);
+    let fd = if same { entry.fd } else { fd };
     let mut event = epoll_event { events: entry.events, u64: entry.data };
     // SAFETY: valid descriptors and a local event.
     unsafe { real::epoll_ctl(set.fd, libc::EPOLL_CTL_ADD, fd, &mut event) };
