@@ -27,7 +27,9 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         // As Linux shows a stream socket that is neither connected nor listening.
         Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
         Kind::Connecting { .. } => error,
-        Kind::Listener(listener) if listener.queue.is_empty() && !socket.broken => error,
+        // Also where the daemon died: nothing will ever come, and a listener that is readable for ever would make its
+        // server turn for ever.
+        Kind::Listener(listener) if listener.queue.is_empty() => error,
         Kind::Listener(_) => IN | error,
         Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
         Kind::Stream(stream) => rest(stream, wanted) | error,

@@ -379,6 +379,7 @@ for n in range(2):
     except (ConnectionResetError, BrokenPipeError): pass
 try: socket.socket(); assert False
 except OSError as e: assert e.errno == errno.ENETDOWN, e
+assert not select.select([l], [], [], 0)[0], 'a server would turn for ever'
 try: l.accept(); assert False
 except OSError as e: print('survived', e.errno)"
     );
