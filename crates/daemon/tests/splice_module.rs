@@ -91,7 +91,7 @@ fn the_module_translates_as_the_control_plane_does() {
     let Some(program) = program() else { return println!("skipped: it needs clang and libbpf's headers") };
     let mut maps = SpliceMaps::of(&program).expect("the maps of a splice module");
     let mut module = program.replica(0);
-    let block = |left: u32| Some((Seq(left), Seq(left + 9)));
+    let block = |left: u32| Some((Seq(left), Seq(left.wrapping_add(9))));
     let timestamps = Some(Timestamps { value: 3, echo: 4 });
     let sack = [block(5), block(u32::MAX - 3), None, None];
     let all = [
