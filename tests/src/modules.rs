@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// Loads and unloads under load.
 const TURNS: usize = 1000;
-/// How much more memory the daemon may have afterwards, KiB: allocators keep some.
-const GROWTH_KIB: u64 = 4096;
+/// How much more memory the daemon may have afterwards, KiB: allocators keep some. A leak of a page a turn is half of it.
+const GROWTH_KIB: u64 = 8192;
 
 /// The daemon, and the host of it that modules are loaded on: the server's, where it is on OpenTOE.
 struct Host<'a> {
@@ -74,6 +74,13 @@ impl<'a> Host<'a> {
         Ok(self.figures(module)?["verdicts"][verdict].as_u64().unwrap_or(0))
     }
 
+    /// How many frames a VLAN module changed; at least one.
+    fn tagged(&self, module: &str, what: &str) -> Result<u64, String> {
+        let config = self.json(&["map", "get", module, "config", "0"])?;
+        let count = config["value"][what].as_u64().filter(|count| *count > 0);
+        count.ok_or(format!("{module} changed no frame: {config}"))
+    }
+
     fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
         self.toe(&["map", "set", module, map, key, value]).map(drop)
     }
@@ -108,33 +115,35 @@ pub(crate) fn null(bench: &Bench) -> Outcome {
     Ok(format!("20 MB each way; null passed {passed} frames at {nanos} ns, {metered} were segments of flows"))
 }
 
-/// Frames carry a VLAN tag on the wire, which the kernel's peer needs and the host's TCP never sees.
+/// Frames carry a VLAN tag on the wire: the kernel's end drops what has none, and the host's TCP never sees it.
 pub(crate) fn vlan(bench: &Bench) -> Outcome {
-    const VLAN: &str = "toe0.42";
     const TAG: &str = r#"{"tag": 42}"#;
     let host = Host::of(bench)?;
     let (strip, push) = (host.load("vlan_strip")?, host.load("vlan_push")?);
     host.set(&push, "config", "0", TAG)?;
-    let near = &bench.lab.near;
-    let peer = if bench.lab.server.is_accelerated() { &bench.lab.client } else { &bench.lab.server };
-    let address = format!("{}/24", peer.address);
-    near.ip(&["address", "delete", &address, "dev", DEVICE])?;
-    near.ip(&["link", "add", "link", DEVICE, "name", VLAN, "type", "vlan", "id", "42"])?;
-    near.configure(VLAN, &address)?;
+    let object = host.compile("peer_vlan")?;
+    let tc = |arguments: &[&str]| {
+        let mut command = bench.lab.near.command("tc");
+        command.args(arguments);
+        bench.session.run(command)
+    };
+    tc(&["qdisc", "add", "dev", DEVICE, "clsact"])?;
+    for way in ["egress", "ingress"] {
+        let section = format!("tc/{way}");
+        tc(&["filter", "add", "dev", DEVICE, way, "bpf", "direct-action", "obj", &object, "sec", &section])?;
+    }
     stream(bench, "50000000")?;
-    let (stripped, pushed) = (host.verdict(&strip, "pass")?, host.verdict(&push, "pass")?);
-    // Without the tag on the way out, nothing gets back to the kernel; with it, the connection goes on.
+    let (stripped, pushed) = (host.tagged(&strip, "stripped")?, host.tagged(&push, "pushed")?);
+    // Without the tag on the way out, nothing gets through to the kernel; with it, connections go on.
     let bystanders = Bystanders::start(bench)?;
     host.unload(&push)?;
     bench.session.pause(Duration::from_millis(300))?;
     let push = host.load("vlan_push")?;
     host.set(&push, "config", "0", TAG)?;
     bystanders.finish()?;
-    near.ip(&["link", "delete", VLAN])?;
+    tc(&["qdisc", "delete", "dev", DEVICE, "clsact"])?;
     [strip, push].iter().try_for_each(|module| host.unload(module).map(drop))?;
-    Ok(format!(
-        "50 MB each way in VLAN 42; {stripped} frames received, {pushed} sent; taken out and put back under load"
-    ))
+    Ok(format!("50 MB each way in VLAN 42: {stripped} tags off, {pushed} on; taken out and put back under load"))
 }
 
 /// An address is shut out and let in again while others talk on.
@@ -221,7 +230,7 @@ pub(crate) fn thousand(bench: &Bench) -> Outcome {
     bystanders.finish()?;
     client.kill();
     server.wait()?;
-    if after.descriptors != before.descriptors || after.kib > before.kib + GROWTH_KIB {
+    if after.descriptors > before.descriptors || after.kib > before.kib + GROWTH_KIB {
         return Err(format!("the daemon grew: {before:?}, then {after:?}"));
     }
     Ok(format!(
