@@ -80,6 +80,7 @@ fn lose_one_in_a_hundred(bench: &Bench) -> Result<(), String> {
 pub fn everything(bench: &Bench) -> Outcome {
     let proxied = Proxied::start(bench)?;
     let mut words = Vec::new();
+    let (mut segments, mut passed) = (0, 0);
     for (case, number) in [
         ("both", 100_000_000),
         ("client-closes-first", 30_000_000),
@@ -88,13 +89,16 @@ pub fn everything(bench: &Bench) -> Outcome {
         ("server-resets", 0),
         ("many", 400),
     ] {
+        if case == "many" {
+            // Short connections are little else than openings and ends, which are the control plane's.
+            (segments, passed) = (counter(bench, "segments")?, counter(bench, "passed_by_control_plane")?);
+        }
         let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
         words.push(said.trim().to_string());
     }
     // How many of the short ones found a quiet moment before they ended is chance.
     bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
-    let (segments, passed) = (counter(bench, "segments")?, counter(bench, "passed_by_control_plane")?);
-    if passed * 10 > segments {
+    if segments == 0 || passed * 10 > segments {
         return Err(format!("{passed} of {segments} segments needed the control plane"));
     }
     words.push(format!("{} spliced, {segments} segments, {passed} of them by the control plane", proxied.spliced()));
