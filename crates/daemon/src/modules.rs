@@ -5,6 +5,7 @@
 mod content;
 
 use crate::build::HostPlace;
+use crate::clock::Clock;
 use crate::protocol::Xdp;
 use crate::splices::SpliceMaps;
 use crate::views::Observer;
@@ -13,7 +14,7 @@ use control::SpliceTable;
 use engine::{LoadedModule, ModuleFigures, ModuleId, Verdict};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Modules on a host at most.
@@ -131,7 +132,7 @@ impl Modules {
         let last = present.last().map_or(0, |module| module.position);
         let position = wish.position.unwrap_or(last.saturating_add(STEP));
         let source = Arc::clone(&content.source);
-        let loaded = LoadedModule { id: ModuleId(lists.next), source, figures: Arc::default(), ticks };
+        let loaded = LoadedModule { id: ModuleId(lists.next), source, figures: Arc::default(), ticks: Clock::ticks };
         let seated = Seated { name, position, loaded, content };
         let answer = seated.json(place);
         let mut list = present.clone();
@@ -255,10 +256,4 @@ impl Seated {
 
 fn name_of(place: &HostPlace) -> &str {
     &place.config.stack.name
-}
-
-/// Nanoseconds since some time: what modules' run times are told in.
-fn ticks() -> u64 {
-    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    BEGIN.elapsed().as_nanos() as u64
 }
