@@ -32,22 +32,27 @@ struct Name {
 /// The context queue module.
 pub(crate) struct ContextQueue {
     contexts: Vec<Option<Context>>,
+    /// Those that are there: a poll must not cost more for the ones that could be.
+    attached: Vec<u32>,
     names: Slots<Name>,
     /// Contexts with notices to give.
     listed: Vec<u32>,
-    /// Who has the first turn.
+    /// Who of the attached has the first turn.
     first: usize,
 }
 
 impl ContextQueue {
     pub fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
-        ContextQueue { contexts, names: Slots::new(flows), listed: Vec::new(), first: 0 }
+        ContextQueue { contexts, attached: Vec::new(), names: Slots::new(flows), listed: Vec::new(), first: 0 }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
             let pending = VecDeque::new();
+            if place.is_none() {
+                self.attached.push(context);
+            }
             *place = Some(Context { end, flows: Vec::new(), pending, listed: false, corrupt: false });
         }
     }
@@ -56,6 +61,7 @@ impl ContextQueue {
         if let Some(place) = self.contexts.get_mut(context as usize) {
             *place = None;
         }
+        self.attached.retain(|attached| *attached != context);
         self.listed.retain(|listed| *listed != context);
     }
 
@@ -90,18 +96,20 @@ impl ContextQueue {
 
     /// Takes descriptors of all contexts in turn, at most `most`.
     pub fn poll(&mut self, most: usize, works: &mut Vec<Work>, drops: &mut DropCounts, events: &mut Vec<Event>) {
-        let count = self.contexts.len();
         let most = works.len() + most;
-        for step in 0..count {
-            let at = (self.first + step) % count;
-            if let Some(context) = self.contexts[at].as_mut().filter(|context| !context.corrupt) {
+        for _ in 0..self.attached.len() {
+            if self.first >= self.attached.len() {
+                self.first = 0;
+            }
+            let id = self.attached[self.first];
+            self.first += 1;
+            if let Some(context) = self.contexts[id as usize].as_mut().filter(|context| !context.corrupt) {
                 if !context.take(works, drops) {
                     drops.count(Drop::RingCorrupt);
-                    events.push(Event::RingCorrupt(engine::ContextId(at as u32)));
+                    events.push(Event::RingCorrupt(engine::ContextId(id)));
                 }
             }
             if works.len() >= most {
-                self.first = (at + 1) % count;
                 return;
             }
         }
@@ -140,12 +148,16 @@ impl ContextQueue {
         let ready = |context: &Context| {
             !context.corrupt && (!context.end.bumps.is_empty() || (context.listed && context.end.notices.is_drained()))
         };
-        self.contexts.iter().flatten().any(ready)
+        self.attached().any(ready)
     }
 
     /// Notices that are not given yet.
     pub fn waiting(&self) -> usize {
-        self.contexts.iter().flatten().map(|context| context.pending.len()).sum()
+        self.attached().map(|context| context.pending.len()).sum()
+    }
+
+    fn attached(&self) -> impl Iterator<Item = &Context> {
+        self.attached.iter().filter_map(|id| self.contexts[*id as usize].as_ref())
     }
 
     /// When to look again for room for notices, if any wait.
