@@ -7,6 +7,12 @@ struct egress_headers_t {
     ethernet_h ethernet;
     ipv4_h ipv4;
     tcp_h tcp;
+#ifdef TIMELY
+    timestamps_h timestamps;
+#endif
+#ifdef SACK
+    sack_h sack;
+#endif
 }
 
 struct egress_metadata_t {
@@ -40,6 +46,14 @@ struct egress_metadata_t {
     bit<16> tcp_len;
     bit<16> payload_sum;
     bit<8> notes;
+#ifdef TIMELY
+    bit<32> clock;         // this flow's
+    bit<32> rtt;           // first in units of the clock, then ns
+#endif
+#ifdef DELAYED_ACKS
+    bit<8> waiting;        // segments whose acknowledgement is delayed, with this one
+#endif
+    bit<8> options;        // TCP options that the peer agreed to: OPTION_
     // The pseudo segment.
     bit<8> pseudo_kind;
     bit<32> pseudo_seq;
@@ -68,6 +82,13 @@ parser LaminarEgressParser(
         meta.dup_acks = 0;
         meta.credits = 0;
         meta.payload_sum = 0;
+        meta.options = 0;
+#ifdef TIMELY
+        meta.clock = 0;
+#endif
+#ifdef DELAYED_ACKS
+        meta.waiting = 0;
+#endif
         meta.session = SESSION_ACK;
         transition accept;
     }
@@ -75,6 +96,15 @@ parser LaminarEgressParser(
 
 #include "reassembly.p4"
 #include "transmission.p4"
+#ifdef TIMELY
+#include "timely.p4"
+#endif
+#ifdef SACK
+#include "sack.p4"
+#endif
+#ifdef DELAYED_ACKS
+#include "delayed_acks.p4"
+#endif
 
 control LaminarEgress(
     inout egress_headers_t hdr,
@@ -86,6 +116,15 @@ control LaminarEgress(
 {
     Reassembly() reassembly;
     Transmission() transmission;
+#ifdef TIMELY
+    Timely() timely;
+#endif
+#ifdef SACK
+    Sack() sack;
+#endif
+#ifdef DELAYED_ACKS
+    DelayedAcks() delayed_acks;
+#endif
 
     // ---- the window that is advertised ----
 
@@ -161,7 +200,17 @@ control LaminarEgress(
 
     // One copy of the addresses, for TX and for acknowledgements.
 
-    action addresses(bit<48> dst_mac, bit<48> src_mac, bit<32> src, bit<32> dst, bit<16> src_port, bit<16> dst_port) {
+    action addresses(
+        bit<48> dst_mac, bit<48> src_mac, bit<32> src, bit<32> dst, bit<16> src_port, bit<16> dst_port,
+#ifdef TIMELY
+        bit<32> clock,
+#endif
+        bit<8> options)
+    {
+#ifdef TIMELY
+        meta.clock = clock;
+#endif
+        meta.options = options;
         hdr.ethernet.dst_addr = dst_mac;
         hdr.ethernet.src_addr = src_mac;
         hdr.ethernet.ether_type = 0x0800;
@@ -303,6 +352,15 @@ control LaminarEgress(
         scale_window();
         window.apply();
         finish.apply();
+#ifdef TIMELY
+        timely.apply(hdr, meta, eg_prsr_md);
+#endif
+#ifdef SACK
+        sack.apply(hdr, meta);
+#endif
+#ifdef DELAYED_ACKS
+        delayed_acks.apply(hdr, meta, eg_dprsr_md);
+#endif
     }
 }
 
@@ -327,11 +385,18 @@ control LaminarEgressDeparser(
             hdr.tcp.checksum = tcp_checksum.update({
                 hdr.ipv4.src_addr, hdr.ipv4.dst_addr, 8w0, hdr.ipv4.protocol, meta.tcp_len, hdr.tcp.src_port,
                 hdr.tcp.dst_port, hdr.tcp.seq_no, hdr.tcp.ack_no, hdr.tcp.data_offset, hdr.tcp.reserved,
-                hdr.tcp.flags, hdr.tcp.window, hdr.tcp.urgent, meta.payload_sum });
+                hdr.tcp.flags, hdr.tcp.window, hdr.tcp.urgent,
+#ifdef TIMELY
+                hdr.timestamps.kinds, hdr.timestamps.value, hdr.timestamps.echo,
+#endif
+#ifdef SACK
+                hdr.sack.kinds, hdr.sack.left, hdr.sack.right,
+#endif
+                meta.payload_sum });
         }
         if (eg_dprsr_md.mirror_type == MIRROR_ACK) {
             mirror.emit<seg_h>(meta.session, {
-                meta.pseudo_kind, hdr.seg.flags, hdr.seg.marks, hdr.seg._pad, hdr.seg.port, hdr.seg.notes,
+                meta.pseudo_kind, hdr.seg.flags, hdr.seg.marks, hdr.seg._pad, hdr.seg.stamped, hdr.seg.port, hdr.seg.notes,
                 hdr.seg.flow, hdr.seg.context, hdr.seg.length, hdr.seg.sum, meta.pseudo_seq, meta.pseudo_end,
                 hdr.seg.ack, hdr.seg.ack_edge, hdr.seg.amount, hdr.seg.grant, hdr.seg.address });
         }
@@ -339,5 +404,11 @@ control LaminarEgressDeparser(
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv4);
         pkt.emit(hdr.tcp);
+#ifdef TIMELY
+        pkt.emit(hdr.timestamps);
+#endif
+#ifdef SACK
+        pkt.emit(hdr.sack);
+#endif
     }
 }

@@ -36,11 +36,18 @@ const bit<8> DMA_RX = 4;    // to the host: payload to place, bytes to read
 const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
 const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
 const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
+#ifdef DELAYED_ACKS
+const bit<8> DMA_ACK_DELAYED = 0x08;     // to the host: these bytes are not acknowledged yet
+#endif
 
 const bit<8> TCP_FIN = 0x01;
 const bit<8> TCP_ACK = 0x10;
 const bit<8> TCP_ECE = 0x40;
 const bit<8> TCP_FROM_HOST = 0x89; // FIN, PSH and CWR are the application's to set
+
+// TCP options of a flow, as `options` of `headers` says.
+const bit<8> OPTION_SACK = 0x01;
+const bit<8> OPTION_TIMESTAMPS = 0x02;
 
 const MirrorType_t MIRROR_ACK = 1;
 const MirrorId_t SESSION_ACK = 1;
@@ -85,6 +92,15 @@ header timestamps_h {
     bit<32> echo;
 }
 
+#ifdef SACK
+// NOP, NOP, SACK with one block (RFC 2018 section 3).
+header sack_h {
+    bit<32> kinds;
+    bit<32> left;
+    bit<32> right;
+}
+#endif
+
 // The host's channel: one such header before each transfer in either direction.
 header dma_h {
     bit<8> op;
@@ -108,7 +124,8 @@ header seg_h {
     bit<8> kind;
     bit<8> flags;      // TCP flags of what is sent: of the segment (TX) or of its acknowledgement (RX)
     bit<8> marks;      // RX: ECE of the segment; TX: ECN bits of the IP header
-    bit<7> _pad;
+    bit<6> _pad;
+    bit<1> stamped;    // RX: with timestamps, in `amount` and `grant` (TIMELY)
     PortId_t port;     // network port of the flow
     bit<8> notes;      // DMA flags to hand on
     bit<16> flow;

@@ -278,6 +278,15 @@ control LaminarIngress(
         const default_action = foreign();
     }
 
+#ifdef TIMELY
+    // For egress: the peer's clock, and its echo of ours.
+    action stamps() {
+        hdr.seg.stamped = 1;
+        hdr.seg.amount = hdr.timestamps.value;
+        hdr.seg.grant = hdr.timestamps.echo;
+    }
+#endif
+
     // ---- lengths and sums: each line is one operation, so they take a stage after the other ----
 
     action rx_length() {
@@ -389,6 +398,11 @@ control LaminarIngress(
         if (hdr.tcp.isValid()) {
             rx_length();
             flows.apply();
+#ifdef TIMELY
+            if (hdr.timestamps.isValid()) {
+                stamps();
+            }
+#endif
         } else if (hdr.dma.isValid()) {
             tx_length();
             contexts.apply();

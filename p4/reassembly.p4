@@ -168,6 +168,18 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         }
     };
 
+#ifdef SACK
+    // For the block that a pseudo segment tells of.
+    RegisterAction2<interval_t, bit<16>, bit<32>, bit<32>>(rx_ooo) ooo_read = {
+        void apply(inout interval_t i, out bit<32> head, out bit<32> tail) {
+            head = i.head;
+            tail = i.tail;
+        }
+    };
+
+    action do_ooo_read() { meta.ooo_head = ooo_read.execute(hdr.seg.flow, meta.ooo_tail); }
+#endif
+
     action do_ooo_advance() {
         meta.head_before = ooo_advance.execute(hdr.seg.flow, meta.tail_before, meta.ooo_head, meta.ooo_tail);
     }
@@ -177,8 +189,16 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
 
     table interval {
         key = { meta.rx: exact; }
-        actions = { do_ooo_advance; do_ooo_insert; NoAction; }
+        actions = {
+            do_ooo_advance; do_ooo_insert; NoAction;
+#ifdef SACK
+            do_ooo_read;
+#endif
+        }
         const entries = {
+#ifdef SACK
+            RX_SEND: do_ooo_read();
+#endif
             RX_IN_ORDER: do_ooo_advance();
             RX_OUT_OF_ORDER: do_ooo_insert();
         }

@@ -28,6 +28,8 @@ pub struct Case {
     pub limit: u64,
     /// It belongs to the short form.
     pub short: bool,
+    /// It needs a kernel on one side of a TAP device.
+    pub kernel: bool,
     /// What it does.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -40,11 +42,15 @@ impl Case {
 }
 
 const fn case(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 40, short: false, run }
+    Case { name, limit: 40, short: false, kernel: false, run }
 }
 
 const fn short(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 60, short: true, run }
+    Case { name, limit: 60, short: true, kernel: false, run }
+}
+
+const fn lossy(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
+    Case { name, limit: 120, short: false, kernel: true, run }
 }
 
 /// The whole grid, in the order of the report.
@@ -72,6 +78,8 @@ pub const ALL: &[Case] = &[
     case("socat EXEC nofork", socat::exec_nofork),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
+    lossy("1 GB to the server, 1% loss", bulk::put_lossy),
+    lossy("1 GB from the server, 1% loss", bulk::get_lossy),
     case("100 MB, nc to socat", bulk::nc),
     case("1 GB each way at once, stream", bulk::stream),
     case("echo 64 B, 64 connections, depth 4", echo::small),

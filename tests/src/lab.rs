@@ -57,6 +57,11 @@ impl Link {
         matches!(self, Link::AfxdpServer | Link::AfxdpClient)
     }
 
+    /// One side is on the kernel, over a TAP device.
+    pub fn has_tap(self) -> bool {
+        matches!(self, Link::TapServer | Link::TapClient)
+    }
+
     /// Both hosts are members of a fabric.
     pub fn is_fabric(self) -> bool {
         matches!(self, Link::Fabric | Link::Lossy | Link::LossyThreads)

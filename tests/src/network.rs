@@ -55,6 +55,38 @@ impl Namespace {
     }
 }
 
+/// A namespace's kernel loses one TCP frame in a hundred each way, until this goes. A frame of several segments is
+/// lost whole.
+pub struct Loss<'n> {
+    namespace: &'n Namespace,
+}
+
+impl Namespace {
+    /// Begins to lose frames.
+    pub fn lose_one_in_a_hundred(&self) -> Result<Loss<'_>, String> {
+        let loss = Loss { namespace: self };
+        for rule in [
+            "add table ip loss",
+            "add chain ip loss in { type filter hook input priority 0; }",
+            "add chain ip loss out { type filter hook output priority 0; }",
+            "add rule ip loss in tcp dport != 0 numgen random mod 100 == 0 drop",
+            "add rule ip loss out tcp dport != 0 numgen random mod 100 == 0 drop",
+        ] {
+            let output = self.command("nft").arg(rule).output().map_err(|error| format!("nft: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("nft {rule}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            }
+        }
+        Ok(loss)
+    }
+}
+
+impl Drop for Loss<'_> {
+    fn drop(&mut self) {
+        let _ = self.namespace.command("nft").arg("delete table ip loss").output();
+    }
+}
+
 impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = ip(&["netns", "delete", &self.name]);

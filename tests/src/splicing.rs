@@ -57,25 +57,6 @@ fn counter(bench: &Bench, name: &str) -> Result<u64, String> {
     host["modules"]["splice"][name].as_u64().ok_or(format!("toe stats knows no {name}: {host}"))
 }
 
-/// Frames are lost on the kernel's side of a TAP device; the fabric loses them itself.
-fn lose_one_in_a_hundred(bench: &Bench) -> Result<(), String> {
-    if bench.lab.link != Link::TapServer {
-        return Ok(());
-    }
-    for rule in [
-        "add table ip loss",
-        "add chain ip loss in { type filter hook input priority 0; }",
-        "add chain ip loss out { type filter hook output priority 0; }",
-        "add rule ip loss in tcp dport != 0 numgen random mod 100 == 0 drop",
-        "add rule ip loss out tcp dport != 0 numgen random mod 100 == 0 drop",
-    ] {
-        let mut nft = bench.lab.near.command("nft");
-        nft.arg(rule);
-        bench.session.run(nft)?;
-    }
-    Ok(())
-}
-
 /// Both ways at once, each side closing first, resets, and many short connections.
 pub fn everything(bench: &Bench) -> Outcome {
     let proxied = Proxied::start(bench)?;
@@ -108,7 +89,11 @@ pub fn everything(bench: &Bench) -> Outcome {
 /// The same bytes over a network that loses one frame in a hundred.
 pub fn lossy(bench: &Bench) -> Outcome {
     let proxied = Proxied::start(bench)?;
-    lose_one_in_a_hundred(bench)?;
+    // Frames are lost on the kernel's side of a TAP device; the fabric loses them itself.
+    let _loss = match bench.lab.link {
+        Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
+        _ => None,
+    };
     let said = proxied.call(bench, "both", 100_000_000)?;
     bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
     Ok(said.trim().into())

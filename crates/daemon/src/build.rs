@@ -2,10 +2,11 @@
 use crate::clock::Clock;
 use crate::config::{Config, EngineName, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
+use context::Congestion;
 use control::Host;
 use engine::{Engine, Limits};
 use flextoe::FlexToe;
-use laminar::Laminar;
+use laminar::{Extensions, Laminar};
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::io::Read;
 use std::net::Ipv4Addr;
@@ -129,7 +130,12 @@ fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FrameP
     let limits = Limits { flows: section.stack.max_flows, contexts: section.stack.max_contexts };
     let engine: Box<dyn Engine> = match section.engine {
         EngineName::Flextoe => Box::new(FlexToe::new(limits, section.mapping.clone(), pool.clone())),
-        EngineName::Laminar => Box::new(Laminar::new(limits, section.stack.window_shift())?),
+        EngineName::Laminar => {
+            // TIMELY's round-trip times are the data-path's own (thesis 5.5.3).
+            let timely = section.stack.default_congestion() == Congestion::Timely;
+            let extensions = Extensions { timely, ..Extensions::default() };
+            Box::new(Laminar::new(limits, section.stack.window_shift(), extensions)?)
+        }
     };
     Host::new(section.stack.clone(), caps, mac, engine, secret()?)
 }

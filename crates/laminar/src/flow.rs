@@ -1,14 +1,15 @@
 //! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
+use crate::program::Program;
 use context::{Bump, Notice, Slot};
-use engine::{FlowEnd, FlowParams, Nanos};
+use engine::{FlowEnd, FlowParams, Nanos, TimestampState};
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
 
 /// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the pipeline writes, FIN not
 /// counted.
-const MOST_PAYLOAD: u32 = 65_535 - 40;
+const MOST_PAYLOAD: u32 = 65_535 - 40 - 12;
 
 /// A flow as the host knows it.
 pub(crate) struct Flow {
@@ -40,6 +41,12 @@ pub(crate) struct Flow {
     rtt_start: Nanos,
     timing: bool,
     ecn_seen: u32,
+    /// Added to the pipeline's clock to give the flow's timestamps; nothing where it has none.
+    pub clock: Option<u32>,
+    /// When the acknowledgement that the pipeline delays goes out at the latest.
+    pub ack_due: Option<Nanos>,
+    /// It stands in the list of those with such a time.
+    pub ack_listed: bool,
     pub fin: bool,
     pub fin_acked: bool,
     pub peer_fin: bool,
@@ -98,6 +105,9 @@ impl Flow {
             rtt_start: 0,
             timing: false,
             ecn_seen: 0,
+            clock: None,
+            ack_due: None,
+            ack_listed: false,
             fin: false,
             fin_acked: false,
             peer_fin: false,
@@ -208,9 +218,14 @@ impl Flow {
         if self.timing && self.rtt_end.at_or_before(una) {
             self.timing = false;
             let rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
-            self.params.stats.rtt_ns.store(rtt, Relaxed);
-            self.params.stats.rtt_samples.fetch_add(1, Relaxed);
+            self.took(rtt);
         }
+    }
+
+    /// A round-trip time, nanoseconds.
+    pub fn took(&self, rtt: u32) {
+        self.params.stats.rtt_ns.store(rtt, Relaxed);
+        self.params.stats.rtt_samples.fetch_add(1, Relaxed);
     }
 
     /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.
@@ -273,7 +288,7 @@ impl Flow {
         stats.tx_bytes.fetch_add(push.len as u64, Relaxed);
         if self.nxt.before(self.max) {
             stats.retransmitted_segments.fetch_add(1, Relaxed);
-        } else if !self.timing {
+        } else if !self.timing && self.clock.is_none() {
             (self.timing, self.rtt_end, self.rtt_start) = (true, after, now);
         }
         self.credits = self.credits.saturating_sub(push.len);
@@ -286,13 +301,19 @@ impl Flow {
         Notice { slot, rx_tail: self.rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
     }
 
-    pub fn flow_end(&self) -> FlowEnd {
+    /// `recent` is the peer's clock as the pipeline has it.
+    pub fn flow_end(&self, recent: Option<u32>, now: Nanos) -> FlowEnd {
+        let timestamps = self.clock.zip(recent).map(|(clock, recent)| {
+            // The control plane's clock counts milliseconds, and goes on from here.
+            let offset = Program::ticks(now).wrapping_add(clock).wrapping_sub((now / 1_000_000) as u32);
+            TimestampState { recent, offset }
+        });
         FlowEnd {
             snd_nxt: self.max,
             snd_una: self.una,
             rcv_nxt: self.rcv_nxt(),
             unread: self.rx_tail.wrapping_sub(self.rx_head),
-            timestamps: None,
+            timestamps,
         }
     }
 

@@ -34,7 +34,7 @@ use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Entry, Switch};
 use wire::tcp::Flags;
 
-pub use program::MOST_FLOWS;
+pub use program::{Extensions, MOST_FLOWS};
 
 /// Packets that go through the pipeline together.
 const BATCH: usize = 64;
@@ -42,6 +42,8 @@ const BATCH: usize = 64;
 const DESCRIPTORS: usize = 256;
 /// Time between two rounds of the packet generator.
 const TICK: Nanos = 100_000;
+/// A delayed acknowledgement goes out after this (RFC 1122 4.2.3.2: at most 500 ms). As for FlexTOE.
+const ACK_DELAY: Nanos = 500_000;
 
 /// The Laminar engine.
 pub struct Laminar {
@@ -55,6 +57,8 @@ pub struct Laminar {
     /// Flows whose credits come by rate.
     paced: Vec<u32>,
     last_tick: Nanos,
+    /// Flows whose acknowledgement is delayed, each once, by the time when it is to be looked at.
+    delayed: VecDeque<(Nanos, u32)>,
     /// Packets that are about to enter ingress.
     entries: Vec<Entry>,
     bumps: Vec<(u32, Bump)>,
@@ -69,19 +73,20 @@ pub struct Laminar {
 
 impl Laminar {
     /// An engine within `limits`, whose windows are advertised with the shift `rx_scale` (RFC 7323): the same for all
-    /// flows, since a pipeline shifts by constants only.
+    /// flows, since a pipeline shifts by constants only. The program runs with these extensions.
     ///
     /// # Errors
     /// A sentence, where the limits are beyond what the tables hold.
-    pub fn new(limits: Limits, rx_scale: u8) -> Result<Laminar, String> {
+    pub fn new(limits: Limits, rx_scale: u8, extensions: Extensions) -> Result<Laminar, String> {
         Ok(Laminar {
-            switch: Switch::new(Program::new(&limits, rx_scale)?),
+            switch: Switch::new(Program::new(&limits, rx_scale, extensions)?),
             contexts: Contexts::new(limits.contexts),
             flows: (0..limits.flows).map(|_| None).collect(),
             tuples: HashMap::new(),
             ready: VecDeque::new(),
             paced: Vec::new(),
             last_tick: 0,
+            delayed: VecDeque::new(),
             entries: Vec::with_capacity(BATCH),
             bumps: Vec::with_capacity(DESCRIPTORS),
             challenges: Challenges::new(),
@@ -162,7 +167,7 @@ impl Laminar {
             Command::NextHop(id, mac) => {
                 if let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::as_deref_mut) {
                     flow.params.remote_mac = mac;
-                    self.switch.program.set_headers(&flow.params);
+                    self.switch.program.set_headers(&flow.params, flow.clock.unwrap_or(0));
                 }
             }
             // `stages` names none.
@@ -174,13 +179,18 @@ impl Laminar {
         let id = params.flow.0;
         let free = self.flows.get(id as usize).is_some_and(Option::is_none);
         debug_assert!(free, "flow {id} is beyond the limit or in use");
-        if !free || !self.switch.program.install(&params) {
+        // The control plane counts milliseconds; the flow's clock goes on from there, in units of its own.
+        let milliseconds = (self.now / 1_000_000) as u32;
+        let clock = params.timestamps.filter(|_| self.switch.program.has_timestamps());
+        let clock = clock.map(|stamps| stamps.offset.wrapping_add(milliseconds).wrapping_sub(Program::ticks(self.now)));
+        if !free || !self.switch.program.install(&params, clock.unwrap_or(0)) {
             return;
         }
         self.tuples.insert(params.tuple, id);
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
-        let flow = Flow::new(params);
+        let mut flow = Flow::new(params);
+        flow.clock = clock;
         flow.publish();
         self.flows[id as usize] = Some(Box::new(flow));
         self.set_rate(id, rate);
@@ -188,12 +198,13 @@ impl Laminar {
 
     fn remove(&mut self, id: FlowId, burst: &mut Burst<'_>) {
         let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        let end = flow.flow_end(self.switch.program.ts_recent(id.0), self.now);
         self.switch.program.remove(&flow.params);
         self.tuples.remove(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
         self.paced.retain(|paced| *paced != id.0);
         self.ready.retain(|ready| *ready != id.0);
-        burst.events.push(Event::Removed(id, flow.flow_end()));
+        burst.events.push(Event::Removed(id, end));
     }
 
     fn rename(&mut self, id: u32, context: ContextId, slot: Slot) {
@@ -236,6 +247,7 @@ impl Laminar {
     /// Receive buffer goes back to the pipeline, which tells the peer.
     fn sync(&mut self, id: u32, amount: u32) {
         let Some(flow) = self.flow(id) else { return };
+        flow.ack_due = None;
         let context = flow.params.context.0 as u16;
         let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, ..Dma::default() };
         self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried: Carried::Nothing });
@@ -343,6 +355,29 @@ impl Laminar {
         self.flows[id as usize].as_ref().is_some_and(|flow| !flow.dead && flow.nxt != flow.end())
     }
 
+    /// Acknowledgements that the pipeline delayed and nothing took along. Thesis 5.5.3 leaves the timer to the control
+    /// plane; here it is the host's half.
+    fn late_acknowledgements(&mut self, burst: &mut Burst<'_>) -> usize {
+        let mut count = 0;
+        while let Some((_, id)) = self.delayed.front().copied().filter(|(time, _)| *time <= self.now) {
+            self.delayed.pop_front();
+            let now = self.now;
+            let Some(flow) = self.flow(id) else { continue };
+            match flow.ack_due {
+                Some(due) if due > now => self.delayed.push_back((due, id)),
+                due => {
+                    flow.ack_listed = false;
+                    if due.is_some() {
+                        self.sync(id, 0);
+                        count += 1;
+                    }
+                }
+            }
+        }
+        self.run(burst);
+        count
+    }
+
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_>) -> usize {
         let mut count = 0;
@@ -400,23 +435,27 @@ impl Engine for Laminar {
         done += self.take_descriptors(burst);
         done += self.tick(burst);
         done += self.push(burst);
+        done += self.late_acknowledgements(burst);
         self.deliver();
         done
     }
 
-    /// The program writes headers without options, and compares no timestamps.
+    /// What the program's extensions write into headers.
     fn carries(&self) -> Carries {
-        Carries { timestamps: false, sack: false }
+        let program = &self.switch.program;
+        Carries { timestamps: program.has_timestamps(), sack: program.has_sack() }
     }
 
     fn has_work(&self, now: Nanos) -> bool {
         let tick = self.next_tick().is_some_and(|due| due <= now);
-        !self.ready.is_empty() || tick || self.contexts.has_work()
+        let late = self.delayed.front().is_some_and(|(due, _)| *due <= now);
+        !self.ready.is_empty() || tick || late || self.contexts.has_work()
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         let room = self.contexts.waits().then_some(self.now + contexts::RETRY);
-        [room, self.next_tick()].into_iter().flatten().min()
+        let late = self.delayed.front().map(|(due, _)| *due);
+        [room, self.next_tick(), late].into_iter().flatten().min()
     }
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {

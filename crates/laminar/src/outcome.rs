@@ -1,7 +1,7 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{DMA_RX, Dma};
+use crate::descriptor::{ACK_DELAYED, DMA_RX, Dma};
 use crate::switch::{Carried, Outcome};
-use crate::{Laminar, slow};
+use crate::{ACK_DELAY, Laminar, slow};
 use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
@@ -114,6 +114,18 @@ impl Laminar {
             let bytes = self.switch.program.ecn_bytes(id);
             flow.ecn(bytes);
         }
+        if let Some(rtt) = flow.clock.filter(|_| change.acked).and_then(|_| self.switch.program.rtt(id)) {
+            flow.took(rtt);
+        }
+        if dma.flags & ACK_DELAYED != 0 {
+            flow.ack_due.get_or_insert(now + ACK_DELAY);
+            if !flow.ack_listed {
+                flow.ack_listed = true;
+                self.delayed.push_back((now + ACK_DELAY, id));
+            }
+        } else if dma.op == DMA_RX && dma.length > 0 {
+            flow.ack_due = None;
+        }
         let stats = &flow.params.stats;
         stats.rx_bytes.fetch_add(change.delivered as u64, Relaxed);
         if dma.length as u32 > dma.skip && change.delivered == 0 {
@@ -153,6 +165,7 @@ impl Laminar {
         if let Carried::Payload { flow, position, len } = carried {
             let Some(state) = self.flow(flow) else { return burst.pool.put(frame) };
             sender = Some(flow);
+            state.ack_due = None;
             payload = len;
             if len > state.mss {
                 frame.segment_size = state.mss as u16;
@@ -169,7 +182,7 @@ impl Laminar {
 fn leave_checksum(frame: &mut Frame, payload: u32) {
     let bytes = frame.bytes();
     let Ok((ip, _)) = ipv4::Header::parse(&bytes[ethernet::HEADER_LEN..], usize::MAX >> 1) else { return };
-    let len = tcp::HEADER_LEN as u32 + payload;
+    let len = (bytes.len() - TCP_AT) as u32 + payload;
     let partial = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, len).partial();
     let field = TCP_AT + tcp::CHECKSUM_AT;
     frame.bytes_mut()[field..field + 2].copy_from_slice(&partial.to_be_bytes());

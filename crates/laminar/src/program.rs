@@ -1,6 +1,6 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
-use engine::{FlowParams, Limits};
+use engine::{FlowParams, Limits, Nanos};
 use rmt::interp::Session;
 use rmt::native::{EntryKey, Native};
 use std::path::Path;
@@ -11,14 +11,50 @@ use wire::{Mac, Seq};
 pub const MOST_FLOWS: u32 = 32_768;
 
 /// The program's files, as they were when the engine was built.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 9] = [
     ("laminar.p4", include_str!("../../../p4/laminar.p4")),
     ("headers.p4", include_str!("../../../p4/headers.p4")),
     ("ingress.p4", include_str!("../../../p4/ingress.p4")),
     ("egress.p4", include_str!("../../../p4/egress.p4")),
     ("reassembly.p4", include_str!("../../../p4/reassembly.p4")),
     ("transmission.p4", include_str!("../../../p4/transmission.p4")),
+    ("sack.p4", include_str!("../../../p4/sack.p4")),
+    ("delayed_acks.p4", include_str!("../../../p4/delayed_acks.p4")),
+    ("timely.p4", include_str!("../../../p4/timely.p4")),
 ];
+
+/// Extensions of the program (thesis 5.5.3, 5.5.4.3), which the preprocessor switches on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extensions {
+    /// Acknowledgements tell of the out-of-order interval.
+    pub sack: bool,
+    /// Every second segment is acknowledged, or what is sent acknowledges, or a timer.
+    pub delayed_acks: bool,
+    /// Timestamps, and averages of round-trip times in the data-path.
+    pub timely: bool,
+}
+
+impl Default for Extensions {
+    fn default() -> Extensions {
+        Extensions { sack: true, delayed_acks: true, timely: false }
+    }
+}
+
+impl Extensions {
+    /// The thesis' program alone.
+    pub const NONE: Extensions = Extensions { sack: false, delayed_acks: false, timely: false };
+
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [(self.sack, "SACK"), (self.delayed_acks, "DELAYED_ACKS"), (self.timely, "TIMELY")];
+        all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name)
+    }
+}
+
+/// A timestamp counts 2^12 ns.
+const TS_SHIFT: u32 = 12;
+/// `options` of `headers`.
+const OPTION_SACK: u8 = 0x01;
+const OPTION_TIMESTAMPS: u8 = 0x02;
 
 /// Numbers of the program's registers.
 struct Registers {
@@ -29,6 +65,10 @@ struct Registers {
     tx_credits: usize,
     dup_ack_count: usize,
     ecn_bytes: usize,
+    /// Of extensions.
+    unacknowledged: Option<usize>,
+    rtt_average: Option<usize>,
+    ts_recent: Option<usize>,
 }
 
 /// The compiled program.
@@ -45,43 +85,45 @@ fn mac(address: Mac) -> u128 {
     address.0.iter().fold(0, |value, byte| value << 8 | *byte as u128)
 }
 
-/// Programs that were compiled before, by flows and shift: hosts of one daemon share the code.
-static COMPILED: Mutex<Vec<((u32, u8), Native)>> = Mutex::new(Vec::new());
+/// Programs that were compiled before, by flows, shift and extensions: hosts of one daemon share the code.
+static COMPILED: Mutex<Vec<((u32, u8, Extensions), Native)>> = Mutex::new(Vec::new());
 /// Kept at most.
 const KEPT: usize = 16;
 
-fn compiled(flows: u32, rx_scale: u8) -> Result<Native, String> {
+fn compiled(flows: u32, rx_scale: u8, extensions: Extensions) -> Result<Native, String> {
     let mut kept = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, native)) = kept.iter().find(|(key, _)| *key == (flows, rx_scale)) {
+    if let Some((_, native)) = kept.iter().find(|(key, _)| *key == (flows, rx_scale, extensions)) {
         return Ok(native.fresh());
     }
     let define = |name: &str, value: String| (name.to_string(), value);
-    let defines = [
+    let mut defines = vec![
         define("FLOWS", flows.to_string()),
         define("RX_SCALE", rx_scale.to_string()),
+        define("TS_SHIFT", TS_SHIFT.to_string()),
         define("NOTIFY_ACKS", String::new()),
     ];
+    defines.extend(extensions.names().map(|name| define(name, String::new())));
     let read = |path: &Path| FILES.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string());
     let loaded = rmt::load_text(FILES[0].0, FILES[0].1.to_string(), &defines, &read)
         .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
     let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
     let fresh = native.fresh();
     if kept.len() < KEPT {
-        kept.push(((flows, rx_scale), native));
+        kept.push(((flows, rx_scale, extensions), native));
     }
     Ok(fresh)
 }
 
 impl Program {
     /// The program for so many flows, which advertises windows with this shift.
-    pub fn new(limits: &Limits, rx_scale: u8) -> Result<Program, String> {
+    pub fn new(limits: &Limits, rx_scale: u8, extensions: Extensions) -> Result<Program, String> {
         if limits.flows > MOST_FLOWS {
             return Err(format!(
                 "the laminar engine holds {MOST_FLOWS} flows, not {}: lower max_flows of this host",
                 limits.flows
             ));
         }
-        let mut native = compiled(limits.flows.max(16), rx_scale)?;
+        let mut native = compiled(limits.flows.max(16), rx_scale, extensions)?;
         native.set_session(1, Session { port: 0, truncate: 0 });
         let missing = |e: rmt::interp::ControlError| format!("this P4 program is not Laminar's: {e}");
         native.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;
@@ -94,20 +136,39 @@ impl Program {
             tx_credits: register("tx_credits")?,
             dup_ack_count: register("dup_ack_count")?,
             ecn_bytes: register("ecn_bytes")?,
+            unacknowledged: native.register("unacknowledged").ok(),
+            rtt_average: native.register("rtt_average").ok(),
+            ts_recent: native.register("ts_recent").ok(),
         };
         Ok(Program { native, registers })
     }
 
-    /// Sets everything of a flow. False where the tables are full.
-    pub fn install(&mut self, p: &FlowParams) -> bool {
+    /// Its segments carry timestamps, and it averages their round-trip times.
+    pub fn has_timestamps(&self) -> bool {
+        self.registers.rtt_average.is_some()
+    }
+
+    /// Its acknowledgements tell of the out-of-order interval.
+    pub fn has_sack(&self) -> bool {
+        let program = self.native.program();
+        program.headers.iter().any(|header| header.name == "hdr.sack")
+    }
+
+    /// Sets everything of a flow, whose clock for timestamps runs `clock` before the pipeline's. False where the
+    /// tables are full.
+    pub fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
         self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + p.rx.size()).0]);
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
-        for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes] {
+        let extras = [r.unacknowledged, r.rtt_average].into_iter().flatten();
+        for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes].into_iter().chain(extras) {
             self.native.write(register, flow, [0, 0]);
+        }
+        if let (Some(register), Some(stamps)) = (r.ts_recent, p.timestamps) {
+            self.native.write(register, flow, [stamps.recent, 0]);
         }
         let delta = p.rx_pos.wrapping_sub(p.rcv_nxt.0);
         let rx = [
@@ -120,14 +181,16 @@ impl Program {
             p.snd_wscale as u128,
         ];
         let added = self.native.table_add("flows", &tuple_key(p), 0, "rx_flow", &rx);
-        let added = added.is_ok() && self.set_headers(p);
+        let added = added.is_ok() && self.set_headers(p, clock);
         added && self.own(p, p.snd_nxt - p.tx_pos)
     }
 
-    /// Addresses of what the flow sends.
-    pub fn set_headers(&mut self, p: &FlowParams) -> bool {
+    /// Addresses and options of what the flow sends.
+    pub fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
         let t = &p.tuple;
-        let addresses = [
+        let sack = if p.sack { OPTION_SACK } else { 0 };
+        let stamps = if p.timestamps.is_some() { OPTION_TIMESTAMPS } else { 0 };
+        let mut addresses = vec![
             mac(p.remote_mac),
             mac(p.local_mac),
             t.local_ip.to_bits() as u128,
@@ -135,6 +198,10 @@ impl Program {
             t.local_port as u128,
             t.remote_port as u128,
         ];
+        if self.has_timestamps() {
+            addresses.push(clock as u128);
+        }
+        addresses.push((sack | stamps) as u128);
         self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, "addresses", &addresses).is_ok()
     }
 
@@ -177,6 +244,23 @@ impl Program {
     pub fn end_rx(&mut self, flow: u32, next: u32) {
         self.native.write(self.registers.rx_window, flow, [next, next]);
         self.native.write(self.registers.rx_ooo, flow, [0, 0]);
+    }
+
+    /// The pipeline's clock for timestamps at a time.
+    pub fn ticks(now: Nanos) -> u32 {
+        (now >> TS_SHIFT) as u32
+    }
+
+    /// The average round-trip time that the data-path keeps, nanoseconds; nothing before the first, or where it keeps
+    /// none.
+    pub fn rtt(&self, flow: u32) -> Option<u32> {
+        let rtt = self.native.read(self.registers.rtt_average?, flow)[0];
+        (rtt > 0).then_some(rtt)
+    }
+
+    /// The peer's clock, as last seen in order.
+    pub fn ts_recent(&self, flow: u32) -> Option<u32> {
+        Some(self.native.read(self.registers.ts_recent?, flow)[0])
     }
 
     pub fn ecn_bytes(&self, flow: u32) -> u32 {

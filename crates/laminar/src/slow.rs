@@ -1,12 +1,13 @@
 //! The switch's own processor: segments of installed flows that the pipeline leaves to it (docs/P4.md). It brings them
 //! into the form that the pipeline takes, and does what a pipeline cannot: FIN, RST, SYN, other options, probes.
 use crate::descriptor::PORT_NET;
+use crate::program::Program;
 use crate::{Laminar, Place};
 use engine::{Burst, Drop, Event, Exception, FlowId, FourTuple, Frame, Nanos};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
-use wire::tcp::{self, Flags, Options};
+use wire::tcp::{self, Flags, Options, Timestamps};
 use wire::{EtherType, Seq, ethernet};
 
 const IP_AT: usize = ethernet::HEADER_LEN;
@@ -186,6 +187,11 @@ impl Laminar {
         let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| !flow.dead) else { return };
         let p = &flow.params;
         let open = if next.before(edge) { edge - next } else { 0 };
+        let recent = self.switch.program.ts_recent(id);
+        let stamps = flow
+            .clock
+            .zip(recent)
+            .map(|(clock, echo)| Timestamps { value: Program::ticks(self.now).wrapping_add(clock), echo });
         let header = tcp::Header {
             src_port: p.tuple.local_port,
             dst_port: p.tuple.remote_port,
@@ -193,10 +199,10 @@ impl Laminar {
             ack: next,
             flags: Flags::ACK,
             window: (open >> self.rx_scale).min(u16::MAX as u32) as u16,
-            options: Options::default(),
+            options: Options { timestamps: stamps, ..Options::default() },
         };
         let mut frame = burst.pool.small();
-        frame.resize(PLAIN);
+        frame.resize(TCP_AT + header.len());
         let bytes = frame.bytes_mut();
         ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype: EtherType::Ipv4 }.emit(bytes);
         let ip = ipv4::Header {
@@ -209,11 +215,11 @@ impl Laminar {
             id: 0,
             dont_fragment: true,
             is_fragment: false,
-            payload_len: tcp::HEADER_LEN as u16,
+            payload_len: header.len() as u16,
         };
         ip.emit(&mut bytes[IP_AT..]);
         header.emit(&mut bytes[TCP_AT..]);
-        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, tcp::HEADER_LEN as u32);
+        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, header.len() as u32);
         sum.add(&bytes[TCP_AT..]);
         let field = TCP_AT + tcp::CHECKSUM_AT;
         bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());

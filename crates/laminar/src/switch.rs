@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 const BATCH: usize = 64;
 /// Packets that wait between the halves at most.
 const QUEUE: usize = 4096;
-/// Bytes of the longest header that ingress or the mirror puts in front for egress, with room.
-const HEAD: usize = 64;
+/// Bytes of the longest header that a half puts in front, with room.
+const HEAD: usize = 80;
 
 /// What goes along with a packet beside the pipeline: the program never sees payload.
 #[derive(Debug)]
@@ -198,6 +198,6 @@ fn rewrite(frame: &mut Frame, head: &[u8], rest: usize) {
     }
 }
 
-// A `seg_h` and the longest headers that egress emits, dma_h or Ethernet, IPv4 and TCP, fit.
-const _: () = assert!(crate::descriptor::SEG_LEN <= HEAD && crate::descriptor::DMA_LEN <= HEAD && 54 <= HEAD);
+// A `seg_h` and the longest headers that egress emits, dma_h or Ethernet, IPv4 and TCP with timestamps and a block, fit.
+const _: () = assert!(crate::descriptor::SEG_LEN <= HEAD && crate::descriptor::DMA_LEN <= HEAD && 54 + 24 <= HEAD);
 const _: () = assert!(PORT_NET != PORT_CPU);

@@ -6,12 +6,12 @@ use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, make_context};
 use context::Bump;
 use engine::{Command, ContextId, Drop, Engine, Event, FramePool, Limits, Slot};
-use laminar::Laminar;
+use laminar::{Extensions, Laminar};
 use std::sync::Arc;
 use wire::tcp::Flags;
 
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
-    Box::new(Laminar::new(limits, config.wscale).unwrap())
+    Box::new(Laminar::new(limits, config.wscale, Extensions::NONE).unwrap())
 }
 
 fn solo() -> Solo {
@@ -244,6 +244,6 @@ fn a_rate_is_kept_by_the_packet_generator() {
 #[test]
 fn more_flows_than_the_tables_hold_are_refused() {
     let limits = Limits { flows: 65_536, contexts: 4 };
-    let refused = Laminar::new(limits, 7).err().expect("too many");
+    let refused = Laminar::new(limits, 7, Extensions::NONE).err().expect("too many");
     assert!(refused.contains("32768 flows, not 65536"), "{refused}");
 }

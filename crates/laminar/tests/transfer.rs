@@ -5,15 +5,21 @@ mod common;
 
 use common::{Config, Lab};
 use engine::{Engine, FramePool, Limits};
-use laminar::Laminar;
+use laminar::{Extensions, Laminar};
 
+/// What the control plane negotiated says which extensions the program has.
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
-    Box::new(Laminar::new(limits, config.wscale).unwrap())
+    let extensions = Extensions { sack: config.sack, timely: config.timestamps, delayed_acks: config.delayed_acks };
+    Box::new(Laminar::new(limits, config.wscale, extensions).unwrap())
 }
 
-/// The pipeline sends no timestamps and no blocks, so both are never negotiated for it.
+/// The thesis' program alone: neither timestamps nor blocks are negotiated for it.
 fn laminar(config: Config) -> Config {
-    Config { engine: make, timestamps: false, sack: false, ..config }
+    Config { engine: make, timestamps: false, sack: false, delayed_acks: false, ..config }
+}
+
+fn extended(config: Config) -> Config {
+    Config { engine: make, delayed_acks: config.seed % 4 != 0, ..config }
 }
 
 #[test]
@@ -34,6 +40,14 @@ fn a_clean_wire_needs_no_retransmission() {
 fn random_everything() {
     for seed in 0..100 {
         Lab::new(laminar(Config::random(seed))).finish(20);
+    }
+}
+
+/// With and without each extension: blocks and timestamps as the seed says, delayed acknowledgements mostly.
+#[test]
+fn random_everything_with_extensions() {
+    for seed in 0..150 {
+        Lab::new(extended(Config::random(seed))).finish(20);
     }
 }
 

@@ -71,7 +71,7 @@ fn install(native: &mut Native, flow: u32) {
     let flow_args = [flow as u128, 3, 8, 0, 0xffff, 0x1000, 7];
     native.table_add("flows", &tuple, 0, "rx_flow", &flow_args).expect("it has room");
     native.table_add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[0, 8, 2]).expect("it has room");
-    let addresses = [2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000 + flow as u128];
+    let addresses = [2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000 + flow as u128, 0];
     native.table_add("headers", &[exact(flow)], 0, "addresses", &addresses).expect("it has room");
 }
 

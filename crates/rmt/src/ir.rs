@@ -367,6 +367,8 @@ pub struct RegisterAction {
     pub pos: Pos,
     /// Which register.
     pub register: usize,
+    /// What a filter does (`Lpf`): the hardware's own program, which need not keep to a stateful ALU's limits.
+    pub filter: bool,
     /// Types of the outputs.
     pub outputs: Vec<Ty>,
     /// What it does.

@@ -125,6 +125,11 @@ impl Both {
         assert_eq!(self.native.table_add(table, keys, priority, action, args), expected);
     }
 
+    fn set_time(&mut self, now_ns: u64) {
+        self.machine.set_time(now_ns);
+        self.native.set_time(now_ns);
+    }
+
     fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
         let info = &self.machine.program().registers[register];
         let (name, types) = (info.name.clone(), info.words.clone());
@@ -225,8 +230,10 @@ fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// Laminar with a few flows whose sequence numbers lie close together, so that random segments meet all cases.
-fn laminar() -> Both {
-    let defines = [("FLOWS".to_string(), "64".to_string()), ("NOTIFY_ACKS".to_string(), String::new())];
+fn laminar(extensions: &[&str]) -> Both {
+    let mut defines = vec![("FLOWS".to_string(), "64".to_string()), ("NOTIFY_ACKS".to_string(), String::new())];
+    defines.extend(extensions.iter().map(|name| (name.to_string(), String::new())));
+    let clock = extensions.contains(&"TIMELY").then_some(123_456);
     let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
     let mut both = Both::new(loaded.program);
     let exact = |v: u64| EntryKey::Exact(v as u128);
@@ -234,7 +241,9 @@ fn laminar() -> Both {
         let tuple = [exact(0x0a00_0002), exact(0x0a00_0001), exact(4000 + flow), exact(80)];
         both.add("flows", &tuple, 0, "rx_flow", &[flow as u128, 3, 8, 77, 0xffff, 0x1000, flow as u128]);
         both.add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[5000, 8, flow as u128 % 4]);
-        both.add("headers", &[exact(flow)], 0, "addresses", &[2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000]);
+        let mut headers = vec![2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000];
+        headers.extend(clock.into_iter().chain([flow as u128]));
+        both.add("headers", &[exact(flow)], 0, "addresses", &headers);
         both.add("grants", &[exact(flow)], 0, "granted", &[3, 3000, 8000]);
     }
     both.add("l2", &[exact(0x0200_0000_0001)], 0, "forward", &[9]);
@@ -288,15 +297,20 @@ fn descriptor(random: &mut Random) -> Vec<u8> {
     out
 }
 
+const EXTENSIONS: [&[&str]; 5] = [&[], &["SACK"], &["DELAYED_ACKS"], &["TIMELY"], &["SACK", "DELAYED_ACKS", "TIMELY"]];
+
 #[test]
 fn laminar_agrees_on_recorded_segments() {
-    let mut both = laminar();
-    let mut random = Random(1);
-    let segments = laminar_segments(&mut random, 2000);
-    for (port, frame) in &segments {
-        both.process(*port, frame);
+    for extensions in EXTENSIONS {
+        let mut both = laminar(extensions);
+        let mut random = Random(1);
+        let segments = laminar_segments(&mut random, 2000);
+        for (at, (port, frame)) in segments.iter().enumerate() {
+            both.set_time(at as u64 * 50_000);
+            both.process(*port, frame);
+        }
+        both.same_state();
     }
-    both.same_state();
 }
 
 /// A recording of what meets a pipeline: segments in order and not, acknowledgements, descriptors, ticks.
@@ -319,7 +333,7 @@ proptest! {
     /// Random registers, random segments, descriptors and noise.
     #[test]
     fn laminar_agrees_on_anything(seed in any::<u64>()) {
-        let mut both = laminar();
+        let mut both = laminar(EXTENSIONS[(seed % 5) as usize]);
         let mut random = Random(seed);
         for (port, frame) in laminar_segments(&mut random, 100) {
             if random.below(10) == 0 {

@@ -93,7 +93,10 @@ fn run(choice: &Choice) -> Result<bool, String> {
 
 /// All chosen cases over one link, in one laboratory; then what the laboratory left behind.
 fn group(report: &mut Report, session: &Session, files: &Files, link: Link, choice: &Choice) {
-    let chosen = |case: &&Case| case.name.contains(&choice.filter) && (case.short || !link.is_short());
+    let chosen = |case: &&Case| {
+        let here = (case.short || !link.is_short()) && (link.has_tap() || !case.kernel);
+        case.name.contains(&choice.filter) && here
+    };
     let cases: Vec<&Case> = ALL.iter().filter(chosen).collect();
     if cases.is_empty() || session.interrupted() {
         return;

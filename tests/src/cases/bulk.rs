@@ -22,6 +22,17 @@ pub(super) fn get(bench: &Bench) -> Outcome {
     })
 }
 
+/// The same while the kernel's side loses one frame in a hundred each way.
+pub(super) fn put_lossy(bench: &Bench) -> Outcome {
+    let _loss = bench.lab.near.lose_one_in_a_hundred()?;
+    put(bench)
+}
+
+pub(super) fn get_lossy(bench: &Bench) -> Outcome {
+    let _loss = bench.lab.near.lose_one_in_a_hundred()?;
+    get(bench)
+}
+
 /// netcat reads a file and closes its direction; socat on the other side pipes it into `sha256sum`.
 pub(super) fn nc(bench: &Bench) -> Outcome {
     let (file, port) = (bench.files.path(super::LARGE), bench.port());

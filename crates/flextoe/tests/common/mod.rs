@@ -57,6 +57,8 @@ pub struct Config {
     /// First sequence numbers.
     pub iss: u32,
     pub mapping: Mapping,
+    /// An extension, where an engine need not have it.
+    pub delayed_acks: bool,
     /// The engine under test: this harness is for all of them.
     pub engine: MakeEngine,
 }
@@ -89,6 +91,7 @@ impl Config {
             rate: 0,
             iss: 1000,
             mapping: Mapping::default(),
+            delayed_acks: true,
             engine: flextoe,
         }
     }

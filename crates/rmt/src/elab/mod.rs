@@ -2,6 +2,7 @@
 //! `Switch(...) main` and follows the pipeline, so that code that is not reached costs nothing.
 mod deparser;
 mod expr;
+mod filter;
 mod objects;
 mod parser;
 mod pipeline;
@@ -75,6 +76,8 @@ enum Object {
     Counter(usize),
     Meter(usize),
     Math(usize),
+    /// A low-pass filter: the register that holds its averages.
+    Filter(usize),
     /// A value that the control plane could set; here always the initial one.
     Param(u128, Ty),
     Checksum(usize),

@@ -75,6 +75,7 @@ impl<'a> Elab<'a> {
                 self.out.meters.push(meter);
                 Ok(Object::Meter(self.out.meters.len() - 1))
             }
+            "Lpf" => self.filter(i),
             "Checksum" => Ok(Object::Checksum(self.next_checksum())),
             "Mirror" => Ok(Object::Mirror),
             "Digest" => Ok(Object::Digest(self.full_name(&i.name))),
@@ -105,7 +106,7 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn sized(&mut self, i: &ast::Instance) -> Res<ir::Counter> {
+    pub(super) fn sized(&mut self, i: &ast::Instance) -> Res<ir::Counter> {
         let size = self.first_const(i, None)?;
         if size == 0 || size > 1 << 24 {
             return Err(Problem::error(i.name.pos, "1 to 16 million entries are supported"));

@@ -102,7 +102,8 @@ impl<'a> Elab<'a> {
             Ok((outputs, body))
         })?;
         let name = self.full_name(&i.name);
-        self.out.register_actions.push(ir::RegisterAction { name, pos: i.name.pos, register, outputs, body });
+        let pos = i.name.pos;
+        self.out.register_actions.push(ir::RegisterAction { name, pos, register, filter: false, outputs, body });
         Ok(Object::RegisterAction(self.out.register_actions.len() - 1))
     }
 

@@ -290,6 +290,7 @@ impl<'a> Elab<'a> {
                 let dst = self.result(to, Ty::Bit(8), pos)?;
                 ir::StmtKind::Meter(meter, self.expr(&call.args[0], None)?, dst)
             }
+            (Object::Filter(filter), "execute") => return self.run_filter(filter, call, to, out, pos),
             (Object::Checksum(_) | Object::Mirror | Object::Digest(_) | Object::Resubmit, _) => {
                 return Err(Problem::error(pos, format!("`{method}` belongs into a parser or deparser")));
             }

@@ -13,13 +13,14 @@ const MAX_LARGE_CONSTANTS: usize = 4;
 const MAX_UPDATES: usize = 2;
 
 pub(super) fn check(program: &Program, out: &mut Vec<Problem>) {
-    for action in &program.register_actions {
+    for action in program.register_actions.iter().filter(|action| !action.filter) {
         if let Err(problem) = Alu::new(program, action).check(out) {
             out.push(*problem);
         }
     }
     for (number, register) in program.registers.iter().enumerate() {
-        let actions: Vec<&RegisterAction> = program.register_actions.iter().filter(|a| a.register == number).collect();
+        let actions: Vec<&RegisterAction> =
+            program.register_actions.iter().filter(|a| a.register == number && !a.filter).collect();
         if actions.len() > MAX_ACTIONS {
             let message = format!("`{}` has {} register actions", register.name, actions.len());
             out.push(*Problem::error(actions[MAX_ACTIONS].pos, message).help("a stateful ALU holds four programs"));

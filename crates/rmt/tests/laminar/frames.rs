@@ -11,11 +11,22 @@ pub(crate) struct Seg {
     pub payload: Vec<u8>,
     /// Timestamps in a header of 32 bytes.
     pub stamps: bool,
+    /// Options, of what the pipeline sent.
+    pub options: Vec<u8>,
 }
 
 impl Default for Seg {
     fn default() -> Self {
-        Seg { seq: 0, ack: super::ISS, flags: 0x10, window: 15_000, ecn: 0, payload: Vec::new(), stamps: false }
+        Seg {
+            seq: 0,
+            ack: super::ISS,
+            flags: 0x10,
+            window: 15_000,
+            ecn: 0,
+            payload: Vec::new(),
+            stamps: false,
+            options: Vec::new(),
+        }
     }
 }
 
@@ -75,8 +86,9 @@ impl Seg {
             flags: tcp[13],
             window: u16::from_be_bytes([tcp[14], tcp[15]]),
             ecn: ip[1] & 3,
-            payload: tcp[20..].to_vec(),
+            payload: tcp[(tcp[12] >> 4) as usize * 4..].to_vec(),
             stamps: false,
+            options: tcp[20..(tcp[12] >> 4) as usize * 4].to_vec(),
         }
     }
 }

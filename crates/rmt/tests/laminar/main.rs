@@ -1,4 +1,5 @@
 //! `p4/laminar.p4` on the interpreter.
+mod extensions;
 mod frames;
 mod pair;
 mod receive;
@@ -22,6 +23,8 @@ pub(crate) const FLOW: u16 = 5;
 pub(crate) const CONTEXT: u16 = 3;
 /// Where this end's transmit stream begins.
 pub(crate) const ISS: u32 = 5000;
+/// What is added to the pipeline's clock, where it writes timestamps.
+pub(crate) const CLOCK: u32 = 77;
 pub(crate) const BASE: u32 = 0x10_0000;
 
 pub(crate) fn program(defines: &[&str]) -> rmt::Loaded {
@@ -48,7 +51,9 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     m.table_add("flows", &four_tuple, 0, "rx_flow", &args).unwrap();
     let owner = [key(FLOW as u32), key(CONTEXT as u32)];
     m.table_add("contexts", &owner, 0, "tx_flow", &[ISS as u128, PORT_NET as u128, 2]).unwrap();
-    let headers = [0x0200_0000_0002, 0x0200_0000_0001, 0x0a00_0001, 0x0a00_0002, 80, 4000];
+    let mut headers = vec![0x0200_0000_0002, 0x0200_0000_0001, 0x0a00_0001, 0x0a00_0002, 80, 4000];
+    headers.extend(defines.contains(&"TIMELY").then_some(CLOCK as u128));
+    headers.push(3);
     m.table_add("headers", &[key(FLOW as u32)], 0, "addresses", &headers).unwrap();
     m.table_add("grants", &[key(FLOW as u32)], 0, "granted", &[CONTEXT as u128, 3000, 8000]).unwrap();
     let flow = FLOW as u32;

@@ -1,0 +1,146 @@
+//! Extensions of the P4 program, segment by segment: one-block SACK, delayed acknowledgements, TIMELY's timestamps and
+//! averages. On native code; `crates/rmt/tests/laminar/extensions.rs` has the interpreter.
+#[path = "../../flextoe/tests/common/mod.rs"]
+mod common;
+
+use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
+use common::{Config, MakeEngine};
+use engine::{Command, Drop, Engine, FramePool, Limits};
+use laminar::{Extensions, Laminar};
+use wire::ipv4::Ecn;
+use wire::tcp::Timestamps;
+
+const S: u32 = START;
+
+fn engine(config: &Config, limits: Limits, extensions: Extensions) -> Box<dyn Engine> {
+    Box::new(Laminar::new(limits, config.wscale, extensions).unwrap())
+}
+
+fn sack(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    engine(config, limits, Extensions { sack: true, ..Extensions::NONE })
+}
+
+fn delayed(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    engine(config, limits, Extensions { delayed_acks: true, ..Extensions::NONE })
+}
+
+fn timely(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    engine(config, limits, Extensions { timely: true, ..Extensions::NONE })
+}
+
+fn all(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    engine(config, limits, Extensions { sack: true, delayed_acks: true, timely: true })
+}
+
+fn solo(engine: MakeEngine, timestamps: bool, sack: bool) -> Solo {
+    Solo::new(Config { engine, timestamps, sack, ecn: true, mss: 1000, rx_bytes: 65536, wscale: 0, ..Config::clean(1) })
+}
+
+#[test]
+fn acknowledgements_tell_of_the_interval() {
+    let mut s = solo(sack, false, true);
+    let told = |sent: &[Seg]| sent.iter().map(|s| (s.ack, s.sack)).collect::<Vec<_>>();
+    assert_eq!(told(&s.receive(&[seg(S, S, ACK, 500)])), [(S + 500, None)]);
+    let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
+    // Both pseudo segments pass after both segments.
+    assert_eq!(told(&sent), [(S + 500, Some((S + 1000, S + 1600))); 2]);
+    assert_eq!(told(&s.receive(&[seg(S + 3000, S, ACK, 10)])), [(S + 500, Some((S + 1000, S + 1600)))], "one interval");
+    assert_eq!(told(&s.receive(&[seg(S + 500, S, ACK, 200)])), [(S + 700, Some((S + 1000, S + 1600)))]);
+    assert_eq!(told(&s.receive(&[seg(S + 700, S, ACK, 300)])), [(S + 1600, None)]);
+    s.read(1600);
+}
+
+#[test]
+fn no_blocks_for_a_peer_that_takes_none() {
+    let mut s = solo(sack, false, false);
+    let sent = s.receive(&[seg(S + 1000, S, ACK, 500)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (S, None));
+}
+
+#[test]
+fn every_second_segment_is_acknowledged() {
+    let mut s = solo(delayed, false, false);
+    assert!(s.receive(&[seg(S, S, ACK, 100)]).is_empty());
+    assert_eq!(s.receive(&[seg(S + 100, S, ACK, 100)])[0].ack, S + 200);
+    assert!(s.receive(&[seg(S + 200, S, ACK, 100)]).is_empty());
+    assert_eq!(s.notice().unwrap().0, 300, "the application hears at once");
+    assert!(s.wait(400_000).is_empty());
+    assert_eq!(s.wait(100_000)[0].ack, S + 300, "the timer");
+    assert!(s.wait(2_000_000).is_empty(), "once");
+}
+
+#[test]
+fn what_is_sent_acknowledges() {
+    let mut s = solo(delayed, false, false);
+    assert!(s.receive(&[seg(S, S, ACK, 100)]).is_empty());
+    let sent = s.write(50, false);
+    assert_eq!((sent.len(), sent[0].ack), (1, S + 100));
+    assert!(s.wait(2_000_000).is_empty(), "nothing is left to acknowledge");
+    assert!(s.receive(&[seg(S + 100, S + 50, ACK, 100)]).is_empty(), "counted anew");
+}
+
+#[test]
+fn what_must_not_wait() {
+    let mut s = solo(delayed, false, false);
+    let acks = |sent: Vec<Seg>| sent.iter().map(|s| s.ack).collect::<Vec<_>>();
+    assert_eq!(acks(s.receive(&[seg(S + 100, S, ACK, 100)])), [S], "out of order");
+    assert_eq!(acks(s.receive(&[seg(S, S, ACK, 100)])), [S + 200], "closes the gap");
+    assert_eq!(acks(s.receive(&[seg(S, S, ACK, 100)])), [S + 200], "a duplicate");
+    assert_eq!(s.drops(Drop::Duplicate), 1);
+    let marked = Seg { ecn: Ecn::Ce, ..seg(S + 200, S, ACK, 100) };
+    assert_eq!(acks(s.receive(&[marked])), [S + 300], "a mark");
+    assert_eq!(acks(s.receive(&[seg(S + 300, S, ACK, 4000)])), [S + 4300], "merged from several");
+    assert!(s.receive(&[seg(S + 4300, S, ACK, 100)]).is_empty());
+    assert_eq!(acks(s.receive(&[seg(S + 4600, S, ACK, 100)])), [S + 4400]);
+    assert_eq!(acks(s.receive(&[seg(S + 4400, S, ACK, 100)])), [S + 4500], "part of a gap");
+}
+
+#[test]
+fn everything_carries_timestamps() {
+    let mut s = solo(timely, true, false);
+    let stamped =
+        |seq, ack, len, value, echo| Seg { timestamps: Some(Timestamps { value, echo }), ..seg(seq, ack, ACK, len) };
+    let echoes = |sent: &[Seg]| sent.iter().map(|s| s.timestamps.unwrap().echo).collect::<Vec<_>>();
+    let first = s.receive(&[stamped(S, S, 100, 40, 1)]);
+    assert_eq!(echoes(&first), [40]);
+    // Out of order, and older: the echo stays (RFC 7323 section 4.3).
+    assert_eq!(echoes(&s.receive(&[stamped(S + 200, S, 100, 50, 1)])), [40]);
+    assert_eq!(echoes(&s.receive(&[stamped(S, S, 100, 30, 1)])), [40]);
+    assert_eq!(echoes(&s.receive(&[stamped(S + 100, S, 100, 45, 1)])), [45]);
+    let sent = s.write(10, false);
+    assert_eq!(echoes(&sent), [45]);
+    let begin = sent[0].timestamps.unwrap().value;
+    let at = s.now;
+    s.wait(4_096_000);
+    let later = s.write(10, false)[0].timestamps.unwrap().value;
+    assert_eq!(later.wrapping_sub(begin) as u64, (s.now >> 12) - (at >> 12), "units of 4.096 us");
+    let probe = s.command(Command::Probe(FLOW));
+    assert!(probe.iter().all(|s| s.timestamps.is_some()), "{probe:?}");
+}
+
+#[test]
+fn round_trip_times_are_averaged_in_the_data_path() {
+    let mut s = solo(timely, true, false);
+    let mut average = 0;
+    for (round, rtt) in [80u64, 80, 160, 160].into_iter().enumerate() {
+        let sent = s.write(100, false);
+        let echo = sent[0].timestamps.unwrap().value;
+        let begin = s.now >> 12;
+        s.wait(rtt << 12);
+        let answer = Timestamps { value: round as u32 + 2, echo };
+        s.receive(&[Seg { timestamps: Some(answer), ..seg(S, S + 100 * (round as u32 + 1), ACK, 0) }]);
+        let sample = ((s.now >> 12) - begin) << 12;
+        average = if average == 0 { sample } else { average + (sample - average) / 8 };
+        let figures = s.side.stats.read();
+        assert_eq!((figures.rtt_ns as u64, figures.rtt_samples as usize), (average, round + 1));
+    }
+}
+
+#[test]
+fn timestamps_and_a_block_fit_together() {
+    let mut s = solo(all, true, true);
+    let stamps = Some(Timestamps { value: 9, echo: 1 });
+    let sent = s.receive(&[Seg { timestamps: stamps, ..seg(S + 1000, S, ACK, 500) }]);
+    assert_eq!((sent[0].ack, sent[0].sack), (S, Some((S + 1000, S + 1500))));
+    assert!(sent[0].timestamps.is_some());
+}

@@ -1,0 +1,129 @@
+//! The extensions on the interpreter, and what each costs: lines of P4 and resources, as `docs/P4.md` says.
+use super::*;
+use std::path::PathBuf;
+
+const ECE: u8 = 0x40;
+const ACK_DELAYED: u8 = 0x08;
+const ALL: [&str; 3] = ["SACK", "DELAYED_ACKS", "TIMELY"];
+
+fn block(left: u32, right: u32) -> Vec<u8> {
+    [&[1, 1, 5, 10], &left.to_be_bytes()[..], &right.to_be_bytes()[..]].concat()
+}
+
+#[test]
+fn a_block_tells_of_the_interval() {
+    let mut m = with_state(1000, 10_000, &["SACK"]);
+    let (_, first) = delivered(receive(&mut m, &Seg::data(1500, 500)));
+    let (_, second) = delivered(receive(&mut m, &Seg::data(2000, 100)));
+    for pseudo in [first, second] {
+        let ack = acknowledge(&mut m, &pseudo.unwrap()).unwrap();
+        assert_eq!((ack.ack, ack.options), (1000, block(1500, 2100)));
+    }
+    let (_, merge) = delivered(receive(&mut m, &Seg::data(1000, 500)));
+    // Before the merge: nothing is out of order any more, though rx_next has not reached the end.
+    let (_, again) = delivered(receive(&mut m, &Seg::data(1000, 500)));
+    assert_eq!(acknowledge(&mut m, &again.unwrap()).unwrap().options, []);
+    let ack = acknowledge(&mut m, &merge.unwrap()).unwrap();
+    assert_eq!((ack.ack, ack.options), (2100, vec![]));
+}
+
+#[test]
+fn two_segments_for_an_acknowledgement() {
+    let mut m = with_state(1000, 10_000, &["DELAYED_ACKS"]);
+    let (dma, ack) = delivered(receive(&mut m, &Seg::data(1000, 100)));
+    assert_eq!((dma.unwrap().flags, ack), (ACK_DELAYED, None));
+    let (dma, ack) = delivered(receive(&mut m, &Seg::data(1100, 100)));
+    assert_eq!((dma.unwrap().flags, acknowledge(&mut m, &ack.unwrap()).unwrap().ack), (0, 1200));
+    let marked = Seg { ecn: 3, ..Seg::data(1200, 100) };
+    let (_, ack) = delivered(receive(&mut m, &marked));
+    assert_eq!(acknowledge(&mut m, &ack.unwrap()).unwrap().flags & ECE, ECE);
+    assert_eq!(register(&m, "unacknowledged"), [0]);
+}
+
+#[test]
+fn what_egress_drops_acknowledges_nothing() {
+    let mut m = with_state(1000, 10_000, &["DELAYED_ACKS"]);
+    receive(&mut m, &Seg::data(1000, 100));
+    assert_eq!(register(&m, "unacknowledged"), [1]);
+    let tx = Dma { length: 10, ..Dma::to(1) };
+    assert_eq!(from_host(&mut m, PORT_HOST, &tx, &[1; 10]), None, "no credits");
+    assert_eq!(register(&m, "unacknowledged"), [1]);
+    m.register_write("tx_credits", FLOW as u32, &[100]).unwrap();
+    assert!(from_host(&mut m, PORT_HOST, &tx, &[1; 10]).is_some());
+    assert_eq!(register(&m, "unacknowledged"), [0]);
+}
+
+#[test]
+fn timestamps_and_averages() {
+    let mut m = with_state(1000, 10_000, &["TIMELY"]);
+    m.register_write("tx_credits", FLOW as u32, &[1000]).unwrap();
+    m.set_time(10 << 12);
+    // The frame's timestamps are 1 and 2; what is sent carries the clock and the echo.
+    receive(&mut m, &Seg { stamps: true, ..Seg::data(1000, 100) });
+    assert_eq!(register(&m, "ts_recent"), [1]);
+    let payload = [1; 100];
+    let tx = Dma { length: 100, sum: frames::sum(&payload), ..Dma::to(1) };
+    let sent = Seg::parse(&from_host(&mut m, PORT_HOST, &tx, &payload).unwrap());
+    assert_eq!(sent.options, [1, 1, 8, 10, 0, 0, 0, 10 + CLOCK as u8, 0, 0, 0, 1]);
+    // The acknowledgement echoes 2: it was on its way for 10 + CLOCK - 2 units.
+    receive(&mut m, &Seg { stamps: true, ack: ISS + 100, seq: 1100, ..Seg::default() });
+    assert_eq!(register(&m, "rtt_average"), [(10 + CLOCK - 2) << 12]);
+    assert!(m.register_read("rtt_average", FLOW as u32 + 1).unwrap() == [0]);
+}
+
+#[test]
+fn everything_in_one_header() {
+    let mut m = with_state(1000, 10_000, &ALL);
+    let (_, pseudo) = delivered(receive(&mut m, &Seg { stamps: true, ..Seg::data(1500, 500) }));
+    let ack = acknowledge(&mut m, &pseudo.unwrap()).unwrap();
+    assert_eq!((ack.options.len(), &ack.options[12..]), (24, &block(1500, 2000)[..]));
+}
+
+// ---- what they cost ----
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+/// Lines with code: of the extension's own file, and between `#ifdef NAME` and `#endif` elsewhere.
+fn lines(name: &str) -> usize {
+    let own = format!("{}.p4", name.to_lowercase());
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder("p4")).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let is_own = path.file_name().is_some_and(|file| file == own.as_str());
+        let mut inside = is_own;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+            match line {
+                _ if line == format!("#ifdef {name}") => inside = true,
+                "#endif" if !is_own => inside = false,
+                _ => count += inside as usize,
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn the_page_tells_lines_and_resources_of_each() {
+    let page = std::fs::read_to_string(folder("docs/P4.md")).unwrap();
+    let share = |report: &rmt::Report, name| report.shares().iter().find(|s| s.0 == name).unwrap().1;
+    let rows = ALL.iter().map(|name| (*name, vec![*name])).chain([("all", ALL.to_vec())]);
+    for (name, defines) in rows {
+        let report = program(&defines).report;
+        let lines = match name {
+            "all" => ALL.iter().map(|name| self::lines(name)).sum(),
+            name => lines(name),
+        };
+        let row = format!(
+            "| `{name}` | {lines} | {} | {:.1} % | {:.1} % | {:.1} % |",
+            report.stages.len(),
+            share(&report, "SRAM"),
+            share(&report, "Stateful ALU"),
+            share(&report, "TCAM"),
+        );
+        assert!(page.contains(&row), "docs/P4.md has no row that begins with\n{row}");
+        assert!(report.stages.len() <= 14 && report.warnings.is_empty(), "{report}");
+    }
+}

@@ -1,0 +1,35 @@
+// Extension: selective acknowledgement with one block (RFC 2018; thesis 5.5.4.3). An acknowledgement tells of the
+// out-of-order interval, read in the same pass as rx_next, so that both belong together whatever came meanwhile.
+
+control Sack(inout egress_headers_t hdr, inout egress_metadata_t meta) {
+    action block() {
+        hdr.sack.setValid();
+        hdr.sack.kinds = 0x0101050a;
+        hdr.sack.left = meta.rx_next + meta.ooo_head;
+        hdr.sack.right = meta.rx_next + meta.ooo_tail;
+        hdr.tcp.data_offset = hdr.tcp.data_offset + 3;
+        hdr.ipv4.total_len = hdr.ipv4.total_len + 12;
+        meta.tcp_len = meta.tcp_len + 12;
+    }
+
+    // No block where nothing is out of order, or only what a merge on its way will acknowledge.
+    table blocks {
+        key = {
+            hdr.seg.kind: ternary;
+            meta.options: ternary;
+            meta.ooo_head: ternary;
+            meta.ooo_tail: ternary;
+        }
+        actions = { block; NoAction; }
+        const entries = {
+            (KIND_ACK, _, 0, _): NoAction();
+            (KIND_ACK, _, _, 0): NoAction();
+            (KIND_ACK, OPTION_SACK &&& OPTION_SACK, _, _): block();
+        }
+        const default_action = NoAction();
+    }
+
+    apply {
+        blocks.apply();
+    }
+}
