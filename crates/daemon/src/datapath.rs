@@ -14,7 +14,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
 use trace::{NO_FLOW, Point, Tracer, Traces};
 
 /// Frames taken from a port in one round.
@@ -217,17 +216,20 @@ impl DataPath {
     /// Serves until stopped.
     pub(crate) fn run(mut self) {
         let _guard = EndWithThread;
-        let spin = Duration::from_micros(self.polling.spin_us.into());
-        let patience = spin + Duration::from_micros(self.polling.yield_us.into());
-        let mut idle_since: Option<Instant> = None;
+        let spin = Nanos::from(self.polling.spin_us) * 1000;
+        let patience = spin + Nanos::from(self.polling.yield_us) * 1000;
+        let mut idle_since: Option<Nanos> = None;
         while !self.stopping {
             self.figures.rounds += 1;
-            if self.round() > 0 {
+            let acted = self.act();
+            // Asked once a round: a clock costs a good part of a round in which nothing happens.
+            let now = self.clock.now();
+            if self.round(now) + acted > 0 {
                 self.figures.busy_rounds += 1;
                 idle_since = None;
                 continue;
             }
-            let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+            let idle = now - *idle_since.get_or_insert(now);
             if idle > patience {
                 self.sleep();
                 idle_since = None;
@@ -238,11 +240,10 @@ impl DataPath {
     }
 
     /// One round over everything; returns how much was done.
-    fn round(&mut self) -> usize {
+    fn round(&mut self, now: Nanos) -> usize {
         self.tracer.refresh();
-        let mut done = self.act();
+        let mut done = 0;
         let start = self.tracer.start(Point::RoundTime);
-        let now = self.clock.now();
         for seat in &mut self.hosts {
             done += seat.round(now, &mut self.pool);
         }

@@ -21,6 +21,9 @@ const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const MOST_NESTED: usize = 5;
 /// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
 const KERNEL_TURN: u32 = 16;
+/// While a thread yields, the kernel's descriptors are looked at in one of so many turns: that is a system call, most
+/// sets have some (a listener has a half there), and what is waited for mostly comes from OpenTOE.
+const KERNEL_LOOK: u32 = 8;
 
 /// An epoll set.
 pub struct EpollSet {
@@ -415,8 +418,9 @@ pub fn wait_events(
     timeout: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<usize> {
-    let found = collect(lib, key, out)?;
-    if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+    let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+    let found = collect(lib, key, out, at_once)?;
+    if found > 0 || at_once {
         return Ok(found);
     }
     wait_longer(lib, key, out, timeout, mask.copied())
@@ -435,11 +439,11 @@ fn wait_longer(
     share::give_up_unclaimed(lib);
     let blocked = BlockedSignals::new(mask);
     let yielding = Instant::now();
-    loop {
+    for turn in 0u32.. {
         let patient = wait::is_patient(yielding) && lib.set(key).is_some_and(|set| set.has_ours());
         let found = if patient {
             lib.unlocked(wait::yield_now);
-            collect(lib, key, out)?
+            collect(lib, key, out, turn % KERNEL_LOOK == 0)?
         } else {
             sleep(lib, key, out, deadline, &blocked)?
         };
@@ -447,13 +451,15 @@ fn wait_longer(
             return Ok(found);
         }
         if wait::is_over(deadline) {
-            return Ok(0);
+            break;
         }
     }
+    Ok(0)
 }
 
-/// What is ready now, of both kinds.
-fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event]) -> Result<usize> {
+/// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller says so, and
+/// sometimes first.
+fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event], kernel: bool) -> Result<usize> {
     lib.drain();
     let set = lib.set(key).ok_or(libc::EBADF)?;
     set.turn = set.turn.wrapping_add(1);
@@ -465,7 +471,7 @@ fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event]) -> Result<usize> 
         found = collect_kernel(fd, out, 0, std::ptr::null())?;
     }
     found += collect_ours(lib, key, &mut out[found..]);
-    if found == 0 && has_kernel && !kernel_first {
+    if found == 0 && has_kernel && kernel && !kernel_first {
         found = collect_kernel(fd, out, 0, std::ptr::null())?;
     }
     Ok(found)
@@ -554,7 +560,7 @@ fn sleep(
         lib.drain();
         lib.daemon_died();
     }
-    match (collect(lib, key, out)?, woken) {
+    match (collect(lib, key, out, true)?, woken) {
         (0, Err(errno)) => Err(errno),
         (found, _) => Ok(found),
     }
