@@ -186,6 +186,7 @@ impl Files {
             ("frames.py", include_str!("../peers/frames.py")),
             ("sockets.py", include_str!("../peers/sockets.py")),
             ("joined.py", include_str!("../peers/joined.py")),
+            ("strangers.py", include_str!("../peers/strangers.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;

@@ -119,6 +119,11 @@ impl Daemon<'_> {
         Ok(self.ask_with(&load, &object)?["name"].as_str().unwrap_or_default().into())
     }
 
+    /// Where applications attach.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()

@@ -2,11 +2,13 @@
 //! with the fault and must not notice it.
 use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
+use crate::hostile;
 use crate::lab::Link;
 use crate::modules;
 use crate::process::Process;
 use crate::report::Outcome;
 use crate::splicing;
+use crate::strangers;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Lin
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
 const MODULES: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
+
+const HOSTILE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
 
 /// All that need a laboratory.
 pub const ALL: &[Fault] = &[
@@ -49,6 +53,14 @@ pub const ALL: &[Fault] = &[
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
+    fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),
+    fault("resets and ICMP by guessing", &[Link::Linux, Link::TapServer], strangers::injection),
+    fault("slow loris", &[Link::Linux, Link::TapServer, Link::Fabric], strangers::slow_loris),
+    fault("hostile: writes over its whole region", HOSTILE, hostile::scribbles),
+    fault("hostile: never reads", &[Link::TapClient, Link::Fabric], hostile::never_reads),
+    fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
+    fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
+    fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];
 

@@ -1,7 +1,7 @@
 //! How an application attaches: one message each way over the daemon's UNIX seqpacket socket, as JSON.
 //!
-//! With [`Answer::Welcome`] come three descriptors: the region, the eventfd of the application's doorbell and
-//! the eventfd of the daemon's. The socket stays open as long as the process lives; its end is how the daemon
+//! With [`Answer::Welcome`] come three descriptors: the region, the application's end of its doorbell
+//! ([`shm::Doorbell::pair`]) and the eventfd of the daemon's. The socket stays open as long as the process lives; its end is how the daemon
 //! learns that the process is gone.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};

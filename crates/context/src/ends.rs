@@ -113,7 +113,7 @@ fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mi
     Ok((rx, tx))
 }
 
-/// The daemon's two ends of a fresh region. The eventfds are for the application's and the daemon's doorbell.
+/// The daemon's two ends of a fresh region, with its descriptors of the application's and of its own doorbell.
 pub fn daemon_ends(
     region: &Arc<Region>,
     geometry: Geometry,

@@ -1,7 +1,7 @@
 //! Local addresses that applications reserved, and who listens on them.
 use crate::contexts::Holder;
 use context::Endpoint;
-use engine::{ContextId, FlowId};
+use engine::{ContextId, FlowId, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
@@ -22,6 +22,8 @@ pub(crate) struct Listener {
     pub backlog: u32,
     /// Connections whose handshake is going on.
     pub half_open: u32,
+    /// When a SYN was last answered with a cookie.
+    pub cookie_sent: Option<Nanos>,
     /// Open connections that no context has room for yet, oldest first: keys of openings.
     pub ready: VecDeque<u32>,
     /// Connections taken back from a context that went, still run by the engine in that context's buffers.

@@ -258,11 +258,11 @@ impl Host {
         Doorbell::prepare_all(bells.iter().copied());
     }
 
-    /// The daemon is awake again.
+    /// The daemon is awake again. Nobody reads the bells, which would wait where an application has made them block:
+    /// they are watched edge-triggered.
     pub fn awake(&self) {
         for (_, context) in self.plane.contexts.iter() {
             context.end.daemon_bell.reset();
-            context.end.daemon_bell.clear();
         }
     }
 

@@ -1,4 +1,5 @@
 //! The exception path: frames that the engine does not process.
+use crate::cookies::Cookie;
 use crate::flow::Place;
 use crate::net::{Body, Expiry, Ip, Packet, Received, Segment, read_ip, read_segment};
 use crate::opening::Owner;
@@ -73,7 +74,11 @@ impl Plane {
             Some(Stage::Opening(key)) => return self.on_opening_segment(now, key, segment, src_mac, frame),
             Some(Stage::Splice(key, side)) => return self.on_spliced(now, (key, side), segment, src_mac, frame),
             Some(Stage::Wait(key)) => self.on_waiting(now, key, segment, src_mac),
-            None => self.on_listen(now, segment, src_mac, None),
+            None => match self.opening_of_cookie(now, segment, src_mac) {
+                Some(Cookie::Opening(key)) => return self.on_opening_segment(now, key, segment, src_mac, frame),
+                Some(Cookie::NoRoom) => {}
+                None => self.on_listen(now, segment, src_mac, None),
+            },
         }
         Some(frame)
     }

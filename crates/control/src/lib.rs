@@ -9,6 +9,7 @@ mod closing;
 mod config;
 mod congestion;
 mod contexts;
+mod cookies;
 mod flow;
 mod host;
 mod icmp;

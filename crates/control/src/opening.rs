@@ -66,7 +66,7 @@ pub(crate) struct Connect {
 
 impl Plane {
     // Meets RFC 9293: MUST-67.
-    fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
+    pub fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
         let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let rx_bytes = self.config.memory.rx_bytes;
         Offer {
@@ -103,7 +103,7 @@ impl Plane {
         }
     }
 
-    fn start(
+    pub fn start(
         &mut self,
         tuple: FourTuple,
         handshake: Handshake,
@@ -178,13 +178,22 @@ impl Plane {
             return self.refuse(now, segment);
         }
         self.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
-        if !self.has_flow_room() {
+        if self.flows.len() >= self.config.max_flows as usize {
             return self.drops.count(Drop::FlowTable);
         }
+        // Strangers leave room for connections that this host's own programs open.
+        let crowded = !self.has_flow_room() || self.openings.len() >= self.config.limits.max_openings as usize / 4 * 3;
         let most = self.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
-        if listener.ready.len() as u32 >= listener.backlog || listener.half_open >= most.min(listener.backlog.max(8)) {
+        if listener.ready.len() as u32 >= listener.backlog {
             return self.drops.count(Drop::Backlog);
+        }
+        if crowded || listener.half_open >= most.min(listener.backlog.max(8)) {
+            // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
+            return match above {
+                None => self.send_cookie(now, binding, segment, src_mac),
+                Some(_) => self.drops.count(Drop::Backlog),
+            };
         }
         listener.half_open += 1;
         let tuple = segment.tuple;

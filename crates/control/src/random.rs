@@ -18,6 +18,7 @@ enum Purpose {
     TimestampOffset,
     Spread,
     Next,
+    Cookie,
 }
 
 impl Random {
@@ -44,6 +45,11 @@ impl Random {
     // Meets RFC 7323: 5.4-b.
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.prf(Purpose::TimestampOffset, tuple) as u32
+    }
+
+    /// What only this host can say of a SYN (RFC 4987 section 3.6).
+    pub fn cookie(&self, tuple: &FourTuple, irs: Seq, period: u64, size: u32) -> u32 {
+        self.prf(Purpose::Cookie, (tuple, irs.0, period, size)) as u32
     }
 
     /// Spreads connections over listeners that share a port.

@@ -169,17 +169,56 @@ fn a_ring_that_lies_ends_its_context_and_no_other() {
     pair.end();
 }
 
+/// A flood from addresses that do not answer: little is remembered, and real clients are still served, whatever they
+/// offer, with all of it.
 #[test]
-fn syn_floods_have_limits() {
+fn a_syn_flood_is_answered_with_cookies() {
     let mut pair = pair();
-    for port in 0..5000u16 {
+    flood(&mut pair, 0..5000);
+    pair.net.settle();
+    assert!(pair.net.states(1).len() < 100);
+    assert!(pair.net.drops(1, engine::Drop::SynCookie) > 4800);
+    pair.check();
+    // The other side of a flood: one more client, while all handshakes that are remembered are strangers'.
+    let tag = pair.client.connect(ip_of(1), 80, 0);
+    pair.net.settle();
+    let (first, second) = (pair.client.connected(tag).unwrap().unwrap(), pair.server.accepted().unwrap());
+    pair.sockets[0].open(&pair.client, first);
+    pair.sockets[1].open(&pair.server, second);
+    let (before, now) = (pair.net.nodes[1].host.flows(), pair.first);
+    assert_eq!(before.iter().filter(|flow| flow.state == "ESTABLISHED").count(), 2);
+    (pair.first, pair.second) = (first, second);
+    pair.check();
+    let views: Vec<_> = pair.net.nodes[1].host.flows().into_iter().filter(|flow| flow.flow.is_some()).collect();
+    assert_eq!(views[0].mss, views[1].mss, "timestamps and segment size are those of an ordinary handshake");
+    pair.first = now;
+    pair.end();
+}
+
+/// SYNs from so many ports of an address that nobody has.
+fn flood(pair: &mut Pair, ports: std::ops::Range<u16>) {
+    for port in ports {
         let segment = header(1000 + port, 80, Seq(port as u32), Seq(0), Flags::SYN);
         let from = (mac_of(0), std::net::Ipv4Addr::new(10, 0, 0, 100));
         pair.net.inject(1, &tcp_frame(from, (mac_of(1), ip_of(1)), &segment, &[]));
     }
+}
+
+/// Cookies that nobody sent are refused as segments of no connection, also in the midst of a flood.
+#[test]
+fn made_up_cookies_open_nothing() {
+    let mut pair = pair();
+    flood(&mut pair, 0..500);
     pair.net.settle();
-    assert!(pair.net.states(1).len() < 100);
-    assert!(pair.net.drops(1, engine::Drop::Backlog) + pair.net.drops(1, engine::Drop::FlowTable) > 4800);
+    let open = pair.net.states(1).len();
+    for guess in 0..3000u32 {
+        let ack = Seq(guess.wrapping_mul(0x9e37_79b9));
+        let segment = header(4000, 80, Seq(1), ack, Flags::ACK);
+        pair.net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &segment, &[]));
+    }
+    pair.net.settle();
+    assert_eq!(pair.net.states(1).len(), open);
+    assert_eq!(pair.net.drops(1, engine::Drop::NoFlow), 3000);
     pair.check();
     pair.end();
 }

@@ -46,13 +46,16 @@ impl Applications {
         self.peers.values().filter(|peer| peer.place.is_some()).count()
     }
 
-    /// Takes a new connection; `false`, with nothing kept, where too many strangers are waiting.
-    pub(crate) fn add(&mut self, number: u64, socket: OwnedFd) -> bool {
-        let room = self.peers.len() - self.attached() < MAX_GREETING;
-        if room {
-            self.peers.insert(number, Peer { socket, place: None });
+    /// Takes a new connection. Where too many strangers are waiting, the one that has waited longest goes: who says
+    /// hello does so at once, and others are not kept out by those who never do.
+    pub(crate) fn add(&mut self, number: u64, socket: OwnedFd) {
+        if self.peers.len() - self.attached() >= MAX_GREETING {
+            let strangers = self.peers.iter().filter(|(_, peer)| peer.place.is_none());
+            if let Some(oldest) = strangers.map(|(number, _)| *number).min() {
+                self.remove(oldest);
+            }
         }
-        room
+        self.peers.insert(number, Peer { socket, place: None });
     }
 
     /// The socket of a connection.
@@ -63,8 +66,8 @@ impl Applications {
     /// A connection's socket is readable: a hello, or the end. Returns whether the connection stays.
     pub(crate) fn readable(&mut self, number: u64) -> bool {
         let Some(peer) = self.peers.get(&number) else { return false };
-        let attached = match (&peer.place, handover::recv(peer.socket.as_fd())) {
-            (None, Ok((message, _))) if !message.is_empty() => self.greet(&peer.socket, &message),
+        let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
+            (None, Ok(message)) if !message.is_empty() => self.greet(&peer.socket, &message),
             // The end of the process; or it speaks out of turn, which no library of ours does.
             _ => None,
         };
@@ -115,9 +118,10 @@ impl Applications {
         let geometry = stack.memory.geometry();
         let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");
         let region = Arc::new(Region::create("opentoe", geometry.region_len()).map_err(broken)?);
-        let (app_bell, daemon_bell) = (Doorbell::eventfd().map_err(broken)?, Doorbell::eventfd().map_err(broken)?);
+        let (app_bell, to_app) = Doorbell::pair().map_err(broken)?;
+        let daemon_bell = Doorbell::eventfd().map_err(broken)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
-        let ends = daemon_ends(&region, geometry, copy(&app_bell)?, copy(&daemon_bell)?);
+        let ends = daemon_ends(&region, geometry, to_app, copy(&daemon_bell)?);
         let command = printable(&hello.command);
         let application = Application { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, command };
         let (host, token, watched) = (place.index, hello.token, copy(&daemon_bell)?);

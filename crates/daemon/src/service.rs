@@ -11,7 +11,8 @@ use crate::sockets::{Sockets, default_socket};
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use rustix::event::epoll;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shm::handover;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -43,6 +44,7 @@ const LONG_FAREWELL: Duration = Duration::from_secs(10);
 /// Runs a daemon until it is told to end. The error is a sentence.
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let failed = |e: io::Error| format!("the daemon cannot watch its sockets: {e}");
+    raise_descriptor_limit();
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
     let owner = options.owner.map(owner).transpose()?;
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
@@ -61,7 +63,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let applications = Applications::new(handles.clone(), hosts);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();
-    let mut desk = Desk { epoll, sockets, applications, management, owner, next: FIRST_PEER };
+    let mut desk = Desk { epoll, sockets, applications, management, owner, next: FIRST_PEER, spare: spare() };
     desk.watch_all(&signals).map_err(failed)?;
     announce(config, options, &path);
     let ended = desk.serve(owned);
@@ -89,6 +91,8 @@ struct Desk {
     owner: Option<OwnedFd>,
     /// Number of the next connection.
     next: u64,
+    /// Given up for a moment where there is no other descriptor left.
+    spare: Option<OwnedFd>,
 }
 
 // What a descriptor in the main thread's epoll set is.
@@ -135,14 +139,27 @@ impl Desk {
 
     /// Somebody connected to the attach socket.
     fn admit(&mut self) {
-        let Ok(socket) = handover::accept(self.sockets.attach.as_fd()) else { return };
+        let socket = match handover::accept(self.sockets.attach.as_fd()) {
+            Ok(socket) => socket,
+            Err(error) => return self.turn_away(&error),
+        };
         let number = self.next;
         self.next += 1;
-        if self.applications.add(number, socket) {
-            let watched = self.applications.socket(number).map(|socket| self.watch(socket, number));
-            if !matches!(watched, Some(Ok(()))) {
-                self.applications.remove(number);
-            }
+        self.applications.add(number, socket);
+        let watched = self.applications.socket(number).map(|socket| self.watch(socket, number));
+        if !matches!(watched, Some(Ok(()))) {
+            self.applications.remove(number);
+        }
+    }
+
+    /// Without a descriptor for whoever knocks, the socket would stay readable and this thread would turn for ever: the
+    /// spare one lets them in, and out again at once.
+    fn turn_away(&mut self, error: &io::Error) {
+        let out_of_descriptors = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+        if out_of_descriptors && self.spare.take().is_some() {
+            drop(handover::accept(self.sockets.attach.as_fd()));
+            self.spare = spare();
+            tracing::warn!("an application was turned away: the daemon has no descriptor left (LimitNOFILE)");
         }
     }
 
@@ -152,6 +169,18 @@ impl Desk {
             self.management.serve(stream);
         }
     }
+}
+
+fn spare() -> Option<OwnedFd> {
+    File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+/// As many descriptors as the system allows this process: each application takes several.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused, the limit stays as it was.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// A stream that becomes readable when the daemon is told to end by a signal.

@@ -556,6 +556,10 @@ fn sleep(
     }
     lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
     let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
+    if reasons.iter().any(|reason| { reason.u64 } == BELL) {
+        // Before everything is taken in, so no signal is lost; a bell that is never cleared becomes full.
+        lib.context().into_iter().for_each(|context| context.end.app_bell.clear());
+    }
     if reasons.iter().any(|reason| { reason.u64 } == DAEMON) {
         lib.drain();
         lib.daemon_died();

@@ -67,6 +67,8 @@ drops! {
     AfterClose = "after_close",
     /// The listener's backlog is full.
     Backlog = "backlog",
+    /// Too many handshakes to remember: the SYN was answered with a cookie (RFC 4987) and forgotten.
+    SynCookie = "syn_cookie",
     /// The flow table is full.
     FlowTable = "flow_table",
     /// The connection is set up but no application has asked for it yet.

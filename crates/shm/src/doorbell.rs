@@ -8,7 +8,13 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, compiler_fence, fence};
 use std::time::Duration;
 
-/// One direction's doorbell: an eventfd and a word in the region that says how many sleep on it.
+/// One direction's doorbell: a descriptor and a word in the region that says how many sleep on it.
+///
+/// The descriptor is an eventfd where the ringing side is the one that must not trust the other, or where both are one
+/// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]): `O_NONBLOCK` belongs to the open file,
+/// which an eventfd has only one of, so an application could take the flag away, fill the counter and have the daemon's
+/// next write wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the call.
+/// For the same reason the daemon never reads an eventfd that an application has, but watches it edge-triggered.
 ///
 /// The sleeper calls [`Doorbell::prepare_to_sleep`], looks once more whether there is work, and only then
 /// waits on the descriptor; the other side publishes work and calls [`Doorbell::ring`]. Each writes its own word
@@ -41,6 +47,8 @@ use std::time::Duration;
 pub struct Doorbell {
     word: NonNull<AtomicU32>,
     fd: OwnedFd,
+    /// The descriptor is an end of [`Doorbell::pair`].
+    socket: bool,
     /// As the ringing side: this process is registered for expedited barriers.
     relies: bool,
     /// As the sleeping side: the bit is set.
@@ -56,14 +64,31 @@ unsafe impl Sync for Doorbell {}
 
 /// In the word: the sleeper calls `membarrier` before its last look. Below it, the number of sleepers.
 const BARRIER: u32 = 1 << 31;
+/// Bytes taken at once from a socket: more rings than fit into one.
+const CLEARED: usize = 1024;
 /// How long the sleeper waits, once, after a barrier that it had promised was refused.
 const SETTLE: Duration = Duration::from_millis(1);
 
 impl Doorbell {
-    /// The doorbell whose word is at byte `at` of the region and whose eventfd is `fd`.
+    /// The doorbell whose word is at byte `at` of the region and whose descriptor is `fd`: an eventfd, or this side's
+    /// end of a [pair](Doorbell::pair).
     pub fn new(region: &Arc<Region>, at: usize, fd: OwnedFd) -> Doorbell {
         let word = NonNull::from(region.u32_at(at));
-        Doorbell { word, fd, relies: false, promises: AtomicBool::new(false), _region: Arc::clone(region) }
+        let socket = is_socket(fd.as_fd());
+        Doorbell { word, fd, socket, relies: false, promises: AtomicBool::new(false), _region: Arc::clone(region) }
+    }
+
+    /// Two sockets for a doorbell whose ringer does not trust its sleeper: the sleeper's end, then the ringer's.
+    pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+        let mut ends = [-1; 2];
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: a plain system call with room for two descriptors, which are owned at once.
+        unsafe {
+            if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+        }
     }
 
     /// A fresh non-blocking eventfd for a doorbell.
@@ -147,24 +172,45 @@ impl Doorbell {
         sleeping
     }
 
-    /// Writes the eventfd without looking whether anybody sleeps.
+    /// Rings without looking whether anybody sleeps. Never waits.
     pub fn ring_always(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: writes eight bytes from a local array. Failing (EAGAIN at the counter's limit) means that it
-        // is already signalled.
-        unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        let (fd, one) = (self.fd.as_raw_fd(), 1u64.to_ne_bytes());
+        // Failing (EAGAIN) means that the counter is at its limit or the socket full: it is signalled already.
+        if self.socket {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: sends one byte of a local array. Made directly: libtoe interposes `send`.
+            unsafe { libc::syscall(libc::SYS_sendto, fd, one.as_ptr(), 1usize, flags, 0usize, 0usize) };
+        } else {
+            // SAFETY: writes eight bytes from a local array.
+            unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+        }
     }
 
-    /// Takes the signal, so that the descriptor is no longer readable.
+    /// Takes the signal, so that the descriptor is no longer readable. The sleeper's to call.
     pub fn clear(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: reads at most eight bytes into a local array; EAGAIN means that there was no signal.
-        unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        let (fd, mut taken) = (self.fd.as_raw_fd(), [0u8; CLEARED]);
+        if self.socket {
+            // SAFETY: receives at most what the local array holds; EAGAIN means that there was no signal.
+            unsafe {
+                libc::syscall(libc::SYS_recvfrom, fd, taken.as_mut_ptr(), CLEARED, libc::MSG_DONTWAIT, 0usize, 0usize)
+            };
+        } else {
+            // SAFETY: reads at most what the local array holds; EAGAIN means that there was no signal.
+            unsafe { libc::read(fd, taken.as_mut_ptr().cast(), CLEARED) };
+        }
     }
 
-    /// The eventfd, readable when rung.
+    /// The descriptor, readable for the sleeper when rung.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+fn is_socket(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: a plain system call on a borrowed descriptor; zero is a valid value of the local struct.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd.as_raw_fd(), &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
     }
 }
 
@@ -261,6 +307,28 @@ mod tests {
         sleeper.reset();
         assert_eq!(word(), 0);
         assert_eq!(lost_wakeups(&region, &sleeper, &ringer, 2000), 0);
+    }
+
+    /// The sleeper makes every descriptor that it has blocking, and takes nothing: the ringer still never waits.
+    #[test]
+    fn a_ringer_never_waits_for_its_sleeper() {
+        let region = Arc::new(Region::create("test", 4096).unwrap());
+        let (sleeper, ringer) = Doorbell::pair().unwrap();
+        // SAFETY: plain system calls on an owned descriptor.
+        unsafe { libc::fcntl(sleeper.as_raw_fd(), libc::F_SETFL, 0) };
+        let (sleeper, ringer) = (Doorbell::new(&region, BELL, sleeper), Doorbell::new(&region, BELL, ringer));
+        for _ in 0..CLEARED {
+            ringer.ring_always();
+        }
+        sleeper.clear();
+        let mut poll = libc::pollfd { fd: sleeper.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, a local; without waiting.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "one call takes all rings");
+        ringer.ring_always();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 1);
+        drop(sleeper);
+        ringer.ring_always();
     }
 
     /// Two threads that each publish and then sleep unless the other one has published: with a lost wake-up, both

@@ -105,6 +105,28 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
     Ok(())
 }
 
+/// Receives one message and takes no descriptors, whatever the other end sends: closing one that an untrusted peer chose
+/// may wait for it. No bytes means that the other end closed.
+pub fn recv_bytes(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut message = vec![0u8; MAX_MESSAGE];
+    // SAFETY: receives into a local buffer of this length, without room for control messages. Made directly: libtoe
+    // interposes `recv`.
+    let len = unsafe {
+        let (at, most) = (message.as_mut_ptr(), message.len());
+        libc::syscall(libc::SYS_recvfrom, socket.as_raw_fd(), at, most, libc::MSG_TRUNC, 0usize, 0usize)
+    };
+    match usize::try_from(len) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(len) if len > MAX_MESSAGE => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "a message was longer than the protocol allows"))
+        }
+        Ok(len) => {
+            message.truncate(len);
+            Ok(message)
+        }
+    }
+}
+
 /// Receives one message with its descriptors. No bytes means that the other end closed.
 pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut message = vec![0u8; MAX_MESSAGE];
@@ -184,6 +206,10 @@ mod tests {
         send(server.as_fd(), b"hello", &[listener.as_fd(), server.as_fd()]).unwrap();
         let (message, fds) = recv(client.as_fd()).unwrap();
         assert_eq!((message.as_slice(), fds.len()), (&b"hello"[..], 2));
+        send(client.as_fd(), b"take this", &[listener.as_fd()]).unwrap();
+        assert_eq!(recv_bytes(server.as_fd()).unwrap(), b"take this");
+        send(client.as_fd(), &[1; MAX_MESSAGE], &[]).unwrap();
+        assert_eq!(recv_bytes(server.as_fd()).unwrap().len(), MAX_MESSAGE);
         drop((server, fds));
         assert!(recv(client.as_fd()).unwrap().0.is_empty());
         std::fs::remove_file(path).unwrap();

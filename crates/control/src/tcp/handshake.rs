@@ -70,6 +70,13 @@ impl Handshake {
         handshake
     }
 
+    /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
+    pub fn of_cookie(now: Nanos, iss: Seq, offer: Offer, irs: Seq, peer: Peer, recent: u32) -> Handshake {
+        let state = State::SynReceived { irs, peer, recent, passive: true };
+        // When it was sent nobody knows any more: no round-trip time comes of it.
+        Handshake { state, iss, offer, sent: 2, first_sent: now }
+    }
+
     /// The SYN or SYN-ACK of the present state, counted as sent.
     // Meets RFC 9293: SHLD-8.
     // Meets RFC 7323: 2.2-b, 3.2-d.

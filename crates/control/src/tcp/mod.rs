@@ -1,6 +1,7 @@
 //! TCP outside the established common case (RFC 9293), as values: each state machine takes a segment or an event and
 //! returns what is to be done about it. Nothing here sends, allocates a connection or knows an application.
 mod closing;
+pub(crate) mod cookie;
 mod handshake;
 mod negotiate;
 mod reset;

@@ -1,0 +1,69 @@
+//! SYN cookies: what a listener does when its handshakes are too many to remember (RFC 4987).
+use crate::net::{Body, Packet, Segment};
+use crate::opening::Owner;
+use crate::plane::Plane;
+use crate::tcp::{Handshake, cookie};
+use context::Endpoint;
+use engine::{Drop, Nanos};
+use wire::Mac;
+
+impl Plane {
+    /// Answers a SYN with a cookie and remembers nothing but that the listener did so. The answer goes to the station
+    /// that sent the SYN: asking ARP for each address that a flood makes up would fill the table.
+    pub fn send_cookie(&mut self, now: Nanos, binding: u32, segment: &Segment, src_mac: Mac) {
+        let tuple = segment.tuple;
+        let offer = self.offer(&tuple, 0);
+        let peer = cookie::remembered(offer.read(&segment.header));
+        let iss = cookie::sequence(&self.random, now, &tuple, segment.header.seq, &peer);
+        let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
+        let mut header = Handshake::of_cookie(now, iss, offer, segment.header.seq, peer, recent).syn(now, &tuple);
+        if let Some(stamp) = &mut header.options.timestamps {
+            stamp.value = cookie::stamp(stamp.value, &peer);
+        }
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.cookie_sent = Some(now);
+        }
+        self.drops.count(Drop::SynCookie);
+        self.net.send_to(src_mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
+    }
+
+    /// The handshake that a segment ends, where it brings back a cookie: made anew, as if it had been remembered. Only a
+    /// listener that has sent cookies lately looks for them, so that guessing is of no use at any other time.
+    pub fn opening_of_cookie(&mut self, now: Nanos, segment: &Segment, src_mac: Mac) -> Option<Cookie> {
+        let tuple = segment.tuple;
+        if !segment.ack() || segment.syn() || segment.rst() {
+            return None;
+        }
+        let local = Endpoint { ip: tuple.local_ip, port: tuple.local_port };
+        let binding = self.bindings.listener_for(local, self.random.spread(&tuple))?;
+        let sent = self.bindings.listener(binding)?.cookie_sent?;
+        if now.saturating_sub(sent) > cookie::LIFE {
+            return None;
+        }
+        let offer = self.offer(&tuple, 0);
+        let peer = cookie::read(&self.random, now, &tuple, &offer, &segment.header)?;
+        let overrun = self.bindings.listener(binding).is_none_or(|it| it.ready.len() as u32 >= it.backlog);
+        if overrun || !self.has_flow_room() {
+            // The peer sends again: it has a connection, as it sees it.
+            self.drops.count(Drop::Backlog);
+            return Some(Cookie::NoRoom);
+        }
+        let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
+        let (iss, irs) = (segment.header.ack - 1, segment.header.seq - 1);
+        let handshake = Handshake::of_cookie(now, iss, offer, irs, peer, recent);
+        let congestion = self.config.default_congestion();
+        let key = self.start(tuple, handshake, Owner::Listener(binding), congestion, Some(src_mac))?;
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.half_open += 1;
+        }
+        Some(Cookie::Opening(key))
+    }
+}
+
+/// What became of a cookie that came back.
+pub(crate) enum Cookie {
+    /// Its handshake, in SYN-RECEIVED.
+    Opening(u32),
+    /// It is good, but there is no room for the connection now.
+    NoRoom,
+}

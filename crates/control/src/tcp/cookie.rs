@@ -1,0 +1,156 @@
+//! SYN cookies (RFC 4987 section 3.6 and appendix A): the state of a half-open connection, in the numbers that the peer
+//! sends back.
+//!
+//! The initial sequence number carries the peer's segment size, rounded down to one of eight, and 29 bits that only
+//! this host can compute from the addresses, the peer's initial sequence number and the time. Where both use timestamps,
+//! the low bits of the one that the peer will echo carry its window scale and whether it wants SACK and ECN. Without
+//! timestamps these are not offered, since nobody would remember the answer.
+use super::negotiate::{Offer, Peer};
+use crate::random::Random;
+use engine::{FourTuple, Nanos};
+use wire::Seq;
+use wire::tcp::Header;
+
+/// A cookie is good in the period in which it was made and in the next one.
+const PERIOD: Nanos = 64_000_000_000;
+/// Segment sizes that can be remembered, from paths that are common.
+const SIZES: [u16; 8] = [88, 536, 1220, 1360, 1400, 1440, 1460, 8960];
+/// Bits of the initial sequence number below the segment size.
+const PROOF_BITS: u32 = 29;
+/// Bits of a timestamp that are used.
+const STAMP_BITS: u32 = 6;
+const SHIFT_MASK: u32 = 15;
+/// Window scales end at 14.
+const NO_SHIFT: u32 = 15;
+const SACK: u32 = 1 << 4;
+const ECN: u32 = 1 << 5;
+
+/// For how long a cookie may come back.
+pub(crate) const LIFE: Nanos = 2 * PERIOD;
+
+/// What can be remembered of a peer.
+pub(crate) fn remembered(peer: Peer) -> Peer {
+    let mss = SIZES[size_index(peer.mss)];
+    if peer.timestamps { Peer { mss, ..peer } } else { Peer { mss, ..Peer::default() } }
+}
+
+fn size_index(mss: u16) -> usize {
+    SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0)
+}
+
+/// The initial sequence number for a peer.
+pub(crate) fn sequence(random: &Random, now: Nanos, tuple: &FourTuple, irs: Seq, peer: &Peer) -> Seq {
+    let index = size_index(peer.mss) as u32;
+    Seq(index << PROOF_BITS | proof(random, now / PERIOD, tuple, irs, index))
+}
+
+fn proof(random: &Random, period: u64, tuple: &FourTuple, irs: Seq, index: u32) -> u32 {
+    random.cookie(tuple, irs, period, index) & ((1 << PROOF_BITS) - 1)
+}
+
+/// The timestamp for a SYN-ACK: at most the clock, and less than two times 64 milliseconds older.
+pub(crate) fn stamp(clock: u32, peer: &Peer) -> u32 {
+    let shift = peer.shift.map_or(NO_SHIFT, u32::from);
+    let bits = shift | if peer.sack { SACK } else { 0 } | if peer.ecn { ECN } else { 0 };
+    let value = clock >> STAMP_BITS << STAMP_BITS | bits;
+    // Modulo 2^32, as all timestamps.
+    if value.wrapping_sub(clock) as i32 > 0 { value.wrapping_sub(1 << STAMP_BITS) } else { value }
+}
+
+/// The peer that an acknowledgement comes from, where it acknowledges a cookie of this host that is still good.
+pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Peer> {
+    let (iss, irs) = (ack.ack - 1, ack.seq - 1);
+    let index = iss.0 >> PROOF_BITS;
+    let period = now / PERIOD;
+    let mut periods = [Some(period), period.checked_sub(1)].into_iter().flatten();
+    periods.find(|period| iss.0 & ((1 << PROOF_BITS) - 1) == proof(random, *period, tuple, irs, index))?;
+    let mss = SIZES[index as usize];
+    let Some(stamp) = ack.options.timestamps.filter(|_| offer.carries.timestamps) else {
+        return Some(Peer { mss, ..Peer::default() });
+    };
+    let age = offer.clock(now).wrapping_sub(stamp.echo);
+    if u64::from(age) > (LIFE + PERIOD) / 1_000_000 {
+        return None;
+    }
+    let shift = stamp.echo & SHIFT_MASK;
+    Some(Peer {
+        mss,
+        shift: (shift != NO_SHIFT).then_some(shift as u8),
+        timestamps: true,
+        sack: stamp.echo & SACK != 0 && offer.carries.sack,
+        ecn: stamp.echo & ECN != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handshake::testing::{TUPLE, segment};
+    use super::*;
+    use engine::Carries;
+    use wire::tcp::{Flags, Timestamps};
+
+    const NOW: Nanos = 1000 * PERIOD + PERIOD / 2;
+    const IRS: u32 = 77;
+
+    fn offer(timestamps: bool) -> Offer {
+        let carries = Carries { timestamps, sack: true };
+        Offer { mss: 1460, shift: 2, window: 5000, ecn: true, timestamp_offset: 0xffff_0000, carries }
+    }
+
+    /// What comes back from a peer that says `peer` on its SYN.
+    fn answer(peer: &Peer, made: Nanos) -> Header {
+        let remembered = remembered(*peer);
+        let iss = sequence(&Random::new([1; 16]), made, &TUPLE, Seq(IRS), &remembered);
+        let mut ack = segment(Flags::ACK, IRS + 1, (iss + 1).0, 0).header;
+        let echo = stamp(offer(true).clock(made), &remembered);
+        ack.options.timestamps = peer.timestamps.then_some(Timestamps { value: 5, echo });
+        ack
+    }
+
+    fn read_at(now: Nanos, ack: &Header) -> Option<Peer> {
+        read(&Random::new([1; 16]), now, &TUPLE, &offer(true), ack)
+    }
+
+    #[test]
+    fn everything_that_fits_is_remembered() {
+        for shift in (0..=14).map(Some).chain([None]) {
+            for (sack, ecn, mss) in [(true, false, 1460), (false, true, 9000), (true, true, 1459), (false, false, 20)] {
+                let peer = Peer { mss, shift, timestamps: true, sack, ecn };
+                let expected = Peer { mss: SIZES[size_index(mss)], ..peer };
+                assert_eq!(read_at(NOW, &answer(&peer, NOW)), Some(expected));
+                let bare = Peer { timestamps: false, ..peer };
+                let found = read_at(NOW, &answer(&bare, NOW)).unwrap();
+                assert_eq!(found, Peer { mss: expected.mss, ..Peer::default() });
+            }
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_time_its_connection_and_its_secret() {
+        let peer = Peer { mss: 1460, shift: Some(7), timestamps: true, sack: true, ecn: false };
+        let ack = answer(&peer, NOW);
+        assert!(read_at(NOW + PERIOD, &ack).is_some());
+        assert!(read_at(NOW + 2 * PERIOD, &ack).is_none());
+        assert!(read_at(NOW - PERIOD, &ack).is_none());
+        for changed in [
+            Header { ack: ack.ack + 1, ..ack },
+            Header { ack: ack.ack + (1 << PROOF_BITS), ..ack },
+            Header { seq: ack.seq + 1, ..ack },
+        ] {
+            assert_eq!(read_at(NOW, &changed), None);
+        }
+        let other = FourTuple { remote_port: TUPLE.remote_port + 1, ..TUPLE };
+        assert_eq!(read(&Random::new([1; 16]), NOW, &other, &offer(true), &ack), None);
+        assert_eq!(read(&Random::new([2; 16]), NOW, &TUPLE, &offer(true), &ack), None);
+    }
+
+    #[test]
+    fn timestamps_are_never_ahead_of_the_clock() {
+        for clock in [0, 1, 63, 64, 1000, u32::MAX - 3, u32::MAX] {
+            for shift in [None, Some(0), Some(14)] {
+                let peer = Peer { mss: 1460, shift, timestamps: true, sack: true, ecn: true };
+                assert!(clock.wrapping_sub(stamp(clock, &peer)) < 128);
+            }
+        }
+    }
+}

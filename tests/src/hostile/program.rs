@@ -1,0 +1,216 @@
+//! The hostile application: it attaches as any program may, by the daemon's own protocol, and then breaks every rule
+//! that it can reach. Each attack runs for a while and says in one line what it did.
+use super::attachment::{Attachment, Dice, stranger};
+use context::{Bump, Geometry};
+use rustix::fs::{OFlags, fcntl_setfl};
+use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the program is told.
+#[derive(Clone)]
+pub struct Orders {
+    /// The daemon's attach socket.
+    pub socket: PathBuf,
+    /// Host to attach to.
+    pub host: String,
+    /// Somebody who echoes: its address and port.
+    pub echo: (Ipv4Addr, u16),
+    /// How long to go on, seconds.
+    pub seconds: u64,
+    /// Of all random choices.
+    pub seed: u64,
+}
+
+/// Contexts, and connections without a hello, that are tried.
+const MANY: usize = 400;
+/// Connections of one context that are tried.
+const MANY_CONNECTIONS: u32 = 5000;
+
+/// Runs an attack by its name; the line to print.
+pub fn run(attack: &str, orders: &Orders) -> Result<String, String> {
+    match attack {
+        "scribble" => scribble(orders),
+        "silent" => silent(orders),
+        "greedy" => greedy(orders),
+        "replay" => replay(orders),
+        _ => Err(format!("no attack is called {attack}: there are scribble, silent, greedy and replay")),
+    }
+}
+
+/// Writes random and adversarial values over the whole region, from several threads, again and again with a new
+/// context: first everything but the rings' positions, so that the daemon goes on believing; then those too.
+fn scribble(orders: &Orders) -> Result<String, String> {
+    let end = Instant::now() + Duration::from_secs(orders.seconds);
+    let mut dice = Dice::new(orders.seed);
+    let (mut contexts, mut written, mut posted) = (0u64, 0, 0);
+    while Instant::now() < end {
+        let mut mine = Attachment::new(&orders.socket, &orders.host)?;
+        mine.listen(30_000 + (contexts % 1000) as u16)?;
+        for _ in 0..4 {
+            let slot = mine.connect(orders.echo)?;
+            mine.write(slot, 0, &[7; 3000]);
+        }
+        let (region, geometry) = (mine.end.region.clone(), mine.end.geometry);
+        let stop = AtomicBool::new(false);
+        let seeds = [dice.next(), dice.next()];
+        thread::scope(|scope| {
+            let scribblers = seeds.map(|seed| {
+                let (region, stop) = (&region, &stop);
+                scope.spawn(move || scribble_memory(region, &geometry, Dice::new(seed), stop))
+            });
+            // The rings are this thread's alone: the others leave their positions be.
+            posted += post_anything(&mut mine, &mut dice);
+            bells_that_wait(&mine);
+            thread::sleep(Duration::from_millis(20 + dice.below(60)));
+            lie_about_positions(&region, &geometry, &mut dice);
+            mine.end.daemon_bell.ring_always();
+            thread::sleep(Duration::from_millis(5));
+            stop.store(true, Relaxed);
+            written += scribblers.into_iter().map(|thread| thread.join().unwrap_or(0)).sum::<u64>();
+        });
+        contexts += 1;
+    }
+    Ok(format!("{contexts} contexts, {written} words over their memory, {posted} descriptors"))
+}
+
+/// Where the two positions of each ring lie.
+fn ring_positions(g: &Geometry) -> [usize; 8] {
+    let (data, control) = (ring_bytes::<2>(g.data_entries), ring_bytes::<8>(g.control_entries));
+    let rings = [PAGE, PAGE + data, PAGE + 2 * data, PAGE + 2 * data + control];
+    std::array::from_fn(|at| rings[at / 2] + at % 2 * CACHE_LINE)
+}
+
+/// Random words everywhere but over the rings' positions: bells, descriptors, slots, payload that is being sent.
+fn scribble_memory(region: &Region, geometry: &Geometry, mut dice: Dice, stop: &AtomicBool) -> u64 {
+    let positions = ring_positions(geometry);
+    let head = geometry.rx_at(0) as u64;
+    let body = (4 * (geometry.rx_bytes + geometry.tx_bytes)) as u64;
+    let mut written = 0;
+    while !stop.load(Relaxed) {
+        for _ in 0..64 {
+            let at = match dice.below(2) {
+                0 => dice.below(head) as usize & !7,
+                _ => (head + dice.below(body)) as usize & !7,
+            };
+            if !positions.contains(&(at & !(CACHE_LINE - 1))) {
+                region.u64_at(at).store(dice.adversarial(), Relaxed);
+                written += 1;
+            }
+        }
+        // As much as one of three threads of a busy program: this is about memory, not about cores.
+        thread::yield_now();
+    }
+    written
+}
+
+/// Descriptors that follow the rings' rules, and nothing else.
+fn post_anything(mine: &mut Attachment, dice: &mut Dice) -> u64 {
+    let mut posted = 0;
+    for _ in 0..200 {
+        for _ in 0..64 {
+            let mut words =
+                std::array::from_fn(|_| if dice.below(2) == 0 { dice.below(8) } else { dice.adversarial() });
+            words[0] = dice.below(16) | dice.below(6) << 32;
+            posted += mine.end.requests.push(words).is_ok() as u64;
+            let slot = dice.below(6) | dice.below(3) << 32 | dice.below(2) << 48;
+            posted += mine.end.bumps.push([slot, dice.adversarial()]).is_ok() as u64;
+        }
+        mine.end.daemon_bell.ring_always();
+        thread::sleep(Duration::from_micros(200));
+    }
+    posted
+}
+
+/// Takes `O_NONBLOCK` from what it was given and fills what can be filled: whoever trusts a descriptor that an
+/// application has waits for ever.
+fn bells_that_wait(mine: &Attachment) {
+    for bell in [mine.end.app_bell.fd(), mine.end.daemon_bell.fd()] {
+        let full = (u64::MAX - 1).to_ne_bytes();
+        let _ = rustix::io::write(bell, &full);
+        let _ = fcntl_setfl(bell, OFlags::empty());
+    }
+    // And says that it sleeps, so that it is rung for.
+    (0..64).for_each(|line| mine.end.region.u32_at(line * CACHE_LINE).store(u32::MAX >> (line % 3), Relaxed));
+}
+
+fn lie_about_positions(region: &Region, geometry: &Geometry, dice: &mut Dice) {
+    let positions = ring_positions(geometry);
+    for _ in 0..8 {
+        let at = positions[dice.below(8) as usize];
+        region.u32_at(at).store(dice.adversarial() as u32, Relaxed);
+    }
+}
+
+/// Sends without ever reading: neither what comes back, nor notices, nor replies.
+fn silent(orders: &Orders) -> Result<String, String> {
+    let mut mine = Attachment::new(&orders.socket, &orders.host)?;
+    mine.listen(31_000)?;
+    let room = mine.end.geometry.tx_bytes;
+    for _ in 0..32 {
+        let slot = mine.connect(orders.echo)?;
+        mine.write(slot, 0, &vec![9; room as usize]);
+    }
+    thread::sleep(Duration::from_secs(orders.seconds));
+    Ok(format!("32 connections, {room} bytes sent on each, none read"))
+}
+
+/// Opens everything that can be opened until it is refused, and keeps it.
+fn greedy(orders: &Orders) -> Result<String, String> {
+    let strangers: Vec<_> = (0..MANY).map_while(|_| stranger(&orders.socket).ok()).collect();
+    let mut mine = Vec::new();
+    let refused = loop {
+        match Attachment::new(&orders.socket, &orders.host) {
+            Ok(attachment) if mine.len() < MANY => mine.push(attachment),
+            Ok(_) => break "nobody".to_string(),
+            Err(sentence) => break sentence,
+        }
+    };
+    let (mut connections, mut bindings, mut forks) = (0, 0, 0);
+    if let Some(first) = mine.first_mut() {
+        connections = first.connect_many(orders.echo, MANY_CONNECTIONS)?;
+        bindings = first.bind_many(MANY_CONNECTIONS)?;
+        forks = first.fork_many(1000)?;
+    }
+    thread::sleep(Duration::from_secs(orders.seconds));
+    Ok(format!(
+        "{} strangers, {} contexts until: {refused}; in one of them {connections} connections, {bindings} addresses, \
+         {forks} forks",
+        strangers.len(),
+        mine.len(),
+    ))
+}
+
+/// Uses a slot again and again, and repeats the descriptors of all its earlier lives.
+fn replay(orders: &Orders) -> Result<String, String> {
+    let end = Instant::now() + Duration::from_secs(orders.seconds);
+    let mut mine = Attachment::new(&orders.socket, &orders.host)?;
+    let mut dice = Dice::new(orders.seed);
+    let (mut old, mut lives, mut replayed) = (Vec::new(), 0, 0);
+    while Instant::now() < end {
+        let slot = mine.connect(orders.echo)?;
+        let message: Vec<u8> = (0..2000 + dice.below(9000)).map(|_| dice.next() as u8).collect();
+        for earlier in &old {
+            replayed += 1;
+            mine.post(*earlier);
+        }
+        mine.write(slot, 0, &message);
+        for earlier in &old {
+            replayed += 1;
+            mine.post(*earlier);
+        }
+        mine.expect(slot, &message)?;
+        let length = message.len() as u32;
+        old.push(Bump { slot, tx_head: length + 100, rx_head: length, fin: dice.below(2) == 0 });
+        if old.len() > 64 {
+            old.remove(dice.below(64) as usize);
+        }
+        mine.close(slot, length, length)?;
+        lives += 1;
+    }
+    Ok(format!("{lives} connections in turn, {replayed} old descriptors, every byte as it was sent"))
+}
