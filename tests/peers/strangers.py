@@ -72,8 +72,18 @@ class Wire:
     def send(self, packet):
         self.raw.send(self.head + packet)
 
+    def forget(self):
+        """What has come so far is of no interest: its queue may be full."""
+        self.raw.settimeout(0)
+        try:
+            while True:
+                self.raw.recv(65536)
+        except BlockingIOError:
+            pass
+
     def newest(self, source_port, host):
-        """The last segment of the host to a port: its sequence number and its acknowledgement, both behind it."""
+        """The last segment of the host to a port: its sequence number and acknowledgement, both behind it, and the
+        timestamp that it echoes."""
         self.raw.settimeout(0.3)
         last = None
         while True:
@@ -84,7 +94,8 @@ class Wire:
             if frame[23] == 6 and frame[26:30] == host and struct.unpack("!H", frame[36:38])[0] == source_port:
                 length = struct.unpack("!H", frame[16:18])[0] - 20 - (frame[46] >> 4) * 4
                 sequence, acknowledged = struct.unpack("!II", frame[38:46])
-                last = (sequence + length) % 2**32, acknowledged
+                stamp = struct.unpack("!I", frame[62:66])[0] if frame[54:58] == b"\1\1\x08\x0a" else 0
+                last = (sequence + length) % 2**32, acknowledged, stamp
 
 
 def flood(device, host, own, port, seconds, seed):
@@ -127,8 +138,11 @@ def inject(device, host, own, port, seed):
     connection = socket.create_connection((host, port), 20)
     exchange(connection, b"before")
     mine = connection.getsockname()[1]
+    wire.forget()
     connection.sendall(b"now")
-    theirs, ours = wire.newest(mine, them)
+    theirs, ours, stamp = wire.newest(mine, them)
+    # Newer than any that the connection has seen: nothing is dropped for being old, and none of this may be remembered.
+    stamp = (stamp + 2**20) % 2**32
     if connection.recv(100) != b"now":
         sys.exit("a wrong reply")
     count = 0
@@ -136,9 +150,10 @@ def inject(device, host, own, port, seed):
     deltas += [dice.randrange(1, 2**32) for _ in range(3000)]
     for delta in deltas:
         for flags in (RST, RST | ACK, SYN, SYN | ACK, FIN | ACK | RST):
-            for acknowledged in (theirs, theirs + delta):
-                wire.send(tcp(me, them, mine, port, flags, ours + delta, acknowledged))
-                count += 1
+            for options in (b"", b"\1\1\x08\x0a" + struct.pack("!II", stamp, 0)):
+                for acknowledged in (theirs, theirs + delta):
+                    wire.send(tcp(me, them, mine, port, flags, ours + delta, acknowledged, options))
+                    count += 1
         # Acknowledgements of what was never sent, and FINs beyond what was received (a right one would end it).
         wire.send(tcp(me, them, mine, port, ACK, ours, theirs + 1 + delta % 2**30))
         quoted = tcp(them, me, port, mine, ACK, theirs + 1 + delta % 2**30)[:28]
@@ -146,11 +161,10 @@ def inject(device, host, own, port, seed):
             wire.send(icmp(me, them, code, mtu, quoted))
             count += 1
     exchange(connection, dice.randbytes(200_000))
-    # All of these hit the mark but one: what is exact ends the connection, so the others can have been looked at.
-    theirs, ours = wire.newest(mine, them) or (theirs, ours)
-    wire.send(tcp(me, them, mine, port, RST, ours + 1))
-    exchange(connection, b"challenged")
-    theirs, ours = wire.newest(mine, them)
+    # What is exact ends the connection: so the others were looked at.
+    wire.forget()
+    exchange(connection, b"still there")
+    theirs, ours, stamp = wire.newest(mine, them)
     wire.send(tcp(me, them, mine, port, RST, ours))
     time.sleep(0.2)
     try:

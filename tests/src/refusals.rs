@@ -27,6 +27,8 @@ pub const ALL: &[Refusal] = &[
     Refusal { name: "toe run: no daemon at the socket", run: no_daemon },
     Refusal { name: "toe run: no host of that name", run: no_host },
     Refusal { name: "toe run: no such program", run: no_program },
+    Refusal { name: "attach: a host for other users", run: not_named },
+    Refusal { name: "toe xdp: by somebody who may only look", run: not_an_operator },
 ];
 
 const HOST: &str = "[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"a\"\naddress = \"10.78.1.2\"\n";
@@ -104,6 +106,43 @@ fn no_program(session: &Session) -> Outcome {
     refused(session, command, 1, &["/nonexistent/program"])
 }
 
+/// Everybody may open the sockets of this daemon; its host is for user 4711 and its management for group 4712.
+const PARTITIONED: &str = "socket_mode = \"0666\"\nmanage_group = \"4712\"\n[[fabric]]\nname = \"lab\"\n[[host]]\n\
+                           name = \"a\"\naddress = \"10.78.1.2\"\nusers = [\"4711\"]\n";
+
+/// A program as another user and group, with the folder of the sockets open to everybody.
+fn as_user(session: &Session, user: &str, group: &str, program: &str) -> Result<Command, String> {
+    fs::set_permissions(session.dir(), fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--groups", group, &beside(program)]);
+    Ok(command)
+}
+
+fn not_named(session: &Session) -> Outcome {
+    let _daemon = running_with(session, PARTITIONED)?;
+    let attach = |user: &str| {
+        let mut command = as_user(session, user, user, "hostile")?;
+        command.args(["replay", &socket(session), "a", "10.78.1.2", "1", "0", "1"]);
+        Ok::<_, String>(command)
+    };
+    session.run(attach("4711")?)?;
+    refused(session, attach("4713")?, 1, &["user 4713 may not attach to host `a`"])
+}
+
+fn not_an_operator(session: &Session) -> Outcome {
+    let _daemon = running_with(session, PARTITIONED)?;
+    let toe = |group: &str, arguments: &[&str]| {
+        let mut command = as_user(session, "4713", group, "toe")?;
+        command.args(arguments).args(["--socket", &socket(session)]);
+        Ok::<_, String>(command)
+    };
+    session.run(toe("4713", &["ls"])?)?;
+    let load = ["xdp", "load", "native:meter"];
+    let words = refused(session, toe("4713", &load)?, 1, &["manage_group"])?;
+    session.run(toe("4712", &load)?)?;
+    Ok(words)
+}
+
 /// Runs a command that must say one line on standard error, with all of `words` in it, and print nothing else.
 fn refused(session: &Session, command: Command, status: i32, words: &[&str]) -> Outcome {
     let mut process = session.spawn(command)?;
@@ -141,7 +180,11 @@ fn toe_run(session: &Session) -> Command {
 
 /// A daemon with one host on a fabric, ready.
 fn running(session: &Session) -> Result<Process<'_>, String> {
-    let mut process = session.spawn(toed(session, HOST)?)?;
+    running_with(session, HOST)
+}
+
+fn running_with<'a>(session: &'a Session, configuration: &str) -> Result<Process<'a>, String> {
+    let mut process = session.spawn(toed(session, configuration)?)?;
     session.until("toed's socket", || {
         process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
         Ok(Path::new(&socket(session)).exists())

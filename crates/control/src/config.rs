@@ -124,6 +124,8 @@ pub struct LimitConfig {
     pub max_time_wait: u32,
     /// Connections of one application (FlexTOE appendix D); 0 for as many as its region holds.
     pub connections_per_application: u32,
+    /// Attached applications of one user; 0 for no limit but `max_contexts`.
+    pub contexts_per_user: u32,
     /// Local addresses that one application may have reserved.
     pub bindings_per_application: u32,
     /// Challenge acknowledgements a second (RFC 5961 section 7).
@@ -244,6 +246,7 @@ impl Default for LimitConfig {
             max_openings: 16_384,
             max_time_wait: 32_768,
             connections_per_application: 0,
+            contexts_per_user: 0,
             bindings_per_application: 1024,
             challenge_acks_per_s: 1000,
             resets_per_s: 10_000,

@@ -2,7 +2,8 @@
 use crate::net::{Body, Packet, Segment};
 use crate::opening::Owner;
 use crate::plane::Plane;
-use crate::tcp::{Handshake, cookie};
+use crate::tcp::Handshake;
+use crate::tcp::cookie::{self, Found};
 use context::Endpoint;
 use engine::{Drop, Nanos};
 use wire::Mac;
@@ -41,12 +42,18 @@ impl Plane {
             return None;
         }
         let offer = self.offer(&tuple, 0);
-        let peer = cookie::read(&self.random, now, &tuple, &offer, &segment.header)?;
+        let peer = match cookie::read(&self.random, now, &tuple, &offer, &segment.header)? {
+            Found::Peer(peer) => peer,
+            Found::Later => {
+                self.drops.count(Drop::NotAccepted);
+                return Some(Cookie::Later);
+            }
+        };
         let overrun = self.bindings.listener(binding).is_none_or(|it| it.ready.len() as u32 >= it.backlog);
         if overrun || !self.has_flow_room() {
             // The peer sends again: it has a connection, as it sees it.
             self.drops.count(Drop::Backlog);
-            return Some(Cookie::NoRoom);
+            return Some(Cookie::Later);
         }
         let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
         let (iss, irs) = (segment.header.ack - 1, segment.header.seq - 1);
@@ -64,6 +71,6 @@ impl Plane {
 pub(crate) enum Cookie {
     /// Its handshake, in SYN-RECEIVED.
     Opening(u32),
-    /// It is good, but there is no room for the connection now.
-    NoRoom,
+    /// There is no room for the connection now, or its first segment is missing: the peer sends again.
+    Later,
 }

@@ -76,7 +76,7 @@ impl Plane {
             Some(Stage::Wait(key)) => self.on_waiting(now, key, segment, src_mac),
             None => match self.opening_of_cookie(now, segment, src_mac) {
                 Some(Cookie::Opening(key)) => return self.on_opening_segment(now, key, segment, src_mac, frame),
-                Some(Cookie::NoRoom) => {}
+                Some(Cookie::Later) => {}
                 None => self.on_listen(now, segment, src_mac, None),
             },
         }

@@ -48,8 +48,8 @@ impl Random {
     }
 
     /// What only this host can say of a SYN (RFC 4987 section 3.6).
-    pub fn cookie(&self, tuple: &FourTuple, irs: Seq, period: u64, size: u32) -> u32 {
-        self.prf(Purpose::Cookie, (tuple, irs.0, period, size)) as u32
+    pub fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32 {
+        self.prf(Purpose::Cookie, (tuple, irs.map(|irs| irs.0), period, size)) as u32
     }
 
     /// Spreads connections over listeners that share a port.

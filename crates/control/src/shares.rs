@@ -30,6 +30,11 @@ impl Plane {
         if token.is_some_and(|token| self.holds.get(&token).is_none_or(|hold| hold.uid != uid)) {
             return Err("the token of the forking process is unknown or too old".into());
         }
+        let most = self.config.limits.contexts_per_user as usize;
+        let of_user = |(_, context): &(u32, &Context)| context.application.uid == uid && context.alive();
+        if most > 0 && self.contexts.iter().filter(of_user).count() >= most {
+            return Err(format!("{most} programs of user {uid} are attached already: the host's contexts_per_user"));
+        }
         let (engine_end, control_end) = ends;
         let context = Context::new(application, control_end, self.config.memory.cached_buffers);
         let Some(key) = self.contexts.insert(context) else {

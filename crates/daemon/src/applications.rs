@@ -114,6 +114,10 @@ impl Applications {
 
     fn attach(&self, socket: &OwnedFd, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
         let place = self.find(hello.host.as_deref())?;
+        if !place.access.may_attach(socket.as_fd()) {
+            let (name, uid) = (&place.config.stack.name, peer.uid);
+            return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
+        }
         let stack = &place.config.stack;
         let geometry = stack.memory.geometry();
         let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");

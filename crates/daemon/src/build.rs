@@ -1,4 +1,5 @@
 //! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::config::{Config, EngineName, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
@@ -40,6 +41,8 @@ pub(crate) struct HostPlace {
     pub(crate) routes: Vec<(Ipv4Addr, u8)>,
     /// Its tracepoints.
     pub(crate) traces: Arc<Traces>,
+    /// Who may attach to it.
+    pub(crate) access: Access,
 }
 
 /// Opens and makes everything. The error is a sentence.
@@ -63,7 +66,8 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
         let traces = Traces::new(Clock::ticks);
         seat(path, section, &fabrics, &pool, &traces).map_err(|e| format!("host {}: {e}", section.stack.name))?;
         let routes = path.hosts[index].host.routes();
-        hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes, traces });
+        let access = Access::to_host(section).map_err(|e| format!("host {}: {e}", section.stack.name))?;
+        hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes, traces, access });
     }
     for (name, fabric) in fabrics {
         // The thread of its first host serves its uplinks.

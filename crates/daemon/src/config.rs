@@ -33,6 +33,11 @@ pub struct ServiceConfig {
     pub socket_mode: String,
     /// Group of both sockets, by name or number.
     pub socket_group: Option<String>,
+    /// Group whose members may change the daemon: load modules, capture, trace, end it; by name or number. It is the
+    /// management socket's group then. Root and the daemon's own user always may; who else may open that socket only looks.
+    pub manage_group: Option<String>,
+    /// Once everything is open, give up all capabilities and most system calls.
+    pub confine: bool,
     /// Least level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
     pub log: LogLevel,
     /// Prometheus metrics.
@@ -109,6 +114,11 @@ pub struct HostSection {
     pub mapping: Mapping,
     /// Index of its thread in [`ServiceConfig::thread`].
     pub thread: usize,
+    /// Users whose programs may attach, by name or number.
+    pub users: Vec<String>,
+    /// Groups whose members' programs may attach. Where no user and no group is named, everybody may who can open the
+    /// attach socket.
+    pub groups: Vec<String>,
     /// Modules that it runs from the start.
     pub modules: Vec<ModuleSection>,
 }
@@ -205,6 +215,8 @@ impl Default for ServiceConfig {
             socket: None,
             socket_mode: "0660".into(),
             socket_group: None,
+            manage_group: None,
+            confine: true,
             log: LogLevel::Info,
             metrics: MetricsConfig::default(),
             polling: PollingConfig::default(),

@@ -2,12 +2,14 @@
 //! to, and the management socket. Everything about TCP is in the crates below; this one wires, configures and looks.
 #![forbid(unsafe_code)]
 
+mod access;
 mod applications;
 mod build;
 mod capture;
 pub mod client;
 mod clock;
 pub mod config;
+pub mod confine;
 mod datapath;
 pub mod logging;
 mod management;

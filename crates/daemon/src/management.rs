@@ -1,4 +1,5 @@
 //! The management socket's side of the daemon: a short-lived thread for each who asks.
+use crate::access::Access;
 use crate::capture::Captures;
 use crate::modules::Modules;
 use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, Xdp};
@@ -28,6 +29,8 @@ pub(crate) struct Management {
     clients: Arc<AtomicUsize>,
     captures: Captures,
     tracepoints: Arc<Tracepoints>,
+    /// Who may do more than look.
+    operators: Access,
     /// Readable once somebody asked the daemon to end.
     stop: Arc<OwnedFd>,
 }
@@ -37,11 +40,12 @@ impl Management {
         observer: Arc<Observer>,
         modules: Modules,
         tracepoints: Arc<Tracepoints>,
+        operators: Access,
     ) -> io::Result<Management> {
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let (clients, captures) = (Arc::new(AtomicUsize::new(0)), Captures::default());
         let (modules, stop) = (Arc::new(modules), Arc::new(stop));
-        Ok(Management { observer, modules, clients, captures, tracepoints, stop })
+        Ok(Management { observer, modules, clients, captures, tracepoints, operators, stop })
     }
 
     /// Readable once somebody asked the daemon to end.
@@ -79,6 +83,11 @@ impl Management {
                 return Ok(());
             }
             let question = serde_json::from_str(&line);
+            if question.as_ref().is_ok_and(changes) && !self.operators.may_manage(stream.as_fd()) {
+                let sentence = "only root, the daemon's own user and manage_group may do this; others may look";
+                // What follows the question, as an object does, is not read: so the conversation ends here.
+                return write_answer(stream, &Answer::Error(sentence.into()));
+            }
             let stops = matches!(question, Ok(Question::Stop));
             let answer = match question {
                 Ok(Question::Capture(wish)) => match self.captures.begin(&self.observer, &wish) {
@@ -127,6 +136,18 @@ impl Management {
             // Those that are more than an answer are looked at before.
             Question::Stop | Question::Capture(_) | Question::Trace(_) | Question::Xdp(_) => Ok(Value::Null),
         }
+    }
+}
+
+/// Who asks this wants more than to look at figures: it changes the daemon, or shows what programs send.
+fn changes(question: &Question) -> bool {
+    match question {
+        Question::Hello | Question::Ls | Question::Stats { .. } | Question::Drops | Question::Descriptor { .. } => {
+            false
+        }
+        Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
+        Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,
+        Question::Xdp(_) | Question::Capture(_) | Question::Trace(_) | Question::Stop => true,
     }
 }
 

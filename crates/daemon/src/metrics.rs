@@ -16,13 +16,17 @@ use std::sync::Arc;
 use std::thread;
 use trace::{Distribution, Figure, Unit};
 
-/// Answers on `listen` from now on, on a thread of its own. The error is a sentence.
-pub(crate) fn serve(listen: SocketAddr, metrics: Metrics) -> Result<(), String> {
-    let listener =
-        TcpListener::bind(listen).map_err(|e| format!("cannot serve metrics at {listen}: {e} (metrics.listen)"))?;
+/// The socket for [`serve`]. The error is a sentence.
+pub(crate) fn listen(at: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(at).map_err(|e| format!("cannot serve metrics at {at}: {e} (metrics.listen)"))
+}
+
+/// Answers on a socket from now on, on a thread of its own. The error is a sentence.
+pub(crate) fn serve(listener: TcpListener, metrics: Metrics) -> Result<(), String> {
+    let at = listener.local_addr().map_err(|e| e.to_string())?;
     let body = move || http::serve(&listener, || metrics.text());
     thread::Builder::new().name("metrics".into()).spawn(body).map_err(|e| format!("cannot start a thread: {e}"))?;
-    tracing::info!("metrics are at http://{listen}/metrics");
+    tracing::info!("metrics are at http://{at}/metrics");
     Ok(())
 }
 

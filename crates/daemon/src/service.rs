@@ -1,8 +1,10 @@
 //! A daemon's life: it opens everything, serves until it is told to end, and leaves nothing behind.
+use crate::access::Access;
 use crate::applications::Applications;
 use crate::build::{Built, build};
 use crate::clock::Clock;
 use crate::config::{Config, ThreadConfig};
+use crate::confine;
 use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
 use crate::metrics::{self, Metrics};
@@ -51,21 +53,30 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let sockets = Sockets::open(&path, &config.service)?;
     let clock = Clock::start();
     let Built { paths, handles, hosts, traces } = build(config, clock)?;
+    let operators = Access::to_manage(config.service.manage_group.as_deref())?;
+    let metrics_listener = config.service.metrics.listen.map(metrics::listen).transpose()?;
+    if config.service.confine {
+        // Ports and sockets are open, and no thread runs yet that would keep what this one gives up.
+        confine::drop_capabilities()?;
+    }
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
     let threads = start(paths, &config.service.thread)?;
     let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));
     modules.load_configured()?;
-    if let Some(listen) = config.service.metrics.listen {
-        metrics::serve(listen, Metrics::new(Arc::clone(&observer), Arc::clone(&tracepoints)))?;
+    if let Some(listener) = metrics_listener {
+        metrics::serve(listener, Metrics::new(Arc::clone(&observer), Arc::clone(&tracepoints)))?;
     }
-    let management = Management::new(observer, modules, tracepoints).map_err(failed)?;
+    let management = Management::new(observer, modules, tracepoints, operators).map_err(failed)?;
     let applications = Applications::new(handles.clone(), hosts);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();
     let mut desk = Desk { epoll, sockets, applications, management, owner, next: FIRST_PEER, spare: spare() };
     desk.watch_all(&signals).map_err(failed)?;
     announce(config, options, &path);
+    if config.service.confine {
+        confine::filter_system_calls()?;
+    }
     let ended = desk.serve(owned);
     desk.applications.remove_all();
     let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };

@@ -1,4 +1,5 @@
 //! The daemon's two sockets: where they are, who may use them, and that no other daemon is there already.
+use crate::access::group_number;
 use crate::config::ServiceConfig;
 use std::fs;
 use std::io;
@@ -41,11 +42,14 @@ impl Sockets {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
         }
+        let mode = config.mode()?;
+        let group = config.socket_group.as_deref().map(group_number).transpose()?;
+        let manage_group = config.manage_group.as_deref().map(group_number).transpose()?.or(group);
         let failed = |path: &Path, e: io::Error| format!("cannot listen on {}: {e}", path.display());
-        let management =
-            publish(&management_path, config, |at| UnixListener::bind(at)).map_err(|e| failed(&management_path, e))?;
+        let management = publish(&management_path, (mode, manage_group), |at| UnixListener::bind(at))
+            .map_err(|e| failed(&management_path, e))?;
         // The attach socket comes last: who sees it finds everything there.
-        let attach = publish(path, config, shm::handover::listen).map_err(|e| {
+        let attach = publish(path, (mode, group), shm::handover::listen).map_err(|e| {
             let _ = fs::remove_file(&management_path);
             failed(path, e)
         })?;
@@ -64,29 +68,20 @@ impl Drop for Sockets {
 
 /// Makes a socket under a temporary name and moves it into place with its permissions set, so that nobody finds one
 /// that does not listen yet or that everybody may use.
-fn publish<T>(path: &Path, config: &ServiceConfig, listen: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+fn publish<T>(
+    path: &Path,
+    (mode, group): (u32, Option<u32>),
+    listen: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let temporary = PathBuf::from(name);
     let _ = fs::remove_file(&temporary);
     let socket = listen(&temporary)?;
-    let mode = config.mode().map_err(io::Error::other)?;
     fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
-    if let Some(group) = &config.socket_group {
-        chown(&temporary, None, Some(group_number(group)?))?;
+    if group.is_some() {
+        chown(&temporary, None, group)?;
     }
     fs::rename(&temporary, path)?;
     Ok(socket)
-}
-
-fn group_number(group: &str) -> io::Result<u32> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
-    }
-    let table = fs::read_to_string("/etc/group")?;
-    let found = table.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(group)).then(|| fields.nth(1)).flatten()?.parse().ok()
-    });
-    found.ok_or_else(|| io::Error::other(format!("socket_group: no group is called `{group}`")))
 }

@@ -76,6 +76,27 @@ fn a_daemon_that_ends_leaves_nothing() {
 }
 
 #[test]
+fn a_daemon_that_serves_has_given_up_what_it_does_not_need() {
+    let seen = |configuration: &str| {
+        let toed = Toed::start(configuration);
+        // It gives up system calls last, when it can be attached to already.
+        let status = || fs::read_to_string(format!("/proc/{}/status", toed.child.id())).unwrap();
+        let value = |status: &str, key: &str| {
+            status.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_string()).unwrap()
+        };
+        if !configuration.contains("confine = false") {
+            until("the filter", || value(&status(), "Seccomp:") == "2");
+        }
+        let _attached = attach(&toed.socket(), "a");
+        let status = status();
+        ["Seccomp:", "NoNewPrivs:", "CapEff:"].map(|key| value(&status, key))
+    };
+    assert_eq!(seen(CONFIGURATION), ["2", "1", "0000000000000000"]);
+    let free = seen(&format!("confine = false\n{CONFIGURATION}"));
+    assert_eq!(free[..2], ["0", "0"]);
+}
+
+#[test]
 fn sigterm_ends_it_too() {
     let mut toed = Toed::start(CONFIGURATION);
     let pid = rustix::process::Pid::from_child(&toed.child);

@@ -74,6 +74,29 @@ pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     Ok(Credentials { pid: cred.pid, uid: cred.uid, gid: cred.gid })
 }
 
+/// The supplementary groups of the other end (Linux 4.13).
+pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    // As many as Linux gives a process (NGROUPS_MAX).
+    let mut groups = vec![0u32; 65_536];
+    let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+    // SAFETY: the buffer is a local vector and its size is passed. Made directly: libtoe interposes `getsockopt`.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    groups.truncate(len as usize / size_of::<u32>());
+    Ok(groups)
+}
+
 /// Sends one message with descriptors.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if message.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
@@ -203,6 +226,7 @@ mod tests {
         let client = connect(&path).unwrap();
         let server = accept(listener.as_fd()).unwrap();
         assert_eq!(credentials(server.as_fd()).unwrap().pid, std::process::id() as i32);
+        assert!(groups(server.as_fd()).is_ok());
         send(server.as_fd(), b"hello", &[listener.as_fd(), server.as_fd()]).unwrap();
         let (message, fds) = recv(client.as_fd()).unwrap();
         assert_eq!((message.as_slice(), fds.len()), (&b"hello"[..], 2));

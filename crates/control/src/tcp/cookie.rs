@@ -2,7 +2,9 @@
 //! sends back.
 //!
 //! The initial sequence number carries the peer's segment size, rounded down to one of eight, and 29 bits that only
-//! this host can compute from the addresses, the peer's initial sequence number and the time. Where both use timestamps,
+//! this host can compute: 12 from the addresses and the time, 17 from these and the peer's initial sequence number. So a
+//! segment that comes when the peer's first one was lost, and whose sequence number says nothing, is known for what it is
+//! and not answered with a reset. Where both use timestamps,
 //! the low bits of the one that the peer will echo carry its window scale and whether it wants SACK and ECN. Without
 //! timestamps these are not offered, since nobody would remember the answer.
 use super::negotiate::{Offer, Peer};
@@ -17,6 +19,8 @@ const PERIOD: Nanos = 64_000_000_000;
 const SIZES: [u16; 8] = [88, 536, 1220, 1360, 1400, 1440, 1460, 8960];
 /// Bits of the initial sequence number below the segment size.
 const PROOF_BITS: u32 = 29;
+/// Of these, the lower ones depend on the peer's initial sequence number.
+const EXACT_BITS: u32 = 17;
 /// Bits of a timestamp that are used.
 const STAMP_BITS: u32 = 6;
 const SHIFT_MASK: u32 = 15;
@@ -45,7 +49,18 @@ pub(crate) fn sequence(random: &Random, now: Nanos, tuple: &FourTuple, irs: Seq,
 }
 
 fn proof(random: &Random, period: u64, tuple: &FourTuple, irs: Seq, index: u32) -> u32 {
-    random.cookie(tuple, irs, period, index) & ((1 << PROOF_BITS) - 1)
+    let loose = random.cookie(tuple, None, period, index) & ((1 << (PROOF_BITS - EXACT_BITS)) - 1);
+    let exact = random.cookie(tuple, Some(irs), period, index) & ((1 << EXACT_BITS) - 1);
+    loose << EXACT_BITS | exact
+}
+
+/// What an acknowledgement brings back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A cookie that is still good, from this peer.
+    Peer(Peer),
+    /// A cookie, but not on the peer's first segment: that comes again.
+    Later,
 }
 
 /// The timestamp for a SYN-ACK: at most the clock, and less than two times 64 milliseconds older.
@@ -57,29 +72,32 @@ pub(crate) fn stamp(clock: u32, peer: &Peer) -> u32 {
     if value.wrapping_sub(clock) as i32 > 0 { value.wrapping_sub(1 << STAMP_BITS) } else { value }
 }
 
-/// The peer that an acknowledgement comes from, where it acknowledges a cookie of this host that is still good.
-pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Peer> {
+/// Looks for a cookie of this host in an acknowledgement.
+pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Found> {
     let (iss, irs) = (ack.ack - 1, ack.seq - 1);
-    let index = iss.0 >> PROOF_BITS;
+    let (index, found) = (iss.0 >> PROOF_BITS, iss.0 & ((1 << PROOF_BITS) - 1));
     let period = now / PERIOD;
-    let mut periods = [Some(period), period.checked_sub(1)].into_iter().flatten();
-    periods.find(|period| iss.0 & ((1 << PROOF_BITS) - 1) == proof(random, *period, tuple, irs, index))?;
+    let proofs = [Some(period), period.checked_sub(1)].map(|it| Some(proof(random, it?, tuple, irs, index)));
+    if !proofs.contains(&Some(found)) {
+        let loose = proofs.iter().flatten().any(|proof| proof >> EXACT_BITS == found >> EXACT_BITS);
+        return loose.then_some(Found::Later);
+    }
     let mss = SIZES[index as usize];
     let Some(stamp) = ack.options.timestamps.filter(|_| offer.carries.timestamps) else {
-        return Some(Peer { mss, ..Peer::default() });
+        return Some(Found::Peer(Peer { mss, ..Peer::default() }));
     };
     let age = offer.clock(now).wrapping_sub(stamp.echo);
     if u64::from(age) > (LIFE + PERIOD) / 1_000_000 {
         return None;
     }
     let shift = stamp.echo & SHIFT_MASK;
-    Some(Peer {
+    Some(Found::Peer(Peer {
         mss,
         shift: (shift != NO_SHIFT).then_some(shift as u8),
         timestamps: true,
         sack: stamp.echo & SACK != 0 && offer.carries.sack,
         ecn: stamp.echo & ECN != 0,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -107,8 +125,15 @@ mod tests {
         ack
     }
 
-    fn read_at(now: Nanos, ack: &Header) -> Option<Peer> {
+    fn found(now: Nanos, ack: &Header) -> Option<Found> {
         read(&Random::new([1; 16]), now, &TUPLE, &offer(true), ack)
+    }
+
+    fn read_at(now: Nanos, ack: &Header) -> Option<Peer> {
+        match found(now, ack)? {
+            Found::Peer(peer) => Some(peer),
+            Found::Later => None,
+        }
     }
 
     #[test]
@@ -130,15 +155,13 @@ mod tests {
         let peer = Peer { mss: 1460, shift: Some(7), timestamps: true, sack: true, ecn: false };
         let ack = answer(&peer, NOW);
         assert!(read_at(NOW + PERIOD, &ack).is_some());
-        assert!(read_at(NOW + 2 * PERIOD, &ack).is_none());
-        assert!(read_at(NOW - PERIOD, &ack).is_none());
-        for changed in [
-            Header { ack: ack.ack + 1, ..ack },
-            Header { ack: ack.ack + (1 << PROOF_BITS), ..ack },
-            Header { seq: ack.seq + 1, ..ack },
-        ] {
-            assert_eq!(read_at(NOW, &changed), None);
+        assert_eq!((found(NOW + 2 * PERIOD, &ack), found(NOW - PERIOD, &ack)), (None, None));
+        for changed in
+            [Header { ack: ack.ack + (1 << EXACT_BITS), ..ack }, Header { ack: ack.ack + (1 << PROOF_BITS), ..ack }]
+        {
+            assert_eq!(found(NOW, &changed), None);
         }
+        assert_eq!(found(NOW, &Header { seq: ack.seq + 1448, ..ack }), Some(Found::Later));
         let other = FourTuple { remote_port: TUPLE.remote_port + 1, ..TUPLE };
         assert_eq!(read(&Random::new([1; 16]), NOW, &other, &offer(true), &ack), None);
         assert_eq!(read(&Random::new([2; 16]), NOW, &TUPLE, &offer(true), &ack), None);

@@ -79,7 +79,9 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         engine,
         mapping: take(&mut table, "mapping")?.unwrap_or_default(),
         thread: take(&mut table, "thread")?.unwrap_or(0),
-        stack: rest(table, span, &["port", "engine", "mapping", "thread", "module"])?,
+        users: take(&mut table, "users")?.unwrap_or_default(),
+        groups: take(&mut table, "groups")?.unwrap_or_default(),
+        stack: rest(table, span, &["port", "engine", "mapping", "thread", "users", "groups", "module"])?,
     };
     if engine == EngineName::Laminar && !names_flows {
         host.stack.max_flows = host.stack.max_flows.min(laminar::MOST_FLOWS);

@@ -1,0 +1,104 @@
+//! Who may do what: who attaches to which host, and who changes the daemon. The sockets' own permissions come first;
+//! this is for those who could open them.
+use crate::config::HostSection;
+use shm::handover;
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+/// Who is at the other end of a socket.
+struct Caller {
+    uid: u32,
+    groups: Vec<u32>,
+}
+
+/// Users and groups by number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+impl Access {
+    /// Who may attach to a host: those that it names, or everybody where it names nobody. The error is a sentence.
+    pub(crate) fn to_host(section: &HostSection) -> Result<Access, String> {
+        let users =
+            section.users.iter().map(|name| number_of(name, "user", "/etc/passwd")).collect::<Result<_, _>>()?;
+        let groups =
+            section.groups.iter().map(|name| number_of(name, "group", "/etc/group")).collect::<Result<_, _>>()?;
+        Ok(Access { users, groups })
+    }
+
+    /// Who may change the daemon, besides its own user and root.
+    pub(crate) fn to_manage(group: Option<&str>) -> Result<Access, String> {
+        let group = group.map(|name| group_number(name)).transpose()?;
+        Ok(Access { users: Vec::new(), groups: group.into_iter().collect() })
+    }
+
+    /// Whoever is at the other end of a socket may attach.
+    pub(crate) fn may_attach(&self, socket: BorrowedFd<'_>) -> bool {
+        let everybody = self.users.is_empty() && self.groups.is_empty();
+        everybody || self.names(socket)
+    }
+
+    /// Whoever is at the other end of a socket may change the daemon.
+    pub(crate) fn may_manage(&self, socket: BorrowedFd<'_>) -> bool {
+        self.names(socket)
+    }
+
+    /// Root, the daemon's own user, or one of those named. Who cannot be seen is nobody.
+    fn names(&self, socket: BorrowedFd<'_>) -> bool {
+        let Some(caller) = caller(socket) else { return false };
+        let own = rustix::process::geteuid().as_raw();
+        caller.uid == 0
+            || caller.uid == own
+            || self.users.contains(&caller.uid)
+            || self.groups.iter().any(|group| caller.groups.contains(group))
+    }
+}
+
+fn caller(socket: BorrowedFd<'_>) -> Option<Caller> {
+    let credentials = handover::credentials(socket).ok()?;
+    let mut groups = handover::groups(socket).unwrap_or_default();
+    groups.push(credentials.gid);
+    Some(Caller { uid: credentials.uid, groups })
+}
+
+/// The number of a group that is given by name or number.
+pub(crate) fn group_number(group: &str) -> Result<u32, String> {
+    number_of(group, "group", "/etc/group")
+}
+
+/// In both tables the name comes first and the number third.
+fn number_of(name: &str, what: &str, table: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let text = fs::read_to_string(table).map_err(|e| format!("cannot read {table}: {e}"))?;
+    let found = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)).flatten()?.parse().ok()
+    });
+    found.ok_or_else(|| format!("no {what} is called `{name}` in {table}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn names_and_numbers_are_users_and_groups() {
+        assert_eq!((number_of("root", "user", "/etc/passwd"), group_number("root")), (Ok(0), Ok(0)));
+        assert_eq!(group_number("4711"), Ok(4711));
+        assert!(group_number("no such group").unwrap_err().contains("`no such group`"));
+    }
+
+    #[test]
+    fn the_daemons_own_user_may_always() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let others = Access { users: vec![4711], groups: vec![4712] };
+        assert!(others.may_attach(here.as_fd()) && others.may_manage(here.as_fd()));
+        assert!(Access::default().may_attach(here.as_fd()));
+    }
+}
