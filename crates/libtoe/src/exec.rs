@@ -48,6 +48,7 @@ struct SocketRecord {
     is_v6: bool,
     nonblocking: bool,
     kernel_half: bool,
+    stands_in: bool,
     kind: KindRecord,
 }
 
@@ -76,6 +77,7 @@ pub unsafe fn with_sockets(
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
     let Ok(mut lib) = lock::lock() else { return exec(environment) };
+    lib.own_kernel_sockets();
     // SAFETY: the caller's list.
     let variables = unsafe { strings(environment) };
     // A program that will not run on OpenTOE gets its sockets as it would without us: not connected.
@@ -128,8 +130,8 @@ fn describe(lib: &mut Guard) -> Option<Inheritance> {
         let descriptors = surviving(index);
         let Some(socket) = lib.sockets.get(index).filter(|_| !descriptors.is_empty()) else { continue };
         let Some(kind) = describe_kind(socket, &mut homes) else { continue };
-        let Socket { is_v6, nonblocking, kernel_half, .. } = *socket;
-        sockets.push(SocketRecord { descriptors, is_v6, nonblocking, kernel_half, kind });
+        let Socket { is_v6, nonblocking, kernel_half, stands_in, .. } = *socket;
+        sockets.push(SocketRecord { descriptors, is_v6, nonblocking, kernel_half, stands_in, kind });
     }
     if sockets.is_empty() {
         return None;
@@ -235,6 +237,7 @@ fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]) {
     let make = |id| Socket {
         kind,
         kernel_half: record.kernel_half,
+        stands_in: record.stands_in,
         ..Socket::fresh(id, first, record.is_v6, record.nonblocking)
     };
     let Some(key) = lib.add_socket(first, make) else { return };

@@ -16,6 +16,7 @@ pub fn fork() -> pid_t {
         // SAFETY: a plain call.
         return unsafe { real::fork() };
     };
+    lib.own_kernel_sockets();
     let token = announce(&mut lib);
     // SAFETY: a plain call; in the child only this thread goes on, which holds the lock.
     let pid = unsafe { real::fork() };

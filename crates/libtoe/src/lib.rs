@@ -30,6 +30,7 @@ mod rest;
 mod share;
 mod socket;
 mod splice;
+mod stand_in;
 mod state;
 mod stream;
 mod table;

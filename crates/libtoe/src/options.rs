@@ -2,7 +2,8 @@
 //!
 //! The kernel socket behind each descriptor takes every option as well: it checks levels, names and values, and
 //! remembers what was set. So what `getsockopt` says of options without effect here is what Linux would say, an
-//! unknown option fails as in Linux, and a socket that falls back to the kernel has all its options.
+//! unknown option fails as in Linux, and a socket that falls back to the kernel has all its options. Options that
+//! every value fits are only noted until a socket has a kernel socket of its own.
 use crate::context_side;
 use crate::data;
 use crate::errno::{self, Result};
@@ -45,14 +46,16 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options of an accepted connection, of which the kernel socket `fd` gets its copy.
-    pub fn inherit(&self, fd: RawFd) -> Options {
+    /// Gives a kernel socket everything that was set. A refused option is one that an accepted connection does not
+    /// inherit from its listener.
+    pub fn set_in_kernel(&self, fd: RawFd) {
         for (level, name, value) in &self.set {
-            // SAFETY: the value is a valid buffer of the length given. A refused option is one that does not
-            // inherit.
+            // SAFETY: the value is a valid buffer of the length given.
             unsafe { real::setsockopt(fd, *level, *name, value.as_ptr().cast(), value.len() as u32) };
         }
-        self.clone()
+        if let Some(policy) = Congestion::from_code(self.congestion).name() {
+            set_policy_in_kernel(fd, policy.as_bytes());
+        }
     }
 
     fn remember(&mut self, level: c_int, name: c_int, value: &[u8]) {
@@ -80,6 +83,16 @@ fn is_kernels_alone(level: c_int, name: c_int) -> bool {
     }
 }
 
+/// Switches to which the kernel never says no.
+fn fits_always(level: c_int, name: c_int, value: &[u8]) -> bool {
+    let is_switch = match level {
+        SOL_SOCKET => matches!(name, libc::SO_KEEPALIVE | libc::SO_REUSEADDR),
+        IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK | libc::TCP_QUICKACK),
+        _ => false,
+    };
+    is_switch && value.len() >= size_of::<c_int>()
+}
+
 /// `setsockopt`.
 pub fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
     let undecided = matches!(lib.need_socket(key)?.kind, Kind::Fresh);
@@ -89,11 +102,13 @@ pub fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, valu
     if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
         return set_congestion(lib, key, fd, value);
     }
-    // SAFETY: the slice is valid for its length.
-    errno::check(unsafe { real::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) })?;
+    if !(lib.need_socket(key)?.stands_in && fits_always(level, name, value)) {
+        lib.own_kernel_socket(key)?;
+        // SAFETY: the slice is valid for its length.
+        errno::check(unsafe { real::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) })?;
+    }
     if is_kernels_alone(level, name) {
-        lib.leave_to_kernel(key, Unaccelerated::Operation);
-        return Ok(());
+        return lib.leave_to_kernel(key, Unaccelerated::Operation);
     }
     lib.need_socket(key)?.options.remember(level, name, value);
     act(lib, key, level, name, value)
@@ -169,14 +184,21 @@ fn set_for_flow(lib: &mut Guard, key: Key, option: OptionName, value: u64) -> Re
 fn set_congestion(lib: &mut Guard, key: Key, fd: RawFd, value: &[u8]) -> Result<()> {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     let policy = std::str::from_utf8(&value[..end]).ok().and_then(Congestion::from_name).ok_or(libc::ENOENT)?;
-    // For the case that the socket falls back; the kernel may not have the policy.
-    // SAFETY: the slice is valid for its length.
-    unsafe { real::setsockopt(fd, IPPROTO_TCP, libc::TCP_CONGESTION, value.as_ptr().cast(), value.len() as u32) };
+    // For the case that the socket falls back.
+    if !lib.need_socket(key)?.stands_in {
+        set_policy_in_kernel(fd, &value[..end]);
+    }
     lib.need_socket(key)?.options.congestion = policy as u8;
     if let Kind::Stream(_) = lib.need_socket(key)?.kind {
         set_for_flow(lib, key, OptionName::Congestion, policy as u64)?;
     }
     Ok(())
+}
+
+/// The kernel may not have the policy: then its own goes on.
+fn set_policy_in_kernel(fd: RawFd, name: &[u8]) {
+    // SAFETY: the slice is valid for its length.
+    unsafe { real::setsockopt(fd, IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), name.len() as u32) };
 }
 
 fn read_int(value: &[u8]) -> c_int {

@@ -1,7 +1,7 @@
 //! A socket that is OpenTOE's or may become so: what it is, and how it changes.
 use crate::connect;
 use crate::context_side::{self, Context};
-use crate::errno::{self, Result};
+use crate::errno::Result;
 use crate::lock::Guard;
 use crate::options::Options;
 use crate::state::{Key, Lib, Link};
@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 
-/// A stream socket. Its descriptor is a kernel socket that stays idle (or serves as the kernel's half of a
-/// listener); to fall back to the kernel is to forget that it is ours.
+/// A stream socket. Behind its descriptor is a kernel socket that stays idle (or serves as the kernel's half of a
+/// listener), the [stand-in](crate::stand_in) of the process or one of its own; to fall back to the kernel is to forget
+/// that it is ours.
 pub struct Socket {
     /// Never given twice in a process.
     pub id: u64,
@@ -43,6 +44,8 @@ pub struct Socket {
     pub options: Options,
     /// The kernel socket is bound as well (`AF_INET6` wildcard), or listens.
     pub kernel_half: bool,
+    /// It has no kernel socket of its own.
+    pub stands_in: bool,
     /// Epoll sets that have it: set and entry.
     pub watchers: Vec<(usize, usize)>,
     /// Wake descriptors of threads that wait for it.
@@ -147,6 +150,7 @@ impl Socket {
             kind: Kind::Fresh,
             options: Options::default(),
             kernel_half: false,
+            stands_in: true,
             watchers: Vec::new(),
             waiters: Vec::new(),
         }
@@ -158,6 +162,11 @@ impl Socket {
             Kind::Stream(stream) => Ok(stream),
             _ => Err(libc::ENOTCONN),
         }
+    }
+
+    /// It is connected.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_))
     }
 
     /// It is a listener, and the kernel's half listens as well.
@@ -207,7 +216,8 @@ impl Lib {
     }
 
     /// The socket becomes the kernel's: the library forgets it, and epoll sets watch the descriptor itself.
-    pub fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) {
+    pub fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) -> Result<()> {
+        self.own_kernel_socket(key)?;
         self.label(key, reason);
         let mut left = self.sockets.get(key.index).map_or(0, |socket| socket.descriptors);
         for (fd, entry) in table::entries_from(0) {
@@ -219,10 +229,10 @@ impl Lib {
                 left -= 1;
             }
         }
-        let Some(socket) = self.sockets.remove(key.index) else { return };
-        for (set, entry) in &socket.watchers {
-            epoll::hand_to_kernel(&mut self.sets, *set, *entry);
+        for (set, entry) in self.sockets.remove(key.index).map(|socket| socket.watchers).unwrap_or_default() {
+            epoll::hand_to_kernel(&mut self.sets, set, entry);
         }
+        Ok(())
     }
 
     /// One descriptor of the socket is gone; with the last one the socket is closed.
@@ -274,6 +284,13 @@ impl Lib {
             listener.credits = listener.credits.map(|credits| credits.saturating_sub(1));
             listener.queue.push_back(pending);
             readiness::notify(socket, &mut self.sets, readiness::IN);
+        }
+    }
+
+    /// A connection that was taken from a listener's queue could not be accepted now: it is the first again.
+    pub fn put_back(&mut self, key: Key, pending: Pending) {
+        if let Some(Kind::Listener(listener)) = self.socket(key).map(|socket| &mut socket.kind) {
+            listener.queue.push_front(pending);
         }
     }
 
@@ -457,13 +474,6 @@ fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
         let _ = bind(lib, key, local);
     }
     Ok(())
-}
-
-/// Makes the kernel socket behind a descriptor; `errno` of the system where there is none to be had.
-pub fn kernel_socket(is_v6: bool, flags: c_int) -> Result<RawFd> {
-    let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: a plain call.
-    errno::check(unsafe { real::socket(family, libc::SOCK_STREAM | flags, libc::IPPROTO_TCP) })
 }
 
 impl Lib {

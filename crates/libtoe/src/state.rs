@@ -4,6 +4,7 @@ use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::rest::Hand;
 use crate::socket::Socket;
+use crate::stand_in::StandIns;
 use crate::table::{self, Entry};
 use crate::wait;
 use std::os::fd::RawFd;
@@ -28,6 +29,8 @@ pub struct Lib {
     pub sets: Slab<EpollSet>,
     /// Wake descriptors of threads that sleep until an answer comes.
     pub askers: Vec<RawFd>,
+    /// The kernel sockets that most descriptors refer to.
+    pub stand_ins: StandIns,
     /// What gives back the memory of quiet connections.
     pub hand: Hand,
     /// Identities given so far.
@@ -55,6 +58,7 @@ impl Lib {
             sockets: Slab::new(),
             sets: Slab::new(),
             askers: Vec::new(),
+            stand_ins: StandIns::new(),
             hand: Hand::new(),
             last_id: 0,
         }

@@ -5,6 +5,7 @@ use crate::errno::{self, Result, give};
 use crate::lock::{self, Guard};
 use crate::real;
 use crate::socket::Kind;
+use crate::stand_in;
 use crate::state::{Key, Lib};
 use crate::table::{self, Entry};
 use libc::{c_int, c_uint, c_ulong};
@@ -209,7 +210,13 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
             };
             route!(fd, |lib, key| get(lib, key), real::fcntl(fd, command, argument))
         }
-        _ => kernel(),
+        libc::F_GETFD | libc::F_SETFD => kernel(),
+        // Owners, signals, leases: of this socket alone.
+        _ => route!(
+            fd,
+            |lib, key| lib.own_kernel_socket(key).and_then(|()| errno::check(kernel())),
+            real::fcntl(fd, command, argument)
+        ),
     }
 }
 
@@ -222,10 +229,15 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -
 
 /// The kernel's half of a listener keeps its `O_NONBLOCK`.
 fn set_flags(lib: &mut Guard, key: Key, fd: c_int, flags: c_ulong) -> Result<c_int> {
+    if !stand_in::may_have(flags) {
+        lib.own_kernel_socket(key)?;
+    }
     let socket = lib.need_socket(key)?;
     let always = if socket.kernel_half { libc::O_NONBLOCK as c_ulong } else { 0 };
-    // SAFETY: a plain call on a descriptor of ours.
-    errno::check(unsafe { real::fcntl(fd, libc::F_SETFL, flags | always) })?;
+    if !socket.stands_in {
+        // SAFETY: a plain call on a descriptor of ours.
+        errno::check(unsafe { real::fcntl(fd, libc::F_SETFL, flags | always) })?;
+    }
     socket.nonblocking = flags & libc::O_NONBLOCK as c_ulong != 0;
     Ok(0)
 }
@@ -240,7 +252,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
         // SAFETY: the caller's pointer.
         Ok(Some((mut lib, key))) => match unsafe { control(&mut lib, key, fd, request, argument) } {
             Ok(Some(result)) => result,
-            Ok(None) => kernel(),
+            Ok(None) => give(lib.own_kernel_socket(key).and_then(|()| errno::check(kernel()))),
             Err(errno) => give(Err(errno)),
         },
         Err(errno) => give(Err(errno)),

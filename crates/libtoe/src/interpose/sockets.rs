@@ -17,30 +17,33 @@ const TYPE_MASK: c_int = 0xf;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: passed on.
-    let fd = unsafe { real::socket(domain, kind, protocol) };
+    let kernel = || unsafe { real::socket(domain, kind, protocol) };
+    let known = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let is_tcp = kind & TYPE_MASK == libc::SOCK_STREAM && (protocol == 0 || protocol == libc::IPPROTO_TCP);
-    if fd < 0 || !is_tcp || !matches!(domain, libc::AF_INET | libc::AF_INET6) || !attach::is_enabled() {
-        return fd;
+    let may_be_ours = is_tcp && kind & !known == 0 && matches!(domain, libc::AF_INET | libc::AF_INET6);
+    if !may_be_ours || !attach::is_enabled() {
+        return kernel();
     }
-    let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
-    match enter(fd, domain == libc::AF_INET6, nonblocking) {
-        Ok(()) => fd,
-        Err(errno) => {
-            // SAFETY: the descriptor is fresh and nobody knows it.
-            unsafe { real::close(fd) };
-            errno::set(errno);
-            -1
-        }
+    match fresh(domain == libc::AF_INET6, kind) {
+        Ok(Some(fd)) => fd,
+        Ok(None) => kernel(),
+        Err(errno) => give(Err(errno)),
     }
 }
 
-fn enter(fd: c_int, is_v6: bool, nonblocking: bool) -> Result<()> {
+/// A fresh socket; `None` where its number would be beyond the table, so that it is left to the kernel.
+fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
     let mut lib = lock::lock()?;
     attach::ensure(&mut lib);
     lib.need_context()?;
-    // A number beyond the table is left to the kernel.
-    lib.add_socket(fd, |id| Socket::fresh(id, fd, is_v6, nonblocking));
-    Ok(())
+    let fd = lib.stand_ins.descriptor(is_v6, flags)?;
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    if lib.add_socket(fd, |id| Socket::fresh(id, fd, is_v6, nonblocking)).is_none() {
+        // SAFETY: the descriptor is fresh and nobody knows it.
+        unsafe { real::close(fd) };
+        return Ok(None);
+    }
+    Ok(Some(fd))
 }
 
 /// The socket of a descriptor, with the library locked; `None` where it is the kernel's.
@@ -116,16 +119,16 @@ unsafe fn decide_bind(
             return unsafe { bind_both(lib, key, fd, address, len, port) };
         }
         _ => {
-            lib.leave_to_kernel(key, Unaccelerated::Family);
+            lib.leave_to_kernel(key, Unaccelerated::Family)?;
             return Ok(None);
         }
     };
     if local.ip.is_loopback() {
-        lib.leave_to_kernel(key, Unaccelerated::Loopback);
+        lib.leave_to_kernel(key, Unaccelerated::Loopback)?;
         return Ok(None);
     }
     if !local.ip.is_unspecified() && !lib.need_context()?.welcome.addresses.contains(&local.ip) {
-        lib.leave_to_kernel(key, Unaccelerated::ForeignAddress);
+        lib.leave_to_kernel(key, Unaccelerated::ForeignAddress)?;
         return Ok(None);
     }
     socket::bind(lib, key, local)?;
@@ -142,6 +145,7 @@ unsafe fn bind_both(
     len: socklen_t,
     port: u16,
 ) -> Decided<c_int> {
+    lib.own_kernel_socket(key)?;
     // SAFETY: the caller's address.
     errno::check(unsafe { real::bind(fd, address, len) })?;
     lib.need_socket(key)?.kernel_half = true;
@@ -176,6 +180,7 @@ fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c
 /// A listener on the unspecified address also takes connections to the kernel's own addresses, such as loopback.
 /// Where the kernel has the port in use already, it goes without.
 fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<()> {
+    lib.own_kernel_socket(key)?;
     let socket = lib.need_socket(key)?;
     let Kind::Listener(listener) = &socket.kind else { return Ok(()) };
     let local = listener.bound.local;
@@ -286,12 +291,16 @@ unsafe fn accept_now(
     flags: c_int,
 ) -> Decided<c_int> {
     let socket = lib.need_socket(key)?;
-    let is_v6 = socket.is_v6;
+    let (is_v6, options) = (socket.is_v6, socket.options.clone());
     let Kind::Listener(listener) = &mut socket.kind else { return Err(libc::EINVAL) };
-    let Some(pending) = listener.queue.front().copied() else { return Ok(None) };
-    let fd = socket::kernel_socket(is_v6, flags)?;
-    listener.queue.pop_front();
-    let options = socket.options.inherit(fd);
+    let Some(pending) = listener.queue.pop_front() else { return Ok(None) };
+    let fd = match lib.stand_ins.descriptor(is_v6, flags) {
+        Ok(fd) => fd,
+        Err(errno) => {
+            lib.put_back(key, pending);
+            return Err(errno);
+        }
+    };
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let accepted = lib.add_socket(fd, |id| Socket { options, ..Socket::fresh(id, fd, is_v6, nonblocking) });
     let Some(accepted) = accepted else {
@@ -352,6 +361,7 @@ pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> 
 
 /// The kernel connects, unless the socket is bound to an address of the host: then nobody can.
 fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> {
+    lib.own_kernel_socket(key)?;
     let socket = lib.need_socket(key)?;
     match socket.kind {
         Kind::Fresh => {}
@@ -367,7 +377,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
         Kind::Bound(_) => return Err(libc::ENETUNREACH),
         _ => return Err(libc::EISCONN),
     }
-    lib.leave_to_kernel(key, reason);
+    lib.leave_to_kernel(key, reason)?;
     Ok(None)
 }
 
@@ -479,8 +489,11 @@ pub unsafe extern "C" fn getsockopt(
         share::claim(lib, key)?;
         lib.drain();
         match options::get(lib, key, level, option)? {
-            // SAFETY: the caller's pointers, passed on.
-            None => errno::check(unsafe { real::getsockopt(fd, level, option, value, len) }),
+            None => {
+                lib.own_kernel_socket(key)?;
+                // SAFETY: the caller's pointers, passed on.
+                errno::check(unsafe { real::getsockopt(fd, level, option, value, len) })
+            }
             // SAFETY: the caller's pointers.
             Some(found) => unsafe { copy_option(&found, value, len) },
         }
