@@ -33,7 +33,7 @@ build: setup apps xdp
 
 apps: $(APPS)
 
-$(TARGET)/apps/%: apps/%.c
+$(TARGET)/apps/%: apps/%.c apps/load.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -pthread -o $@ $<
 

@@ -1,109 +1,122 @@
 /* flows: many bulk flows from one program to another; how many bytes each of them moved.
  *
- * Plain POSIX, identical for every stack. The receiver (-l) waits until all flows are there, lets them run for the
- * warm-up, counts the bytes of each for the time asked, prints them as one JSON object and hangs up. The sender (-c)
- * writes on every flow whatever the socket takes until the receiver hangs up.
+ * Plain POSIX, identical for every stack, or with -z through OpenTOE's zero-copy interface (include/toe.h). One side
+ * listens (-l), the other connects (-c); the connecting side sends, with -r on both sides the listening one. The
+ * receiver waits until all flows are there, says when measuring begins, lets them run for the warm-up, counts the bytes
+ * of each for the time asked, prints them as one JSON object and hangs up. The sender writes on every flow whatever the
+ * socket takes until the receiver hangs up. With -T the sender writes every byte anew before it is sent and the receiver
+ * reads every word, as programs do that have something to say.
  */
 #define _GNU_SOURCE
+#include "load.h"
+#include "../include/toe.h"
 #include <arpa/inet.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 256 };
+/* TURN: bytes that a flow may write in its turn before the next flow has its own. */
+enum { EVENTS = 256, READ = 64 * 1024, TURN = 64 * 1024 };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static long flows = 1;
 static size_t block = 64 * 1024;
 static double seconds = 5, warm_up = 0;
+static int zero_copy = 0, touching = 0, *sockets;
 static char *buffer;
+static uint64_t seen = 0;                  /* the sum of all words, so that reading them cannot be left out */
 
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "flows: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void watch(int set, int fd, uint32_t events, long number) {
-    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)number};
-    if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) die("epoll_ctl");
-}
-
-/* Accepts all flows. */
-static void accept_all(int set, int *sockets) {
+/* The other side accepts, or is connected to, one flow after the other. */
+static void open_all(int set, int listening, uint32_t events) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     if (listener < 0) die("socket");
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 4096) < 0) die("listen");
+    if (listening && bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
+    if (listening && listen(listener, 4096) < 0) die("listen");
     for (long i = 0; i < flows; i++) {
-        sockets[i] = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (sockets[i] < 0) die("accept");
-        watch(set, sockets[i], EPOLLIN, i);
+        sockets[i] = listening ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (sockets[i] < 0) die(listening ? "accept" : "socket");
+        if (!listening && connect(sockets[i], (struct sockaddr *)&address, sizeof address) < 0) die("connect");
+        if (fcntl(sockets[i], F_SETFL, O_NONBLOCK) < 0) die("fcntl");
+        watch_fd(set, EPOLL_CTL_ADD, sockets[i], events, &sockets[i]);
     }
     close(listener);
 }
 
-static int receive(void) {
-    int set = epoll_create1(EPOLL_CLOEXEC);
-    int *sockets = calloc((size_t)flows, sizeof *sockets);
+static void touch_in(const void *bytes, size_t length) {
+    const uint64_t *words = bytes;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < length / 8; i++) sum += words[i];
+    seen += sum;
+}
+
+/* Receives once; as recv. */
+static ssize_t receive_some(int fd) {
+    if (!zero_copy) {
+        ssize_t n = recv(fd, buffer, READ, 0);
+        if (touching && n > 0) touch_in(buffer, (size_t)n);
+        return n;
+    }
+    struct iovec iov[2];
+    ssize_t there = toe_zc_peek(fd, iov, 1, 0);
+    if (there <= 0) return there;
+    if (touching) touch_in(iov[0].iov_base, iov[0].iov_len), touch_in(iov[1].iov_base, iov[1].iov_len);
+    return toe_zc_release(fd, (size_t)there) < 0 ? -1 : there;
+}
+
+/* Sends one message or a part of it; as send. */
+static ssize_t send_some(int fd, uint64_t turn) {
+    if (!zero_copy) {
+        if (touching) memset(buffer, (int)turn, block);
+        return send(fd, buffer, block, MSG_NOSIGNAL);
+    }
+    struct iovec iov[2];
+    ssize_t room = toe_zc_reserve(fd, iov, 1, 0);
+    if (room <= 0) return room;
+    size_t length = least((size_t)room, block), first = least(length, iov[0].iov_len);
+    if (touching) memset(iov[0].iov_base, (int)turn, first), memset(iov[1].iov_base, (int)turn, length - first);
+    return toe_zc_commit(fd, length, 0) < 0 ? -1 : (ssize_t)length;
+}
+
+static int receive(int set) {
     uint64_t *bytes = calloc((size_t)flows, sizeof *bytes);
-    if (set < 0 || !sockets || !bytes) die("set-up");
-    accept_all(set, sockets);
-    uint64_t begin = now() + (uint64_t)(warm_up * 1e9), end = begin + (uint64_t)(seconds * 1e9);
-    long open = flows;
     struct epoll_event events[EVENTS];
-    for (uint64_t time = now(); open && time < end;) {
+    if (!bytes) die("calloc");
+    say_begin(warm_up, seconds);
+    long open = flows;
+    for (uint64_t time = now(); open && time < end_at;) {
         int n = epoll_wait(set, events, EVENTS, 10);
         time = now();
         for (int i = 0; i < n; i++) {
-            uint64_t flow = events[i].data.u64;
-            ssize_t got = recv(sockets[flow], buffer, block, 0);
+            int *fd = events[i].data.ptr;
+            ssize_t got = receive_some(*fd);
             if (got < 0 && errno == EAGAIN) continue;
-            if (got > 0 && time >= begin && time < end) bytes[flow] += (uint64_t)got;
+            if (got > 0 && time >= begin_at && time < end_at) bytes[fd - sockets] += (uint64_t)got;
             if (got > 0) continue;
-            close(sockets[flow]);
+            close(*fd);
             open--;
         }
     }
-    printf("{\"flows\":%ld,\"seconds\":%.3f,\"lost\":%ld,\"bytes\":[", flows, (double)(end - begin) / 1e9, flows - open);
+    printf("{\"flows\":%ld,\"seconds\":%.6f,\"lost\":%ld,\"seen\":%llu,\"bytes\":[", flows,
+           (double)(end_at - begin_at) / 1e9, flows - open, (unsigned long long)seen);
     for (long i = 0; i < flows; i++) printf("%s%llu", i ? "," : "", (unsigned long long)bytes[i]);
     printf("]}\n");
     return open != flows;
 }
 
-static int transmit(void) {
-    int set = epoll_create1(EPOLL_CLOEXEC);
-    int *sockets = calloc((size_t)flows, sizeof *sockets);
-    if (set < 0 || !sockets) die("set-up");
-    for (long i = 0; i < flows; i++) {
-        sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (sockets[i] < 0) die("socket");
-        if (connect(sockets[i], (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-        watch(set, sockets[i], EPOLLOUT, i);
-    }
-    long open = flows;
+static int transmit(int set) {
     struct epoll_event events[EVENTS];
-    while (open) {
+    uint64_t turn = 0;
+    for (long open = flows; open;) {
         int n = epoll_wait(set, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
-            uint64_t flow = events[i].data.u64;
-            ssize_t sent = send(sockets[flow], buffer, block, MSG_NOSIGNAL | MSG_DONTWAIT);
+            int *fd = events[i].data.ptr;
+            ssize_t sent = 1;
+            for (size_t all = 0; all < TURN && sent > 0; all += (size_t)sent) sent = send_some(*fd, turn++);
             if (sent >= 0 || errno == EAGAIN) continue;
-            close(sockets[flow]);
+            close(*fd);
             open--;
         }
     }
@@ -111,28 +124,39 @@ static int transmit(void) {
 }
 
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: flows -l [-a ADDRESS] [-p PORT] [-n FLOWS] [-w WARM_UP_SECONDS] [-t SECONDS]   receive\n"
-                    "       flows -c ADDRESS [-p PORT] [-n FLOWS] [-s BYTES_A_WRITE]                       send\n");
+    fprintf(stderr, "usage: flows -l [-a ADDRESS] | -c ADDRESS  [-p PORT] [-n FLOWS] [-r (the listening side sends)]\n"
+                    "             [-s BYTES_A_WRITE] [-w WARM_UP_SECONDS] [-t SECONDS] [-z (zero-copy)] [-T (touch)]\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
-    int port = 7779, receiving = 0, sending = 0;
-    for (int option; (option = getopt(argc, argv, "la:c:p:n:w:t:s:")) != -1;) {
-        if (option == 'l' && (receiving = 1)) continue;
+    int port = 7779, listening = 0, calling = 0, reversed = 0;
+    program = "flows";
+    for (int option; (option = getopt(argc, argv, "la:c:p:n:w:t:s:rzT")) != -1;) {
+        if (option == 'l' && (listening = 1)) continue;
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
-        if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1 && (sending = 1)) continue;
+        if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1 && (calling = 1)) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 'n' && (flows = atol(optarg)) > 0) continue;
         if (option == 'w' && (warm_up = atof(optarg)) >= 0) continue;
         if (option == 't' && (seconds = atof(optarg)) > 0) continue;
         if (option == 's' && (block = strtoul(optarg, NULL, 10)) > 0) continue;
+        if (option == 'r' && (reversed = 1)) continue;
+        if (option == 'z' && (zero_copy = 1)) continue;
+        if (option == 'T' && (touching = 1)) continue;
         usage();
     }
-    if (optind < argc || receiving == sending) usage();
+    if (optind < argc || listening == calling) usage();
+    if (zero_copy && !toe_zc_reserve) {
+        fprintf(stderr, "flows: the zero-copy interface is libtoe.so's: it is not loaded\n");
+        return 1;
+    }
     address.sin_port = htons((uint16_t)port);
     signal(SIGPIPE, SIG_IGN);
-    buffer = calloc(1, block);
-    if (!buffer) die("calloc");
-    return receiving ? receive() : transmit();
+    buffer = calloc(1, block > READ ? block : READ);
+    sockets = calloc((size_t)flows, sizeof *sockets);
+    int set = epoll_create1(EPOLL_CLOEXEC), sends = listening ? reversed : !reversed;
+    if (!buffer || !sockets || set < 0) die("set-up");
+    open_all(set, listening, sends ? EPOLLOUT : EPOLLIN);
+    return sends ? transmit(set) : receive(set);
 }

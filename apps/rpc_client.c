@@ -6,25 +6,21 @@
  * may go at once. Every reply must bear the number of its request.
  *
  * Measuring begins at -B (nanoseconds of CLOCK_MONOTONIC, so that several clients begin together), or after -w
- * seconds. Prints one JSON object, with the histogram as pairs of nanoseconds and count, so that the results of
- * several clients can be added up. The exit status is 1 if anything was lost or wrong.
+ * seconds. load.h says what is printed. The exit status is 1 if anything was lost or wrong.
+ *
+ * With -i every connection has one request before measuring begins, is idle meanwhile, and has one request after it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
+#include "load.h"
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, SUB = 128, SUB_BITS = 7, BUCKETS = 60 * SUB, READ = 64 * 1024, NUMBER = 8 };
+/* OPENING: connections that are being opened at once; a listener's backlog has an end. */
+enum { EVENTS = 256, READ = 64 * 1024, NUMBER = 8, OPENING = 512 };
 
 struct connection {
     int fd, watching_out;
@@ -40,53 +36,14 @@ static struct sockaddr_in address = {.sin_family = AF_INET};
 static long connections = 1, depth = 1, open_connections = 0;
 static size_t size = 64, reply = 64, numbered, at_once;
 static double seconds = 5, warm_up = 0, rate = 0;
-static uint64_t begin_at = 0, end_at = 0, counted = 0, errors = 0, wrong = 0, late = 0;
-static uint64_t histogram[BUCKETS], slowest = 0, due_at = 0, due_gap = 0;
+static uint64_t due_at = 0, due_gap = 0;
 static long due_on = 0;
-static int batch = 0, polling = 0;
+static int batch = 0, polling = 0, idle = 0;
 static char *outgoing, *incoming;
 static struct connection *all;
 
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "rpc_client: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static double cpu_seconds(void) {
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
-
-/* Log-linear histogram: SUB buckets per power of two, so each bucket is at most 0.8% wide. */
-static size_t bucket_of(uint64_t ns) {
-    if (ns < SUB) return ns;
-    int shift = 63 - __builtin_clzll(ns) - SUB_BITS;
-    size_t bucket = (size_t)(shift + 1) * SUB + ((ns >> shift) - SUB);
-    return bucket < BUCKETS ? bucket : BUCKETS - 1;
-}
-
-/* The middle of a bucket. */
-static uint64_t bucket_ns(size_t bucket) {
-    if (bucket < SUB) return bucket;
-    size_t shift = bucket / SUB - 1;
-    return ((uint64_t)(bucket % SUB + SUB) << shift) + ((uint64_t)1 << shift) / 2;
-}
-
 static void watch(int set, int operation, struct connection *c, uint32_t events) {
-    struct epoll_event event = {.events = events, .data.ptr = c};
-    if (epoll_ctl(set, operation, c->fd, &event) < 0) die("epoll_ctl");
+    watch_fd(set, operation, c->fd, events, c);
 }
 
 /* Sends what is committed, one request a write, or as many as fit the buffer. */
@@ -120,15 +77,6 @@ static void commit(struct connection *c, uint64_t time) {
     c->started[c->committed++ % (uint64_t)depth] = time;
 }
 
-static void record(struct connection *c, uint64_t started, uint64_t time) {
-    if (time < begin_at || time > end_at) return;
-    uint64_t latency = time - started;
-    counted++;
-    c->counted++;
-    histogram[bucket_of(latency)]++;
-    if (latency > slowest) slowest = latency;
-}
-
 /* Reads once; returns how many replies were completed, or -1 when the connection is over. */
 static long pull(struct connection *c) {
     ssize_t n = recv(c->fd, incoming, READ, 0);
@@ -146,13 +94,13 @@ static long pull(struct connection *c) {
         if (c->position < reply) break;
         c->position = 0;
         wrong += c->answered >= c->sent || memcmp(c->number, &c->answered, numbered) != 0;
-        record(c, c->started[c->answered % (uint64_t)depth], time);
+        c->counted += (uint64_t)record(c->started[c->answered % (uint64_t)depth], time);
         c->answered++;
     }
     return (long)(c->answered - before);
 }
 
-/* Begins to connect: all connections at once, so that a lost SYN delays only its own. */
+/* Begins to connect: many connections at once, so that a lost SYN delays only its own. */
 static void open_one(int set, struct connection *c) {
     int one = 1;
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -166,8 +114,8 @@ static void open_one(int set, struct connection *c) {
 
 static void connect_all(int set) {
     struct epoll_event events[EVENTS];
-    for (long i = 0; i < connections; i++) open_one(set, &all[i]);
-    while (open_connections < connections) {
+    for (long begun = 0; open_connections < connections;) {
+        while (begun < connections && begun < open_connections + OPENING) open_one(set, &all[begun++]);
         int n = epoll_wait(set, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
             struct connection *c = events[i].data.ptr;
@@ -238,20 +186,55 @@ static double run(int set) {
         }
         time = now();
         if (rate > 0) send_due(set, time);
+        /* A client that never sleeps gives way to who shares its core. */
+        if (rate > 0 && n == 0) sched_yield();
     }
     return cpu_seconds() - before;
+}
+
+/* One request on each connection, and its reply. */
+static void one_round(int set) {
+    struct epoll_event events[EVENTS];
+    uint64_t wanted = 0, answered = 0;
+    for (long i = 0; i < connections; i++) {
+        commit(&all[i], now());
+        wanted = all[i].committed * (uint64_t)connections;
+        if (push(set, &all[i]) < 0) die("send");
+    }
+    while (answered < wanted) {
+        int n = epoll_wait(set, events, EVENTS, -1);
+        for (int i = 0; i < n; i++)
+            if (pull(events[i].data.ptr) < 0) die("a connection was lost");
+        answered = 0;
+        for (long i = 0; i < connections; i++) answered += all[i].answered;
+    }
+}
+
+/* Returns the CPU seconds that idle connections cost this program. */
+static double wait_idle(int set) {
+    struct epoll_event event;
+    one_round(set);
+    while (now() < begin_at) epoll_wait(set, &event, 1, 10);
+    double before = cpu_seconds();
+    for (uint64_t time = now(); time < end_at; time = now())
+        if (epoll_wait(set, &event, 1, (int)((end_at - time) / 1000000) + 1) > 0) die("an idle connection has news");
+    double used = cpu_seconds() - before;
+    end_at = UINT64_MAX;
+    one_round(set);
+    end_at = begin_at + (uint64_t)(seconds * 1e9);
+    return used;
 }
 
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: rpc_client -c ADDRESS [-p PORT] [-n CONNECTIONS] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
                     "                  [-d DEPTH] [-t SECONDS] [-w WARM_UP_SECONDS | -B BEGIN_NS]\n"
-                    "                  [-R REQUESTS_PER_SECOND] [-b (batch writes)] [-y (poll, never sleep)]\n");
+                    "                  [-R REQUESTS_PER_SECOND] [-b (batch writes)] [-y (poll, never sleep)] [-i (idle)]\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int port = 7777;
-    for (int option; (option = getopt(argc, argv, "c:p:n:s:r:d:t:w:B:R:by")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "c:p:n:s:r:d:t:w:B:R:byi")) != -1;) {
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 'n' && (connections = atol(optarg)) > 0) continue;
@@ -264,6 +247,7 @@ static void parse(int argc, char **argv) {
         if (option == 'R' && (rate = atof(optarg)) > 0) continue;
         if (option == 'b' && (batch = 1)) continue;
         if (option == 'y' && (polling = 1)) continue;
+        if (option == 'i' && (idle = 1)) continue;
         usage();
     }
     if (optind < argc || !address.sin_addr.s_addr) usage();
@@ -272,22 +256,8 @@ static void parse(int argc, char **argv) {
     at_once = READ / size ? READ / size : 1;
 }
 
-static void print(double cpu) {
-    printf("{\"connections\":%ld,\"size\":%zu,\"reply\":%zu,\"depth\":%ld,\"seconds\":%.3f,\"ops\":%llu,"
-           "\"max_ns\":%llu,\"cpu_s\":%.3f,\"errors\":%llu,\"wrong\":%llu,\"late\":%llu,\"per_connection\":[",
-           connections, size, reply, depth, (double)(end_at - begin_at) / 1e9, (unsigned long long)counted,
-           (unsigned long long)slowest, cpu, (unsigned long long)errors, (unsigned long long)wrong,
-           (unsigned long long)late);
-    for (long i = 0; i < connections; i++) printf("%s%llu", i ? "," : "", (unsigned long long)all[i].counted);
-    printf("],\"histogram\":[");
-    for (size_t i = 0, printed = 0; i < BUCKETS; i++)
-        if (histogram[i])
-            printf("%s[%llu,%llu]", printed++ ? "," : "", (unsigned long long)bucket_ns(i),
-                   (unsigned long long)histogram[i]);
-    printf("]}\n");
-}
-
 int main(int argc, char **argv) {
+    program = "rpc_client";
     parse(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     outgoing = calloc(at_once, size);
@@ -296,10 +266,9 @@ int main(int argc, char **argv) {
     int set = epoll_create1(EPOLL_CLOEXEC);
     if (!outgoing || !incoming || !all || set < 0) die("set-up");
     connect_all(set);
-    uint64_t connected = now();
-    if (!begin_at) begin_at = connected + (uint64_t)(warm_up * 1e9);
-    else late = connected > begin_at;
-    end_at = begin_at + (uint64_t)(seconds * 1e9);
-    print(run(set));
-    return errors || wrong || late;
+    say_begin(warm_up, seconds);
+    double cpu = idle ? wait_idle(set) : run(set);
+    uint64_t *counts = calloc((size_t)connections, sizeof *counts);
+    for (long i = 0; counts && i < connections; i++) counts[i] = all[i].counted;
+    return say_result(cpu, counts, connections);
 }

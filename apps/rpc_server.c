@@ -3,7 +3,7 @@
  * Plain POSIX, identical for every stack. The first bytes of a request (eight, or all of a shorter one) are its
  * number; the reply begins with it, so the client sees that its own request was answered. By default each reply is
  * a write of its own; -b writes all replies to what one read brought at once. While the socket does not take a
- * reply, the connection is not read: the client feels it.
+ * reply, the connection is not read: the client feels it. With -1 a connection is closed after its first reply.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ struct peer {
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static size_t size = 64, reply = 64, most_read, numbered;
-static int batch = 0, polling = 0;
+static int batch = 0, polling = 0, single = 0;
 static char *incoming, *outgoing;
 
 static _Noreturn void die(const char *what) {
@@ -111,6 +111,7 @@ static void serve(int set, struct peer *peer, uint32_t events) {
         if (n == 0 || (n < 0 && errno != EAGAIN)) ok = -1;
         size_t bytes = n > 0 ? answer(peer, incoming, (size_t)n) * reply : 0;
         if (!ok && bytes) ok = write_out(peer, outgoing, bytes, batch ? bytes : reply);
+        if (!ok && bytes && single) ok = -1;
     }
     if (ok < 0) {
         hang_up(peer);
@@ -121,20 +122,22 @@ static void serve(int set, struct peer *peer, uint32_t events) {
 
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: rpc_server [-a ADDRESS] [-p PORT] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
-                    "                  [-b (replies of one read in one write)] [-y (poll, never sleep)]\n");
+                    "                  [-b (replies of one read in one write)] [-y (poll, never sleep)]\n"
+                    "                  [-1 (one request a connection)]\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int port = 7777;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    for (int option; (option = getopt(argc, argv, "a:p:s:r:by")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "a:p:s:r:by1")) != -1;) {
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 's' && (size = strtoul(optarg, NULL, 10)) > 0) continue;
         if (option == 'r' && (reply = strtoul(optarg, NULL, 10)) > 0) continue;
         if (option == 'b' && (batch = 1)) continue;
         if (option == 'y' && (polling = 1)) continue;
+        if (option == '1' && (single = 1)) continue;
         usage();
     }
     if (optind < argc) usage();

@@ -1,5 +1,5 @@
 //! The command line of `toe bench`.
-use crate::cases::{fairness, incast, loss};
+use crate::cases::{compare, connect, echo, fairness, http, idle, incast, isolation, kv, loss, stream};
 use crate::lab::Stack;
 use crate::plot::Chart;
 use crate::report::Report;
@@ -11,6 +11,20 @@ use std::path::PathBuf;
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Case {
+    /// Small messages there and back: rate, latency, CPU
+    Echo(echo::Arguments),
+    /// Bulk flows: throughput, CPU
+    Stream(stream::Arguments),
+    /// memcached and redis: rate, latency, CPU
+    Kv(kv::Arguments),
+    /// Short connections: open, request, reply, close
+    Connect(connect::Arguments),
+    /// nginx and wrk: requests a second
+    Http(http::Arguments),
+    /// Many open connections with nothing to say: memory of each, CPU
+    Idle(idle::Arguments),
+    /// Quick answers beside bulk flows (thesis figure 5.19)
+    Isolation(isolation::Arguments),
     /// Many hosts send to one through a slow port: throughput, tail latency, fairness (thesis table 4.5)
     Incast(incast::Arguments),
     /// Many bulk flows over one link: the share that each of them gets (thesis figure 4.17)
@@ -58,6 +72,13 @@ impl Case {
     /// What the caller must look at before [`run`]: where the library is said to be.
     pub fn common(&self) -> &Common {
         match self {
+            Case::Echo(arguments) => &arguments.common,
+            Case::Stream(arguments) => &arguments.common,
+            Case::Kv(arguments) => &arguments.common,
+            Case::Connect(arguments) => &arguments.common,
+            Case::Http(arguments) => &arguments.common,
+            Case::Idle(arguments) => &arguments.common,
+            Case::Isolation(arguments) => &arguments.common,
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
@@ -71,28 +92,47 @@ pub fn run(case: &Case, library: PathBuf) -> Result<(), String> {
         return done;
     }
     let tools = Tools::find(library)?;
-    let (report, table, plots) = match case {
-        Case::Incast(arguments) => shown(incast::run(&tools, arguments)?, incast::show, incast::plots),
-        Case::Fairness(arguments) => shown(fairness::run(&tools, arguments)?, fairness::show, fairness::plots),
-        Case::Loss(arguments) => shown(loss::run(&tools, arguments)?, loss::show, loss::plots),
+    let (report, table) = measure(case, &tools)?;
+    finish(case.common(), &report, &table)
+}
+
+/// Measures; the table is for people.
+fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
+    let shown = |report: Report, show: fn(&Report) -> String| {
+        let table = show(&report);
+        (report, table)
     };
-    finish(case.common(), &report, &table, &plots)
+    Ok(match case {
+        Case::Echo(arguments) => shown(echo::run(tools, arguments)?, compare::show),
+        Case::Stream(arguments) => shown(stream::run(tools, arguments)?, compare::show),
+        Case::Kv(arguments) => shown(kv::run(tools, arguments)?, compare::show),
+        Case::Connect(arguments) => shown(connect::run(tools, arguments)?, compare::show),
+        Case::Http(arguments) => shown(http::run(tools, arguments)?, compare::show),
+        Case::Idle(arguments) => shown(idle::run(tools, arguments)?, idle::show),
+        Case::Isolation(arguments) => shown(isolation::run(tools, arguments)?, isolation::show),
+        Case::Incast(arguments) => shown(incast::run(tools, arguments)?, incast::show),
+        Case::Fairness(arguments) => shown(fairness::run(tools, arguments)?, fairness::show),
+        Case::Loss(arguments) => shown(loss::run(tools, arguments)?, loss::show),
+    })
 }
 
-type Plots = Vec<(&'static str, Chart)>;
-
-fn shown(report: Report, show: fn(&Report) -> String, plots: fn(&Report) -> Plots) -> (Report, String, Plots) {
-    let (table, plots) = (show(&report), plots(&report));
-    (report, table, plots)
+/// What can be drawn of a report, with a name for each plot.
+fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+    match report.case.as_str() {
+        "incast" => incast::plots(report),
+        "fairness" => fairness::plots(report),
+        "loss" => loss::plots(report),
+        _ => Vec::new(),
+    }
 }
 
-fn finish(common: &Common, report: &Report, table: &str, plots: &[(&str, Chart)]) -> Result<(), String> {
+fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {
     print(table);
     if let Some(file) = &common.json {
         report.write(file)?;
     }
     if let Some(directory) = &common.plots {
-        plots.iter().try_for_each(|(name, chart)| chart.write(directory, name))?;
+        plots(report).iter().try_for_each(|(name, chart)| chart.write(directory, name))?;
     }
     report.verdict()
 }

@@ -1,6 +1,5 @@
 //! Programs that a measurement starts: they end with it, in whatever way it ends.
 use port::Netns;
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
@@ -33,6 +32,19 @@ impl Stop {
     /// An error once the user asked.
     pub fn check(&self) -> Result<(), String> {
         if self.0.load(Relaxed) { Err("interrupted".into()) } else { Ok(()) }
+    }
+
+    /// Sleeps until a time of CLOCK_MONOTONIC, waking seldom: the measurement has the cores.
+    pub fn sleep_until(&self, at: Duration) -> Result<(), String> {
+        loop {
+            self.check()?;
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            let left = at.saturating_sub(Duration::new(now.tv_sec as u64, now.tv_nsec as u32));
+            if left.is_zero() {
+                return Ok(());
+            }
+            sleep(left.min(Duration::from_millis(100)));
+        }
     }
 
     /// Waits until something is so.
@@ -85,12 +97,22 @@ impl Process {
         self.child.id()
     }
 
-    /// Seconds of CPU that it has used so far, in user and kernel mode.
+    /// Seconds of CPU that it and its children have used so far, in user and kernel mode.
     pub fn cpu_s(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // Fields 14 and 15 of proc(5), counted behind the command's name, which may hold anything.
-        let fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().skip(11).take(2);
-        fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / clock_ticks_per_second() as f64
+        self.family().into_iter().map(cpu_s).sum()
+    }
+
+    /// It, its children and theirs.
+    pub fn family(&self) -> Vec<u32> {
+        let mut all = vec![self.pid()];
+        let mut at = 0;
+        while let Some(pid) = all.get(at) {
+            let path = format!("/proc/{pid}/task/{pid}/children");
+            let children = std::fs::read_to_string(path).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+            at += 1;
+        }
+        all
     }
 
     /// An error with its last words where it has ended.
@@ -141,6 +163,17 @@ impl Drop for Process {
             sleep(STEP);
         }
     }
+}
+
+/// Seconds of CPU of one process, of the threads that it has now.
+pub fn cpu_s(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    // The first number of a thread's schedstat is its time on a core in nanoseconds; times(2) would count in ticks.
+    let nanos = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e9
 }
 
 fn last_lines(text: &str) -> String {

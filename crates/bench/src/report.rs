@@ -2,18 +2,22 @@
 use crate::lab::Stack;
 use crate::machine;
 use crate::sample::Latency;
-use serde::Serialize;
+use crate::setup::Setup;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One measurement.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     /// Whose TCP.
     pub stack: Stack,
     /// The engine, on OpenTOE.
-    pub engine: Option<&'static str>,
+    pub engine: Option<String>,
+    /// Stack, engine, port and what else was chosen, in two words: `flextoe fabric`, `linux cubic`.
+    #[serde(default)]
+    pub setup: String,
     /// Which repetition, from 1.
     pub round: u32,
     /// What was varied: the point of the experiment.
@@ -28,7 +32,7 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Latency>,
     /// CPU seconds of each process during the measurement.
-    pub cpu_s: BTreeMap<&'static str, f64>,
+    pub cpu_s: BTreeMap<String, f64>,
     /// Connections lost and wrong replies.
     pub errors: u64,
     /// What only this case measures.
@@ -41,7 +45,8 @@ impl Run {
     pub fn new(stack: Stack, round: u32, point: &Value) -> Run {
         Run {
             stack,
-            engine: (stack == Stack::Opentoe).then_some("flextoe"),
+            engine: (stack == Stack::Opentoe).then(|| "flextoe".into()),
+            setup: stack.name().into(),
             round,
             point: point.as_object().cloned().unwrap_or_default(),
             ops_per_s: None,
@@ -53,8 +58,14 @@ impl Run {
         }
     }
 
+    /// An empty measurement on a set-up; whoever repeats it says which repetition it is.
+    pub fn on(setup: &Setup, point: &Value) -> Run {
+        let engine = (setup.stack == Stack::Opentoe).then(|| setup.engine.into());
+        Run { engine, setup: setup.name(), ..Run::new(setup.stack, 0, point) }
+    }
+
     /// The figure that stacks are compared by.
-    fn speed(&self) -> f64 {
+    pub fn speed(&self) -> f64 {
         self.ops_per_s.or(self.gbit_per_s).unwrap_or(0.0)
     }
 
@@ -65,18 +76,22 @@ impl Run {
 }
 
 /// All measurements of a case.
+#[derive(Debug, Deserialize)]
 pub struct Report {
-    case: &'static str,
-    params: Value,
-    machine: Value,
+    /// Its name on the command line.
+    pub case: String,
+    /// What was the same for all of them.
+    pub params: Value,
+    /// Where they were made.
+    pub machine: Value,
     /// In the order in which they were made.
     pub runs: Vec<Run>,
 }
 
 impl Report {
     /// An empty one; the machine is looked at now.
-    pub fn new(case: &'static str, params: Value) -> Report {
-        Report { case, params, machine: machine::facts(), runs: Vec::new() }
+    pub fn new(case: &str, params: Value) -> Report {
+        Report { case: case.into(), params, machine: machine::facts(), runs: Vec::new() }
     }
 
     /// The runs of a point on a stack.
@@ -86,9 +101,28 @@ impl Report {
 
     /// The median of a figure over the repetitions of a point.
     pub fn median(&self, stack: Stack, point: &Value, figure: impl Fn(&Run) -> f64) -> Option<f64> {
-        let mut values: Vec<f64> = self.at(stack, point).map(figure).filter(|value| value.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        middle(self.at(stack, point).map(figure).collect())
+    }
+
+    /// The runs of a point on a set-up.
+    pub fn on<'a>(&'a self, setup: &'a str, point: &'a Value) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().filter(move |run| run.setup == setup && Some(&run.point) == point.as_object())
+    }
+
+    /// The median of a figure over the repetitions of a point on a set-up.
+    pub fn median_on(&self, setup: &str, point: &Value, figure: impl Fn(&Run) -> f64) -> Option<f64> {
+        middle(self.on(setup, point).map(figure).collect())
+    }
+
+    /// Every set-up once, in order.
+    pub fn setups(&self) -> Vec<(Stack, String)> {
+        let mut setups: Vec<(Stack, String)> = Vec::new();
+        for run in &self.runs {
+            if !setups.iter().any(|(_, name)| *name == run.setup) {
+                setups.push((run.stack, run.setup.clone()));
+            }
+        }
+        setups
     }
 
     /// Every point once, in order.
@@ -103,26 +137,51 @@ impl Report {
         points
     }
 
-    /// OpenTOE over Linux, pair by pair: least, median, most.
-    fn ratio(&self, point: &Value) -> Option<Value> {
-        let pairs = self.at(Stack::Opentoe, point).zip(self.at(Stack::Linux, point));
-        let mut ratios: Vec<f64> = pairs.map(|(toe, linux)| toe.speed() / linux.speed()).collect();
+    /// One set-up over another, pair by pair: least, median, most.
+    pub fn ratio(&self, point: &Value, of: &str, to: &str, figure: impl Fn(&Run) -> f64) -> Option<Ratio> {
+        let pairs = self.on(of, point).zip(self.on(to, point));
+        let ratios = pairs.map(|(of, to)| figure(of) / figure(to)).filter(|ratio| ratio.is_finite());
+        let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
-        let (first, last) = (ratios.first()?, ratios.last()?);
-        Some(json!({ "min": first, "median": ratios[ratios.len() / 2], "max": last }))
+        let (min, max) = (*ratios.first()?, *ratios.last()?);
+        Some(Ratio { min, median: middle(ratios)?, max })
     }
 
-    /// One object, as DESIGN's "Command line" has it. Where points were varied, `ratio` has one entry for each.
+    /// What stacks are compared with: the first set-up on Linux.
+    pub fn baseline(&self) -> Option<String> {
+        self.setups().into_iter().find(|(stack, _)| *stack == Stack::Linux).map(|(_, name)| name)
+    }
+
+    /// One object, as DESIGN's "Command line" has it: `ratio` is OpenTOE's first set-up over Linux' first one. Where
+    /// points were varied, `ratio` has one entry for each. `ratios` has them for all set-ups.
     pub fn json(&self) -> Value {
-        let points = self.points();
-        let ratios: Vec<(String, Value)> =
-            points.iter().filter_map(|point| Some((label(point), self.ratio(point)?))).collect();
-        let ratio = match &ratios[..] {
+        let (points, setups, baseline) = (self.points(), self.setups(), self.baseline().unwrap_or_default());
+        let toe: Vec<&String> =
+            setups.iter().filter(|(stack, _)| *stack == Stack::Opentoe).map(|(_, name)| name).collect();
+        let of = |setup: &str| -> Vec<(String, Value)> {
+            let at = |point: &Value| {
+                self.ratio(point, setup, &baseline, Run::speed).map(|ratio| (label(point), json!(ratio)))
+            };
+            points.iter().filter_map(at).collect()
+        };
+        let ratio = match &toe.first().map(|first| of(first)).unwrap_or_default()[..] {
             [] => Value::Null,
             [(_, only)] if points.len() == 1 => only.clone(),
-            _ => Value::Object(ratios.into_iter().collect()),
+            all => Value::Object(all.iter().cloned().collect()),
         };
-        json!({ "case": self.case, "params": self.params, "machine": self.machine, "runs": self.runs, "ratio": ratio })
+        let ratios: Map<String, Value> =
+            toe.iter().map(|setup| (setup.to_string(), Value::Object(of(setup).into_iter().collect()))).collect();
+        json!({
+            "case": self.case, "params": self.params, "machine": self.machine, "runs": self.runs, "ratio": ratio,
+            "ratios": { "to": baseline, "of": ratios },
+        })
+    }
+
+    /// Reads what [`Report::write`] wrote.
+    pub fn read(path: &Path) -> Result<Report, String> {
+        let failed = |e: String| format!("cannot read {}: {e}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| failed(format!("it is no report of toe bench: {e}")))
     }
 
     /// Writes the JSON.
@@ -133,12 +192,13 @@ impl Report {
 
     /// An error where something was lost or nothing was done: figures of a broken run mean nothing.
     pub fn verdict(&self) -> Result<(), String> {
-        let broken = self.runs.iter().find(|run| run.errors > 0 || run.speed() <= 0.0);
+        let idle = |run: &Run| run.ops_per_s.or(run.gbit_per_s).is_some_and(|speed| speed <= 0.0);
+        let broken = self.runs.iter().find(|run| run.errors > 0 || idle(run));
         match broken {
             Some(run) => Err(format!(
                 "{} on {} at {}: {} errors, {:.3} done a second",
                 self.case,
-                run.stack.name(),
+                run.setup,
                 label(&Value::Object(run.point.clone())),
                 run.errors,
                 run.speed()
@@ -146,6 +206,24 @@ impl Report {
             None => Ok(()),
         }
     }
+}
+
+/// Pair by pair: least, median, most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The least.
+    pub min: f64,
+    /// The middle one.
+    pub median: f64,
+    /// The most.
+    pub max: f64,
+}
+
+/// The middle one of what is a number; the upper one of two.
+pub fn middle(values: Vec<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 /// A point in words: `degree 4, connections 16`.

@@ -1,8 +1,8 @@
 //! What the programs print, and what follows from it.
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// What one `rpc_client` prints.
+/// What a client prints at its end (`apps/load.h`).
 #[derive(Debug, Clone, Deserialize)]
 pub struct Printed {
     /// Seconds measured.
@@ -23,19 +23,28 @@ pub struct Printed {
     pub max_ns: u64,
 }
 
-/// Latencies in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// Latencies in microseconds; not a number, `null` in JSON, where the program that measures does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Median.
+    #[serde(deserialize_with = "number")]
     pub p50: f64,
     /// 99 %.
+    #[serde(deserialize_with = "number")]
     pub p99: f64,
     /// 99.9 %.
+    #[serde(deserialize_with = "number")]
     pub p999: f64,
     /// 99.99 %.
+    #[serde(deserialize_with = "number")]
     pub p9999: f64,
     /// The largest.
+    #[serde(deserialize_with = "number")]
     pub max: f64,
+}
+
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// What all clients of a run printed, together.
@@ -60,7 +69,8 @@ impl Sample {
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).map_err(|e| format!("histogram: {e:?}"))?;
         let mut sum = Sample { seconds: 0.0, ops: 0, cpu_s: 0.0, errors: 0, per_connection: Vec::new(), latencies };
         for text in printed {
-            let one: Printed = serde_json::from_str(text).map_err(|e| format!("rpc_client said {text}: {e}"))?;
+            let last = text.trim().lines().last().unwrap_or_default();
+            let one: Printed = serde_json::from_str(last).map_err(|e| format!("the client said {text}: {e}"))?;
             sum.seconds = one.seconds;
             sum.ops += one.ops;
             sum.cpu_s += one.cpu_s;

@@ -1,12 +1,39 @@
-//! Bulk flows from a client to the server: how many bytes each of them moved.
+//! Bulk flows between a client and the server: how many bytes each of them moved.
+use super::window::{self, CpuSeconds};
 use crate::lab::Lab;
+use crate::process::{self, Process};
 use crate::tools::Tools;
 use serde::Deserialize;
-use std::time::Duration;
 
 const PORT: u16 = 7779;
-/// What the programs may take longer than they were told: thousands of flows want to be opened.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The client's number, for its log: beside those of other loads in the same lab.
+const CLIENT: usize = 99;
+
+/// What is to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Flows {
+    /// How many.
+    pub flows: usize,
+    /// Bytes of a write.
+    pub size: u64,
+    /// The server sends; otherwise it receives.
+    pub down: bool,
+    /// Through OpenTOE's zero-copy interface.
+    pub zero_copy: bool,
+    /// Every byte is written anew before it is sent, and read where it arrives.
+    pub touch: bool,
+    /// Seconds before measuring begins, and seconds measured.
+    pub warm_up: f64,
+    /// Seconds measured.
+    pub seconds: f64,
+}
+
+impl Flows {
+    /// To the server, 64 KiB a write.
+    pub fn new(flows: usize, warm_up: f64, seconds: f64) -> Flows {
+        Flows { flows, size: 64 << 10, down: false, zero_copy: false, touch: false, warm_up, seconds }
+    }
+}
 
 /// What the receiving program prints.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,9 +44,9 @@ pub struct Moved {
     pub lost: u64,
     /// Bytes that each flow moved.
     pub bytes: Vec<u64>,
-    /// CPU seconds of the daemon from the beginning, where there is one.
+    /// CPU seconds of each process while it was measured.
     #[serde(skip)]
-    pub stack_cpu_s: Option<f64>,
+    pub cpu_s: CpuSeconds,
 }
 
 impl Moved {
@@ -29,20 +56,53 @@ impl Moved {
     }
 }
 
+/// A program that receives and one that sends.
+pub struct Ends {
+    /// It says what it measured.
+    pub receiver: Process,
+    /// It ends when the receiver does.
+    pub sender: Process,
+}
+
 /// Runs the flows.
-pub fn run(tools: &Tools, lab: &dyn Lab, flows: usize, warm_up: f64, seconds: f64) -> Result<Moved, String> {
-    let (port, flows) = (PORT.to_string(), flows.to_string());
-    let (warm_up_text, seconds_text) = (warm_up.to_string(), seconds.to_string());
-    let app = tools.app("flows");
-    let words = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
-    let receive = words(&[&app, "-l", "-p", &port, "-n", &flows, "-w", &warm_up_text, "-t", &seconds_text]);
-    let receiver = lab.server(&receive, PORT)?;
-    let address = lab.address().to_string();
-    let sender = lab.client(0, &words(&[&app, "-c", &address, "-p", &port, "-n", &flows]))?;
-    let patience = PATIENCE + Duration::from_secs_f64(warm_up + seconds);
-    let printed = receiver.finish(&tools.stop, patience)?;
-    let mut moved: Moved = serde_json::from_str(&printed).map_err(|e| format!("flows said {printed}: {e}"))?;
-    moved.stack_cpu_s = lab.stack_cpu_s();
+pub fn run(tools: &Tools, lab: &dyn Lab, plan: &Flows) -> Result<Moved, String> {
+    measure(tools, lab, start(tools, lab, plan, 0)?)
+}
+
+/// Starts both ends; the client is in one of the places for clients.
+pub fn start(tools: &Tools, lab: &dyn Lab, plan: &Flows, place: usize) -> Result<Ends, String> {
+    let mut common: Vec<String> = [tools.app("flows"), "-p".into(), PORT.to_string()].into();
+    let numbers = [("-n", plan.flows.to_string()), ("-s", plan.size.to_string())];
+    let times = [("-w", plan.warm_up.to_string()), ("-t", plan.seconds.to_string())];
+    common.extend(numbers.into_iter().chain(times).flat_map(|(key, value)| [key.to_string(), value]));
+    let flags = [(plan.down, "-r"), (plan.zero_copy, "-z"), (plan.touch, "-T")];
+    common.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_string()));
+    let with = |last: &[String]| common.iter().chain(last).cloned().collect::<Vec<_>>();
+    let server = lab.server(&with(&["-l".into()]), PORT)?;
+    let client = lab.client_of(place, CLIENT, &with(&["-c".into(), lab.address().to_string()]))?;
+    Ok(match plan.down {
+        true => Ends { receiver: client, sender: server },
+        false => Ends { receiver: server, sender: client },
+    })
+}
+
+/// Lets the receiver measure.
+pub fn measure(tools: &Tools, lab: &dyn Lab, ends: Ends) -> Result<Moved, String> {
+    let Ends { receiver, sender } = ends;
+    let receiver_pid = receiver.pid();
+    let used = || {
+        let stack = lab.stack_process().map(|process| ("toed".into(), process.cpu_s()));
+        let ends = [("sender".into(), sender.cpu_s()), ("receiver".into(), process::cpu_s(receiver_pid))];
+        stack.into_iter().chain(ends).collect()
+    };
+    let (printed, cpu_s) = window::watch(tools, vec![receiver], used)?;
+    let moved = read(&printed[0], cpu_s)?;
     drop(sender);
     Ok(moved)
+}
+
+fn read(printed: &str, cpu_s: CpuSeconds) -> Result<Moved, String> {
+    let last = printed.trim().lines().last().unwrap_or_default();
+    let moved: Moved = serde_json::from_str(last).map_err(|e| format!("flows said {printed}: {e}"))?;
+    Ok(Moved { cpu_s, ..moved })
 }

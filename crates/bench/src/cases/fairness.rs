@@ -1,5 +1,5 @@
 //! Fairness (FlexTOE figure 16, thesis figure 4.17): many bulk flows between two hosts, over a link that they fill.
-use super::bulk;
+use super::bulk::{self, Flows};
 use crate::command::{Common, count, list, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
@@ -77,7 +77,8 @@ fn lab<'a>(tools: &'a Tools, arguments: &Arguments, stack: Stack) -> Result<Box<
             let ecn_threshold_bytes = arguments.ecn_threshold << 10;
             let network = FabricConfig { rate_bps, buffer_bytes, ecn_threshold_bytes, ..FabricConfig::default() };
             let control = congestion(&arguments.congestion)?;
-            Box::new(FabricLab::new(tools, &FabricPlan { network, clients: 1, congestion: control, buffer: 64 << 10 })?)
+            let plan = FabricPlan { network, congestion: Some(control), buffer: 64 << 10, ..FabricPlan::default() };
+            Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {
             let congestion = Some(arguments.linux_congestion.clone());
@@ -89,12 +90,12 @@ fn lab<'a>(tools: &'a Tools, arguments: &Arguments, stack: Stack) -> Result<Box<
 fn measure(tools: &Tools, arguments: &Arguments, stack: Stack, flows: usize, round: u32) -> Result<Run, String> {
     let common = &arguments.common;
     let lab = lab(tools, arguments, stack)?;
-    let moved = bulk::run(tools, &*lab, flows, warm_up(common), common.seconds(20.0))?;
+    let moved = bulk::run(tools, &*lab, &Flows::new(flows, warm_up(common), common.seconds(20.0)))?;
     let fair = arguments.rate as f64 * 1e6 / 8.0 * PAYLOAD * moved.seconds / flows as f64;
     let mut run = Run::new(stack, round, &json!({ "flows": flows }));
     run.gbit_per_s = Some(moved.gbit_per_s());
     run.errors = moved.lost;
-    run.cpu_s.extend(moved.stack_cpu_s.map(|seconds| ("toed", seconds)));
+    run.cpu_s.extend(moved.cpu_s.clone());
     let figures = [
         ("share_of_rate", moved.gbit_per_s() * 1e3 / PAYLOAD / arguments.rate as f64),
         ("jain", jain(&moved.bytes)),

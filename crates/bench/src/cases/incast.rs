@@ -1,6 +1,7 @@
 //! Incast (FlexTOE table 4, thesis table 4.5): clients on several hosts send 64 KiB requests to one server at once,
 //! through a switch port that is slower than all of them together and whose buffer is small.
 use super::rpc::{self, Load};
+use super::window;
 use crate::command::{Common, list};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
 use crate::plot::{Chart, Line};
@@ -77,7 +78,7 @@ fn measure(
         buffer_bytes: arguments.buffer << 10,
         ..FabricConfig::default()
     };
-    let plan = FabricPlan { network, clients: degree, congestion: control, buffer: 256 << 10 };
+    let plan = FabricPlan { network, clients: degree, congestion: Some(control), ..FabricPlan::default() };
     let lab = FabricLab::new(tools, &plan)?;
     let load = Load {
         size: REQUEST,
@@ -89,18 +90,13 @@ fn measure(
         together: true,
         warm_up: common.warm_up(),
         seconds: common.seconds(10.0),
-        client_options: Vec::new(),
-        server_options: Vec::new(),
+        ..Load::default()
     };
     let outcome = rpc::run(tools, &lab, &load)?;
     let sample = &outcome.sample;
     let mut run = Run::new(lab.stack(), round, point);
-    run.ops_per_s = Some(sample.rate());
+    window::note(&mut run, sample, outcome.cpu_s.clone());
     run.gbit_per_s = Some(sample.rate() * REQUEST as f64 * 8.0 / 1e9);
-    run.latency_us = Some(sample.latency());
-    run.errors = sample.errors;
-    run.cpu_s.extend([("clients", sample.cpu_s), ("server", outcome.server_cpu_s)]);
-    run.cpu_s.extend(outcome.stack_cpu_s.map(|seconds| ("toed", seconds)));
     let share = sample.rate() * wire_bytes(REQUEST) as f64 * 8.0 / (arguments.rate as f64 * 1e6);
     let figures = [
         ("share_of_rate", json!(share)),

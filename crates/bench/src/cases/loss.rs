@@ -1,7 +1,8 @@
 //! Loss (FlexTOE figure 15, thesis figure 4.16): frames are dropped at random, each way. (a) 100 flows of small echoes
 //! with 8 in flight; (b) 8 bulk flows.
-use super::bulk;
+use super::bulk::{self, Flows};
 use super::rpc::{self, Load};
+use super::window;
 use crate::command::{Common, list, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
@@ -100,10 +101,8 @@ fn measure(
         Stack::Opentoe => {
             let network = FabricConfig { loss: rate.max(ALMOST_NOTHING), ..FabricConfig::default() };
             let control = congestion(&arguments.congestion)?;
-            Box::new(FabricLab::new(
-                tools,
-                &FabricPlan { network, clients: 1, congestion: control, buffer: 256 << 10 },
-            )?)
+            let plan = FabricPlan { network, congestion: Some(control), ..FabricPlan::default() };
+            Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {
             let congestion = Some(arguments.linux_congestion.clone());
@@ -114,18 +113,14 @@ fn measure(
     let (warm_up, seconds) = (common.warm_up(), common.seconds(4.0));
     match kind {
         Kind::Bulk => {
-            let moved = bulk::run(tools, &*lab, BULK_FLOWS, warm_up, seconds)?;
+            let moved = bulk::run(tools, &*lab, &Flows::new(BULK_FLOWS, warm_up, seconds))?;
             run.gbit_per_s = Some(moved.gbit_per_s());
             run.errors = moved.lost;
-            run.cpu_s.extend(moved.stack_cpu_s.map(|seconds| ("toed", seconds)));
+            run.cpu_s.extend(moved.cpu_s);
         }
         Kind::Echo => {
             let outcome = rpc::run(tools, &*lab, &echo(warm_up, seconds))?;
-            run.ops_per_s = Some(outcome.sample.rate());
-            run.latency_us = Some(outcome.sample.latency());
-            run.errors = outcome.sample.errors;
-            run.cpu_s.extend([("clients", outcome.sample.cpu_s), ("server", outcome.server_cpu_s)]);
-            run.cpu_s.extend(outcome.stack_cpu_s.map(|seconds| ("toed", seconds)));
+            window::note(&mut run, &outcome.sample, outcome.cpu_s);
         }
     }
     Ok(run)
@@ -137,11 +132,9 @@ fn echo(warm_up: f64, seconds: f64) -> Load {
         reply: ECHO_BYTES,
         connections: vec![ECHO_FLOWS],
         depth: ECHO_DEPTH,
-        together: false,
         warm_up,
         seconds,
-        client_options: Vec::new(),
-        server_options: Vec::new(),
+        ..Load::default()
     }
 }
 

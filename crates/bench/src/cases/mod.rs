@@ -1,6 +1,15 @@
 //! What can be measured.
 mod bulk;
+pub mod compare;
+pub mod connect;
+pub mod echo;
 pub mod fairness;
+pub mod http;
+pub mod idle;
 pub mod incast;
+pub mod isolation;
+pub mod kv;
 pub mod loss;
 mod rpc;
+pub mod stream;
+mod window;

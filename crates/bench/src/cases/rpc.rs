@@ -1,4 +1,5 @@
-//! Requests and replies: a server, one or more clients that begin to measure at the same time, and what they say.
+//! Requests and replies: servers, clients, and what they say.
+use super::window::{self, CpuSeconds};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::sample::Sample;
@@ -6,13 +7,11 @@ use crate::tools::Tools;
 use std::time::Duration;
 
 const PORT: u16 = 7777;
-/// How long clients may take to connect before measuring begins.
+/// How long clients may take to connect where all begin to measure together.
 const CONNECT: Duration = Duration::from_millis(1500);
-/// What a client may take longer than it was told.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A load.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Load {
     /// Bytes of a request.
     pub size: u64,
@@ -20,17 +19,20 @@ pub struct Load {
     pub reply: u64,
     /// Connections of each client.
     pub connections: Vec<usize>,
+    /// All clients are in one place; otherwise each has a place of its own.
+    pub one_place: bool,
+    /// Servers; clients are dealt to them in turn. One where it is 0.
+    pub servers: usize,
     /// Requests in flight on each connection.
     pub depth: u64,
     /// Measuring begins at the same time for all clients, whether they are connected or not: one that is late fails. Or
-    /// when a client is connected, however long that takes: then the CPU seconds of server and stack are those of the
-    /// whole run.
+    /// for each when it is connected, however long that takes.
     pub together: bool,
     /// Seconds before measuring begins.
     pub warm_up: f64,
     /// Seconds measured.
     pub seconds: f64,
-    /// Further words for the clients, and for the server.
+    /// Further words for the clients, and for the servers.
     pub client_options: Vec<String>,
     pub server_options: Vec<String>,
 }
@@ -39,54 +41,49 @@ pub struct Load {
 pub struct Outcome {
     /// All clients together.
     pub sample: Sample,
-    /// CPU seconds of the server while it was measured.
-    pub server_cpu_s: f64,
-    /// The same of the daemon, where there is one.
-    pub stack_cpu_s: Option<f64>,
+    /// CPU seconds of the server, and of the daemon where there is one, while it was measured.
+    pub cpu_s: CpuSeconds,
 }
 
 /// Runs a load in a lab.
 pub fn run(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<Outcome, String> {
-    let server = lab.server(&server_words(tools, load), PORT)?;
+    let (servers, clients) = start(tools, lab, load)?;
+    let (printed, cpu_s) = window::watch(tools, clients, || window::server_and_stack(&servers, lab))?;
+    Ok(Outcome { sample: Sample::of(&printed)?, cpu_s })
+}
+
+/// Starts servers and clients of a load.
+pub fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Process>, Vec<Process>), String> {
+    let count = load.servers.max(1);
+    let ports: Vec<u16> = (PORT..).take(count).collect();
+    let servers = ports.iter().map(|port| lab.server(&server_words(tools, load, *port), *port));
+    let servers = servers.collect::<Result<Vec<_>, _>>()?;
     let begin = monotonic() + CONNECT + Duration::from_secs_f64(load.warm_up);
-    let clients = load
-        .connections
-        .iter()
-        .enumerate()
-        .map(|(number, connections)| lab.client(number, &client_words(tools, lab, load, *connections, begin)));
-    let clients = clients.collect::<Result<Vec<Process>, String>>()?;
-    let cpu = || (server.cpu_s(), lab.stack_cpu_s());
-    let until = |at: Duration| if load.together { wait(tools, at) } else { Ok(()) };
-    until(begin)?;
-    let before = cpu();
-    until(begin + Duration::from_secs_f64(load.seconds))?;
-    let mut after = cpu();
-    let printed = clients
-        .into_iter()
-        .map(|client| client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(load.warm_up + load.seconds)));
-    let sample = Sample::of(&printed.collect::<Result<Vec<_>, _>>()?)?;
-    if !load.together {
-        after = cpu();
-    }
-    let stack_cpu_s = after.1.zip(before.1).map(|(after, before)| after - before);
-    Ok(Outcome { sample, server_cpu_s: after.0 - before.0, stack_cpu_s })
+    let clients = load.connections.iter().enumerate().map(|(number, connections)| {
+        let words = client_words(tools, lab, load, *connections, ports[number % count], begin);
+        // Places of clients have a name and a log; a place that clients share has one log for each.
+        lab.client_of(if load.one_place { 0 } else { number }, number, &words)
+    });
+    Ok((servers, clients.collect::<Result<Vec<_>, _>>()?))
 }
 
-fn wait(tools: &Tools, at: Duration) -> Result<(), String> {
-    tools.stop.until("the time to pass", PATIENCE * 10, || Ok(monotonic() >= at))
-}
-
-fn server_words(tools: &Tools, load: &Load) -> Vec<String> {
+fn server_words(tools: &Tools, load: &Load, port: u16) -> Vec<String> {
     let (size, reply) = (load.size.to_string(), load.reply.to_string());
-    let port = PORT.to_string();
-    let words = [tools.app("rpc_server"), "-p".into(), port, "-s".into(), size, "-r".into(), reply];
+    let words = [tools.app("rpc_server"), "-p".into(), port.to_string(), "-s".into(), size, "-r".into(), reply];
     words.into_iter().chain(load.server_options.iter().cloned()).collect()
 }
 
-fn client_words(tools: &Tools, lab: &dyn Lab, load: &Load, connections: usize, begin: Duration) -> Vec<String> {
+fn client_words(
+    tools: &Tools,
+    lab: &dyn Lab,
+    load: &Load,
+    connections: usize,
+    port: u16,
+    begin: Duration,
+) -> Vec<String> {
     let options = [
         ("-c", lab.address().to_string()),
-        ("-p", PORT.to_string()),
+        ("-p", port.to_string()),
         ("-n", connections.to_string()),
         ("-s", load.size.to_string()),
         ("-r", load.reply.to_string()),

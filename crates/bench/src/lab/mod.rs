@@ -1,12 +1,15 @@
 //! Where programs are measured: one server's place, and one or more of clients.
+mod daemon;
 mod fabric;
+mod tap;
 mod veth;
 
 pub use fabric::{FabricLab, FabricPlan, congestion};
+pub use tap::TapLab;
 pub use veth::{VethLab, VethPlan};
 
 use crate::process::Process;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Whose TCP programs are on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stack {
     /// Both ends on OpenTOE, over the fabric.
@@ -42,11 +45,20 @@ pub trait Lab {
     fn address(&self) -> Ipv4Addr;
     /// Starts the server and waits until it listens on the port.
     fn server(&self, words: &[String], port: u16) -> Result<Process, String>;
-    /// Starts a client; `number` says which of the places for clients.
-    fn client(&self, number: usize, words: &[String]) -> Result<Process, String>;
-    /// Seconds of CPU that the stack itself used so far, where it is a process.
-    fn stack_cpu_s(&self) -> Option<f64>;
+    /// Starts a client in one of the places for clients; `number` is its own, for its log.
+    fn client_of(&self, place: usize, number: usize, words: &[String]) -> Result<Process, String>;
+    /// Starts a client that has a place of its own.
+    fn client(&self, number: usize, words: &[String]) -> Result<Process, String> {
+        self.client_of(number, number, words)
+    }
+    /// The process that the stack is, where it is one.
+    fn stack_process(&self) -> Option<&Process>;
+    /// A directory of this lab's own.
+    fn directory(&self) -> &Path;
 }
+
+/// More ports for clients than the usual 28,000: tens of thousands of connections are between two addresses here.
+const CLIENT_PORTS: (u16, u16) = (10_000, 65_535);
 
 fn text(path: &Path) -> String {
     path.display().to_string()

@@ -1,10 +1,11 @@
 //! Two network namespaces joined by a veth pair: the kernel's TCP at both ends.
-use super::{Lab, PATIENCE, Stack};
+use super::{CLIENT_PORTS, Lab, PATIENCE, Stack};
 use crate::directory::Directory;
 use crate::process::Process;
 use crate::tools::Tools;
 use port::{Interface, Netns, Offloads};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::Command;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -27,6 +28,8 @@ pub struct VethPlan {
     pub single: bool,
     /// Congestion control; the system's where it is not said.
     pub congestion: Option<String>,
+    /// Servers share the clients' core.
+    pub one_core: bool,
 }
 
 /// The namespaces. They go when the last process in them has ended.
@@ -34,6 +37,7 @@ pub struct VethLab<'a> {
     tools: &'a Tools,
     clients: Netns,
     servers: Netns,
+    server_core: usize,
     directory: Directory,
 }
 
@@ -52,7 +56,9 @@ impl<'a> VethLab<'a> {
         };
         clients.run(|| prepare(&Interface::create_veth("veth0", "veth1", Some(&servers))?, CLIENT))??;
         servers.run(|| prepare(&Interface::named("veth1")?, SERVER))??;
-        let lab = VethLab { tools, clients, servers, directory: Directory::new("bench")? };
+        widen_ports(&clients);
+        let server_core = if plan.one_core { CLIENT_CORE } else { SERVER_CORE };
+        let lab = VethLab { tools, clients, servers, server_core, directory: Directory::new("bench")? };
         lab.shape(plan)?;
         lab.lose(plan)?;
         lab.choose(plan)?;
@@ -113,22 +119,32 @@ impl Lab for VethLab<'_> {
     }
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
-        let mut server = self.start(&self.servers, SERVER_CORE, words, format!("server-{port}.log"))?;
+        let mut server = self.start(&self.servers, self.server_core, words, format!("server-{port}.log"))?;
         self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
         Ok(server)
     }
 
-    fn client(&self, number: usize, words: &[String]) -> Result<Process, String> {
+    fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
         self.start(&self.clients, CLIENT_CORE, words, format!("client{number}.log"))
     }
 
-    fn stack_cpu_s(&self) -> Option<f64> {
+    fn stack_process(&self) -> Option<&Process> {
         None
+    }
+
+    fn directory(&self) -> &Path {
+        self.directory.path()
     }
 }
 
+/// Gives a namespace's clients more ports. Where its settings may not be changed, some 28,000 connections are the most.
+pub(super) fn widen_ports(netns: &Netns) {
+    let (first, last) = CLIENT_PORTS;
+    let _ = netns.run(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", format!("{first} {last}")));
+}
+
 /// Runs one of the system's programs in a namespace.
-fn run(netns: &Netns, words: &[&str]) -> Result<(), String> {
+pub(super) fn run(netns: &Netns, words: &[&str]) -> Result<(), String> {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
     netns.start_inside(&mut command)?;

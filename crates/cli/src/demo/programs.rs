@@ -1,6 +1,7 @@
 //! The servers of the demo and the load on each.
 use super::lab::{Lab, Stack};
 use bench::process::Process;
+use bench::servers::{self, Said, split};
 use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
@@ -76,26 +77,12 @@ impl Program {
 
     /// Starts the server.
     pub fn serve(self, lab: &Lab<'_>, stack: Stack) -> Result<Process, String> {
-        let (address, port) = (stack.address(), self.port());
-        let line = match self {
-            Program::Memcached => format!("memcached -u root -l {address} -p {port} -U 0 -t 1 -m 64 -c 4096"),
-            Program::Redis => format!(
-                "redis-server --bind {address} --port {port} --protected-mode no --appendonly no --daemonize no \
-                 --dir {} --save",
-                lab.file("").display()
-            ),
-            Program::Nginx => {
-                let file = lab.file(&format!("nginx-{}.conf", stack.name()));
-                let content = nginx_configuration(lab, stack, port);
-                std::fs::write(&file, content).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-                format!("nginx -e stderr -c {}", file.display())
-            }
+        let (address, port, directory) = (stack.address().to_string(), self.port(), lab.file(""));
+        let words = match self {
+            Program::Memcached => servers::memcached(&address, port),
+            Program::Redis => servers::redis(&address, port, &directory),
+            Program::Nginx => servers::nginx(&address, port, &directory, stack.name())?,
         };
-        let mut words = split(&line);
-        if self == Program::Redis {
-            // An empty list of save points: no snapshots.
-            words.push(String::new());
-        }
         lab.server(stack, &words, port)
     }
 
@@ -116,27 +103,16 @@ impl Program {
             Program::Redis => redis_load(lab, stack, seconds, patience),
             Program::Nginx => {
                 let line = format!("wrk -t 1 -c {CONNECTIONS} -d {seconds}s --latency http://{address}:{port}/");
-                wrk_sample(&lab.client(&split(&line), patience)?)
+                servers::wrk_said(&lab.client(&split(&line), patience)?).map(Sample::from)
             }
         }
     }
 }
 
-fn split(line: &str) -> Vec<String> {
-    line.split_whitespace().map(String::from).collect()
-}
-
-fn nginx_configuration(lab: &Lab<'_>, stack: Stack, port: u16) -> String {
-    let (address, body) = (stack.address(), "x".repeat(100));
-    let (pid, temp) = (lab.file(&format!("nginx-{}.pid", stack.name())), lab.file(""));
-    let (pid, temp) = (pid.display(), temp.display());
-    format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid {pid};\nerror_log stderr;\n\
-         events {{ worker_connections 4096; }}\n\
-         http {{\n  access_log off;\n  keepalive_requests 100000000;\n  client_body_temp_path {temp};\n\
-         proxy_temp_path {temp};\n  fastcgi_temp_path {temp};\n  uwsgi_temp_path {temp};\n  scgi_temp_path {temp};\n\
-         server {{ listen {address}:{port}; location / {{ return 200 \"{body}\"; }} }}\n}}\n"
-    )
+impl From<Said> for Sample {
+    fn from(said: Said) -> Sample {
+        Sample { ops_per_s: said.ops_per_s, p50_us: said.p50_us, p99_us: said.p99_us }
+    }
 }
 
 /// redis-benchmark counts requests, not time: a short run says how many fit.
@@ -147,62 +123,7 @@ fn redis_load(lab: &Lab<'_>, stack: Stack, seconds: u32, patience: Duration) -> 
             format!("redis-benchmark -h {address} -p {port} -c {CONNECTIONS} -d {VALUE} -n {requests} -t {test} --csv");
         lab.client(&split(&line), patience)
     };
-    let probe = redis_sample(&run("set", 10_000)?)?;
-    redis_sample(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?)
-}
-
-/// The last line of redis-benchmark's table: test, rate, then average, least, p50, p95, p99 and most in milliseconds.
-fn redis_sample(output: &str) -> Result<Sample, String> {
-    let line = output.lines().rfind(|line| line.starts_with('"') && !line.contains("rps"));
-    let fields: Vec<f64> =
-        line.unwrap_or_default().split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
-    match fields[..] {
-        [ops_per_s, _, _, p50, _, p99, _] => Ok(Sample { ops_per_s, p50_us: p50 * 1000.0, p99_us: p99 * 1000.0 }),
-        _ => Err(format!("redis-benchmark said {output}")),
-    }
-}
-
-/// Rate and percentiles of wrk's report. An answer with an error makes the measurement worthless.
-fn wrk_sample(output: &str) -> Result<Sample, String> {
-    if output.contains("Non-2xx") || output.contains("Socket errors") {
-        return Err(format!("wrk met errors: {output}"));
-    }
-    let after = |word: &str| output.lines().find_map(|line| line.trim().strip_prefix(word)).map(str::trim);
-    let sample = || {
-        Some(Sample {
-            ops_per_s: after("Requests/sec:")?.parse().ok()?,
-            p50_us: microseconds(after("50%")?)?,
-            p99_us: microseconds(after("99%")?)?,
-        })
-    };
-    sample().ok_or_else(|| format!("wrk said {output}"))
-}
-
-fn microseconds(text: &str) -> Option<f64> {
-    let number = text.trim_end_matches(char::is_alphabetic);
-    let factor = match text.strip_prefix(number)? {
-        "us" => 1.0,
-        "ms" => 1000.0,
-        "s" => 1_000_000.0,
-        _ => return None,
-    };
-    Some(number.parse::<f64>().ok()? * factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_are_understood() {
-        let redis = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
-                     \"p99_latency_ms\",\"max_latency_ms\"\n\
-                     \"GET\",\"126582.27\",\"0.236\",\"0.088\",\"0.231\",\"0.327\",\"0.431\",\"1.503\"\n";
-        assert_eq!(redis_sample(redis), Ok(Sample { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0 }));
-        let wrk = "  Latency Distribution\n     50%  513.00us\n     75%    0.6ms\n     90%  0.7ms\n     99%    1.50ms\n\
-                   Requests/sec:  48211.22\nTransfer/sec:  11.59MB\n";
-        assert_eq!(wrk_sample(wrk), Ok(Sample { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0 }));
-        assert!(wrk_sample("  Socket errors: connect 0, read 5").is_err());
-        assert!(redis_sample("Could not connect").is_err());
-    }
+    let probe = servers::redis_benchmark_said(&run("set", 10_000)?)?;
+    let said = servers::redis_benchmark_said(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);
+    said.map(Sample::from)
 }

@@ -1,0 +1,108 @@
+//! Small messages there and back: `apps/rpc_client` and `apps/rpc_server`.
+use super::compare::{self, combine, number};
+use super::rpc::{self, Load};
+use super::window;
+use crate::command::{Common, count, list};
+use crate::report::{Report, Run};
+use crate::setup::{Needs, Setup, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Connections of one program: descriptors are limited.
+const MOST_OF_A_PROGRAM: usize = 16_000;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Connections
+    #[arg(long, value_name = "N,...", default_value = "1,16,128,1024")]
+    pub conns: String,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES,...", default_value = "64")]
+    pub size: String,
+    /// Messages in flight on each connection
+    #[arg(long, value_name = "N,...", default_value = "1")]
+    pub depth: String,
+    /// Open loop: messages a second, due at fixed times; latencies count from when a message was due
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
+    pub rate: Vec<u64>,
+    /// Requests that may go at once leave in one write, and so do the replies to one read
+    #[arg(long)]
+    pub batch: bool,
+}
+
+/// Runs the case.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let setups = arguments.stacks.all()?;
+    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
+    let mut axes = vec![
+        ("conns", numbers(&arguments.conns, 4 * MOST_OF_A_PROGRAM)?),
+        ("size", numbers(&arguments.size, 1 << 20)?),
+        ("depth", numbers(&arguments.depth, 1024)?),
+    ];
+    if !arguments.rate.is_empty() {
+        axes.push(("rate", arguments.rate.iter().map(|rate| json!(rate)).collect()));
+    }
+    let (warm_up, seconds) = compare::times(common);
+    let params = json!({
+        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "batch": arguments.batch,
+        "loop": if arguments.rate.is_empty() { "closed" } else { "open" },
+    });
+    let mut report = Report::new("echo", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+        let load = load(setup, point, (warm_up, seconds), arguments.batch);
+        let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
+        let outcome = rpc::run(tools, &*setup.lab(tools, needs)?, &load)?;
+        let mut run = Run::on(setup, point);
+        window::note(&mut run, &outcome.sample, outcome.cpu_s);
+        Ok(run)
+    })?;
+    Ok(report)
+}
+
+/// The load of a point.
+fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: bool) -> Load {
+    let (size, connections) = (number(point, "size"), number(point, "conns") as usize);
+    let programs = connections.div_ceil(MOST_OF_A_PROGRAM);
+    let share = |at: usize| connections / programs + usize::from(at < connections % programs);
+    let flags = [(setup.polls(), "-y"), (batch, "-b")];
+    let options: Vec<String> = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_string()).collect();
+    let rate = point["rate"].as_u64().map(|rate| ["-R".to_string(), (rate as f64 / programs as f64).to_string()]);
+    Load {
+        size,
+        reply: size,
+        connections: (0..programs).map(share).collect(),
+        one_place: true,
+        servers: programs,
+        depth: number(point, "depth"),
+        warm_up,
+        seconds,
+        client_options: options.iter().cloned().chain(rate.into_iter().flatten()).collect(),
+        server_options: options,
+        ..Load::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_connections_are_dealt_to_several_programs() {
+        let stacks =
+            Stacks { stack: "linux".into(), engine: "flextoe".into(), port: "fabric".into(), linux: "polling".into() };
+        let setup = stacks.all().unwrap()[0];
+        let point = json!({ "conns": 32_001, "size": 64, "depth": 1, "rate": 6 });
+        let load = load(&setup, &point, (1.0, 2.0), false);
+        assert_eq!(load.connections, [10_667, 10_667, 10_667]);
+        assert_eq!(load.servers, 3);
+        assert_eq!(load.client_options, ["-y", "-R", "2"]);
+        assert_eq!(load.server_options, ["-y"]);
+    }
+}

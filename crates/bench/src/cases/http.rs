@@ -1,0 +1,66 @@
+//! nginx and wrk.
+use super::compare::{self, combine, number};
+use super::kv::note_said;
+use super::window::server_and_stack;
+use crate::command::{Common, count, list};
+use crate::report::{Report, Run};
+use crate::servers::{self, split};
+use crate::setup::{Needs, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PORT: u16 = 80;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Connections
+    #[arg(long, value_name = "N,...", default_value = "64")]
+    pub conns: String,
+    /// A connection for each request
+    #[arg(long)]
+    pub close: bool,
+}
+
+/// Runs the case.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
+    let axes = [("conns", list(&arguments.conns, |word| count(word, 3500).map(Value::from))?)];
+    let (warm_up, seconds) = compare::times(common);
+    // wrk counts whole seconds.
+    let (warm_up, seconds) = (warm_up.ceil() as u64, seconds.ceil() as u64);
+    let params = json!({
+        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "keep_alive": !arguments.close, "bytes": 100,
+    });
+    let mut report = Report::new("http", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+        let conns = number(point, "conns");
+        let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
+        let address = lab.address().to_string();
+        let server = [lab.server(&servers::nginx(&address, PORT, lab.directory(), "bench")?, PORT)?];
+        let load = |seconds: u64| {
+            let mut words = split(&format!("wrk -t 1 -c {conns} -d {seconds}s --latency"));
+            if arguments.close {
+                words.extend(["-H".into(), "Connection: close".into()]);
+            }
+            words.push(format!("http://{address}:{PORT}/"));
+            let output = lab.client(0, &words)?.finish(&tools.stop, PATIENCE + Duration::from_secs(seconds))?;
+            servers::wrk_said(&output)
+        };
+        load(warm_up)?;
+        let before = server_and_stack(&server, &*lab);
+        let mut run = Run::on(setup, point);
+        let said = load(seconds)?;
+        note_said(&mut run, said, before, &server, &*lab);
+        run.figures.insert("seconds".into(), json!(seconds));
+        Ok(run)
+    })?;
+    Ok(report)
+}

@@ -1,0 +1,70 @@
+//! Isolation (thesis figure 5.19): connections that want answers quickly, alone and beside bulk flows into the same host.
+use super::bulk::{self, Flows};
+use super::compare::{self, combine};
+use super::rpc::{self, Load};
+use super::window;
+use crate::command::{Common, count, list};
+use crate::report::{Report, Run};
+use crate::setup::{Needs, Setup, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Connections with one 64-byte message in flight
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=2000))]
+    pub conns: u64,
+    /// Bulk flows beside them
+    #[arg(long, value_name = "N,...", default_value = "4")]
+    pub flows: String,
+}
+
+/// Runs the case: without bulk flows, then with each number of them.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
+    let mut flows = list(&arguments.flows, |word| count(word, 1000).map(Value::from))?;
+    flows.insert(0, 0.into());
+    let (warm_up, seconds) = compare::times(common);
+    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "conns": arguments.conns, "size": 64 });
+    let mut report = Report::new("isolation", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&[("bulk_flows", flows)])), |setup, point| {
+        let beside = compare::number(point, "bulk_flows") as usize;
+        measure(tools, setup, point, (arguments.conns as usize, beside), (warm_up, seconds))
+    })?;
+    Ok(report)
+}
+
+fn measure(
+    tools: &Tools,
+    setup: &Setup,
+    point: &Value,
+    (connections, beside): (usize, usize),
+    (warm_up, seconds): (f64, f64),
+) -> Result<Run, String> {
+    let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
+    // The flows are under way before and until after the messages are measured.
+    let flows = Flows::new(beside, warm_up, seconds + warm_up + 1.0);
+    let ends = if beside > 0 { Some(bulk::start(tools, &*lab, &flows, 1)?) } else { None };
+    let load =
+        Load { size: 64, reply: 64, connections: vec![connections], depth: 1, warm_up, seconds, ..Load::default() };
+    let outcome = rpc::run(tools, &*lab, &load)?;
+    let mut run = Run::on(setup, point);
+    window::note(&mut run, &outcome.sample, outcome.cpu_s);
+    if let Some(ends) = ends {
+        let moved = bulk::measure(tools, &*lab, ends)?;
+        run.errors += moved.lost;
+        run.figures.insert("bulk_gbit_per_s".into(), json!(moved.gbit_per_s()));
+    }
+    Ok(run)
+}
+
+/// The table; the bulk flows' rate beside.
+pub fn show(report: &Report) -> String {
+    compare::show_with(report, &[compare::Column::new("bulk Gb/s", |run| run.figure("bulk_gbit_per_s"))])
+}

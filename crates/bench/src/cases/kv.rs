@@ -1,0 +1,126 @@
+//! Key-value stores: memcached with `apps/kv_client`, redis with redis-benchmark.
+use super::compare::{self, combine, number};
+use super::window::{self, server_and_stack};
+use crate::command::{Common, count, list};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::report::{Report, Run};
+use crate::sample::{Latency, Sample};
+use crate::servers::{self, Said, split};
+use crate::setup::{Needs, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const MEMCACHED: u16 = 11211;
+const REDIS: u16 = 6379;
+/// Requests that say how many fit into the time asked for.
+const PROBE: u64 = 20_000;
+/// What redis-benchmark may take longer than was thought.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Servers: memcached, redis
+    #[arg(long, value_name = "SERVER,...", default_value = "memcached,redis")]
+    pub server: String,
+    /// Connections
+    #[arg(long, value_name = "N,...", default_value = "50")]
+    pub conns: String,
+    /// Requests in flight on each connection
+    #[arg(long, value_name = "N,...", default_value = "1")]
+    pub depth: String,
+    /// Bytes of a value
+    #[arg(long, value_name = "BYTES,...", default_value = "32")]
+    pub size: String,
+    /// Share of sets, percent (memcached; redis-benchmark gets only)
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub sets: u64,
+}
+
+/// Runs the case.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
+    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
+    let axes = [
+        ("server", list(&arguments.server, server)?),
+        ("conns", numbers(&arguments.conns, 3500)?),
+        ("depth", numbers(&arguments.depth, 64)?),
+        ("size", numbers(&arguments.size, 900)?),
+    ];
+    let (warm_up, seconds) = compare::times(common);
+    let params =
+        json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "sets_percent": arguments.sets });
+    let mut report = Report::new("kv", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+        let lab = setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1 })?;
+        let mut run = Run::on(setup, point);
+        match point["server"] == "redis" {
+            true => redis(tools, &*lab, point, seconds, &mut run)?,
+            false => memcached(tools, &*lab, point, (warm_up, seconds, arguments.sets), &mut run)?,
+        }
+        Ok(run)
+    })?;
+    Ok(report)
+}
+
+fn memcached(
+    tools: &Tools,
+    lab: &dyn Lab,
+    point: &Value,
+    (warm_up, seconds, sets): (f64, f64, u64),
+    run: &mut Run,
+) -> Result<(), String> {
+    let address = lab.address();
+    let servers = [lab.server(&servers::memcached(&address.to_string(), MEMCACHED), MEMCACHED)?];
+    let (conns, depth, size) = (number(point, "conns"), number(point, "depth"), number(point, "size"));
+    let line = format!(
+        "{} -c {address} -p {MEMCACHED} -n {conns} -d {depth} -s {size} -x {sets} -w {warm_up} -t {seconds}",
+        tools.app("kv_client")
+    );
+    let client = lab.client(0, &split(&line))?;
+    let (printed, cpu_s) = window::watch(tools, vec![client], || server_and_stack(&servers, lab))?;
+    window::note(run, &Sample::of(&printed)?, cpu_s);
+    Ok(())
+}
+
+/// redis-benchmark counts requests, not time: a short run says how many fit, and warms up.
+fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, seconds: f64, run: &mut Run) -> Result<(), String> {
+    let address = lab.address();
+    let server = [lab.server(&servers::redis(&address.to_string(), REDIS, lab.directory()), REDIS)?];
+    let (conns, depth, size) = (number(point, "conns"), number(point, "depth"), number(point, "size"));
+    let load = |test: &str, requests: u64| -> Result<Said, String> {
+        let line = format!(
+            "redis-benchmark -h {address} -p {REDIS} -c {conns} -P {depth} -d {size} -n {requests} -t {test} --csv"
+        );
+        servers::redis_benchmark_said(&lab.client(0, &split(&line))?.finish(&tools.stop, PATIENCE)?)
+    };
+    load("set", PROBE)?;
+    let probe = load("get", PROBE * 2)?;
+    let before = server_and_stack(&server, lab);
+    let said = load("get", ((probe.ops_per_s * seconds) as u64).max(PROBE))?;
+    note_said(run, said, before, &server, lab);
+    Ok(())
+}
+
+/// What a program says that counts requests: the stretch is how long it must have taken.
+pub fn note_said(run: &mut Run, said: Said, before: window::CpuSeconds, servers: &[Process], lab: &dyn Lab) {
+    run.ops_per_s = Some(said.ops_per_s);
+    let unknown = f64::NAN;
+    run.latency_us =
+        Some(Latency { p50: said.p50_us, p99: said.p99_us, p999: unknown, p9999: unknown, max: said.max_us });
+    run.cpu_s.extend(window::since(&before, server_and_stack(servers, lab)));
+}
+
+fn server(text: &str) -> Result<Value, String> {
+    match text {
+        "memcached" | "redis" => Ok(text.into()),
+        _ => Err(format!("there is no server `{text}` for kv; there are memcached and redis")),
+    }
+}

@@ -1,0 +1,80 @@
+//! Bulk flows: `apps/flows`, through sockets or the zero-copy interface.
+use super::bulk::{self, Flows};
+use super::compare::{self, combine, number};
+use crate::command::{Common, count, list};
+use crate::lab::Stack;
+use crate::report::{Report, Run};
+use crate::setup::{Needs, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Flows
+    #[arg(long, value_name = "N,...", default_value = "1")]
+    pub flows: String,
+    /// Bytes of a write
+    #[arg(long, value_name = "BYTES,...", default_value = "65536")]
+    pub size: String,
+    /// Direction: up (to the server), down (from it)
+    #[arg(long, value_name = "DIRECTION,...", default_value = "up")]
+    pub dir: String,
+    /// On OpenTOE through its zero-copy interface; on Linux through sockets, as always
+    #[arg(long)]
+    pub zero_copy: bool,
+    /// The sender writes every byte anew, and the receiver reads every one
+    #[arg(long)]
+    pub touch: bool,
+}
+
+/// Runs the case.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
+    if arguments.zero_copy && arguments.stacks.port.contains("tap") {
+        return Err("--zero-copy needs both programs on OpenTOE: --port fabric".into());
+    }
+    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
+    let axes = [
+        ("flows", numbers(&arguments.flows, 4000)?),
+        ("size", numbers(&arguments.size, 1 << 24)?),
+        ("dir", list(&arguments.dir, direction)?),
+    ];
+    let (warm_up, seconds) = compare::times(common);
+    let params = json!({
+        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "zero_copy": arguments.zero_copy,
+        "touch": arguments.touch,
+    });
+    let mut report = Report::new("stream", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+        let flows = Flows {
+            flows: number(point, "flows") as usize,
+            size: number(point, "size"),
+            down: point["dir"] == "down",
+            zero_copy: arguments.zero_copy && setup.stack == Stack::Opentoe,
+            touch: arguments.touch,
+            warm_up,
+            seconds,
+        };
+        let lab = setup.lab(tools, Needs { connections: flows.flows, clients: 1 })?;
+        let moved = bulk::run(tools, &*lab, &flows)?;
+        let mut run = Run::on(setup, point);
+        run.gbit_per_s = Some(moved.gbit_per_s());
+        run.errors = moved.lost;
+        run.cpu_s.extend(moved.cpu_s);
+        Ok(run)
+    })?;
+    Ok(report)
+}
+
+fn direction(text: &str) -> Result<Value, String> {
+    match text {
+        "up" | "down" => Ok(text.into()),
+        _ => Err(format!("there is no direction `{text}`; there are up and down")),
+    }
+}

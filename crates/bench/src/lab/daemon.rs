@@ -1,0 +1,83 @@
+//! A daemon of a lab's own, and programs that run on it.
+use super::{PATIENCE, text};
+use crate::directory::Directory;
+use crate::process::Process;
+use crate::session;
+use crate::tools::Tools;
+use daemon::client;
+use daemon::protocol::Question;
+use port::Netns;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Core of the data-path thread; programs share the other one.
+pub const DAEMON_CORE: usize = 0;
+pub const PROGRAM_CORE: usize = 1;
+
+/// A running daemon. Its directory goes with it.
+pub struct Daemon<'a> {
+    tools: &'a Tools,
+    process: Process,
+    directory: Directory,
+}
+
+impl<'a> Daemon<'a> {
+    /// Starts it in a namespace and waits until it answers.
+    pub fn start(tools: &'a Tools, netns: &Netns, configuration: &str) -> Result<Daemon<'a>, String> {
+        let directory = Directory::new("bench")?;
+        let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.path().join(name));
+        std::fs::write(&config, configuration).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
+        let mut words = tools.pinned(DAEMON_CORE);
+        let own = directory.path().join("daemon");
+        let owner = std::process::id().to_string();
+        words.extend([&tools.toe, "private-daemon"].map(String::from));
+        let options = [("--directory", text(&own)), ("--config", text(&config)), ("--socket", text(&socket))];
+        words.extend(options.into_iter().chain([("--owner", owner)]).flat_map(|(key, value)| [key.into(), value]));
+        let mut process = Process::start(netns, &words, directory.path().join("toed.log"))?;
+        tools.stop.until("the daemon", PATIENCE, || {
+            process.alive()?;
+            Ok(client::is_running(&socket))
+        })?;
+        session::favour(process.pid());
+        Ok(Daemon { tools, process, directory })
+    }
+
+    /// Its answer.
+    pub fn ask(&self, question: &Question) -> Result<Value, String> {
+        client::ask(&self.socket(), question)
+    }
+
+    /// The daemon itself.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// A directory for this lab.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts a program on one of its hosts.
+    pub fn run(&self, netns: &Netns, host: &str, words: &[String], log: String) -> Result<Process, String> {
+        let (socket, library) = (text(&self.socket()), text(&self.tools.library));
+        let mut all = self.tools.pinned(PROGRAM_CORE);
+        let run = [&self.tools.toe, "run", "--quiet", "--socket", &socket, "--lib", &library, "--host", host, "--"];
+        all.extend(run.map(String::from));
+        all.extend_from_slice(words);
+        Process::start(netns, &all, self.directory().join(log))
+    }
+
+    /// Waits until a program listens on a port of the first host.
+    pub fn wait_for_listener(&self, server: &mut Process, port: u16) -> Result<(), String> {
+        self.tools.stop.until("the server to listen", PATIENCE, || {
+            server.alive()?;
+            let answer = self.ask(&Question::Ls)?;
+            let listeners = answer["hosts"][0]["listeners"].as_array().cloned().unwrap_or_default();
+            Ok(listeners.iter().any(|listener| listener["port"] == port))
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory().join("toed.sock")
+    }
+}

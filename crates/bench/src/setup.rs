@@ -1,0 +1,174 @@
+//! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
+use crate::command::{list, stack};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapLab, VethLab, VethPlan};
+use crate::tools::Tools;
+use clap::Args;
+use daemon::config::EngineName;
+
+/// Which set-ups are measured, in turn.
+#[derive(Args, Debug, Clone)]
+pub struct Stacks {
+    /// Stacks: opentoe, linux
+    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
+    pub stack: String,
+    /// Engines of OpenTOE: flextoe, laminar
+    #[arg(long, value_name = "ENGINE,...", default_value = "flextoe")]
+    pub engine: String,
+    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux)
+    #[arg(long, value_name = "PORT,...", default_value = "fabric")]
+    pub port: String,
+    /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core)
+    #[arg(long, value_name = "WAY,...", default_value = "cubic")]
+    pub linux: String,
+}
+
+/// How OpenTOE is joined to the clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// Clients are on OpenTOE too.
+    Fabric,
+    /// Clients are on Linux.
+    Tap,
+}
+
+/// What can be chosen on Linux.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// CUBIC, the fastest here.
+    Cubic,
+    /// BBR.
+    Bbr,
+    /// CUBIC, and programs that poll.
+    Polling,
+    /// CUBIC, and both programs on one core.
+    OneCore,
+}
+
+/// One of the things that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Whose TCP.
+    pub stack: Stack,
+    /// OpenTOE's engine.
+    pub engine: &'static str,
+    /// OpenTOE's port.
+    pub port: Port,
+    /// Linux' way.
+    pub way: Way,
+}
+
+/// What a case needs of a lab.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Needs {
+    /// Connections of one program, at most.
+    pub connections: usize,
+    /// Places for clients.
+    pub clients: usize,
+}
+
+impl Stacks {
+    /// The set-ups in the order in which they are measured.
+    pub fn all(&self) -> Result<Vec<Setup>, String> {
+        let engines = list(&self.engine, engine)?;
+        let (ports, ways) = (list(&self.port, port)?, list(&self.linux, way)?);
+        let mut all = Vec::new();
+        for stack in list(&self.stack, stack)? {
+            let any = Setup { stack, engine: engines[0], port: ports[0], way: ways[0] };
+            match stack {
+                Stack::Opentoe => engines.iter().for_each(|engine| {
+                    all.extend(ports.iter().map(|port| Setup { engine, port: *port, ..any }));
+                }),
+                Stack::Linux => all.extend(ways.iter().map(|way| Setup { way: *way, ..any })),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Setup {
+    /// In two words.
+    pub fn name(&self) -> String {
+        match (self.stack, self.port) {
+            (Stack::Opentoe, Port::Fabric) => format!("{} fabric", self.engine),
+            (Stack::Opentoe, Port::Tap) => format!("{} tap", self.engine),
+            (Stack::Linux, _) => format!("linux {}", self.way.name()),
+        }
+    }
+
+    /// Programs are to poll.
+    pub fn polls(&self) -> bool {
+        self.stack == Stack::Linux && self.way == Way::Polling
+    }
+
+    /// The place to measure in.
+    pub fn lab<'a>(&self, tools: &'a Tools, needs: Needs) -> Result<Box<dyn Lab + 'a>, String> {
+        // Some room beside them for what is being closed.
+        let slots = (needs.connections as u32 * 5 / 4 + 64).next_power_of_two().max(4096);
+        let plan = FabricPlan { engine: self.engine, slots, clients: needs.clients.max(1), ..FabricPlan::default() };
+        Ok(match (self.stack, self.port) {
+            (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
+            (Stack::Opentoe, Port::Tap) => Box::new(TapLab::new(tools, &plan)?),
+            (Stack::Linux, _) => {
+                let congestion = Some(if self.way == Way::Bbr { "bbr" } else { "cubic" }.to_string());
+                let one_core = self.way == Way::OneCore;
+                Box::new(VethLab::new(tools, &VethPlan { congestion, one_core, ..VethPlan::default() })?)
+            }
+        })
+    }
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Cubic => "cubic",
+            Way::Bbr => "bbr",
+            Way::Polling => "polling",
+            Way::OneCore => "one-core",
+        }
+    }
+}
+
+fn engine(text: &str) -> Result<&'static str, String> {
+    let found = EngineName::ALL.iter().map(|engine| engine.name()).find(|name| *name == text);
+    found.ok_or_else(|| format!("there is no engine `{text}`; there are flextoe and laminar"))
+}
+
+fn port(text: &str) -> Result<Port, String> {
+    match text {
+        "fabric" => Ok(Port::Fabric),
+        "tap" => Ok(Port::Tap),
+        _ => Err(format!("there is no port `{text}` for measurements; there are fabric and tap")),
+    }
+}
+
+fn way(text: &str) -> Result<Way, String> {
+    let found = Way::ALL.into_iter().find(|way| way.name() == text);
+    found.ok_or_else(|| format!("there is no way `{text}` of Linux; there are cubic, bbr, polling and one-core"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(stacks: &Stacks) -> Result<Vec<String>, String> {
+        stacks.all().map(|all| all.iter().map(Setup::name).collect())
+    }
+
+    #[test]
+    fn set_ups_are_combined_within_a_stack_only() {
+        let words = |stack: &str, engine: &str, port: &str, linux: &str| Stacks {
+            stack: stack.into(),
+            engine: engine.into(),
+            port: port.into(),
+            linux: linux.into(),
+        };
+        let all = names(&words("opentoe,linux", "flextoe,laminar", "fabric,tap", "cubic,polling")).unwrap();
+        let toe = ["flextoe fabric", "flextoe tap", "laminar fabric", "laminar tap"];
+        assert_eq!(all, toe.into_iter().chain(["linux cubic", "linux polling"]).collect::<Vec<_>>());
+        assert_eq!(names(&words("linux", "flextoe", "tap", "bbr")).unwrap(), ["linux bbr"]);
+        assert!(names(&words("linux", "flextoe", "tap", "reno")).unwrap_err().contains("one-core"));
+        assert!(names(&words("linux", "tas", "tap", "bbr")).unwrap_err().contains("laminar"));
+    }
+}
