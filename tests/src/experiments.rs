@@ -1,11 +1,12 @@
-//! `toe bench` in its short form: each experiment runs to its end, loses nothing, says what it must in its JSON, draws
-//! its plots and leaves nothing behind. How fast anything was is not looked at.
+//! `toe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws its plots
+//! and leaves nothing behind. How fast anything was is not looked at.
 use crate::daemon::beside;
 use crate::leaks::Before;
 use crate::process::Session;
 use crate::report::Outcome;
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// One experiment in its short form.
@@ -22,8 +23,58 @@ pub struct Experiment {
     plots: &'static [&'static str],
 }
 
+/// What every case of speed says of each measurement.
+const SPEED: &[&str] = &["/ops_per_s", "/latency_us/p50", "/latency_us/p99", "/latency_us/max", "/cpu_s/server"];
+
+/// A case of speed: no plots of its own with a few points.
+const fn speed(name: &'static str, arguments: &'static [&'static str], runs: usize) -> Experiment {
+    Experiment { name, arguments, runs, figures: SPEED, plots: &[] }
+}
+
 /// All of them.
 pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "toe bench echo",
+        arguments: &["echo", "--conns", "1,4,16", "--linux", "cubic,bbr,polling,one-core", "--port", "fabric,tap"],
+        runs: 18,
+        figures: SPEED,
+        plots: &["connections"],
+    },
+    speed("toe bench echo, laminar", &["echo", "--conns", "16", "--engine", "laminar", "--depth", "8", "--batch"], 2),
+    Experiment {
+        name: "toe bench echo, open loop",
+        arguments: &["echo", "--conns", "8", "--rate", "2000,4000,8000"],
+        runs: 6,
+        figures: SPEED,
+        plots: &["load-latency"],
+    },
+    Experiment {
+        name: "toe bench stream",
+        arguments: &["stream", "--flows", "1,3", "--dir", "up,down", "--port", "fabric,tap", "--touch"],
+        runs: 12,
+        figures: &["/gbit_per_s", "/cpu_s/sender", "/cpu_s/receiver"],
+        plots: &[],
+    },
+    Experiment {
+        name: "toe bench stream, zero-copy",
+        arguments: &["stream", "--zero-copy", "--size", "1000,65536,300000"],
+        runs: 6,
+        figures: &["/gbit_per_s"],
+        plots: &["write-size"],
+    },
+    speed("toe bench kv", &["kv", "--conns", "8", "--depth", "1,4"], 8),
+    speed("toe bench connect", &["connect", "--conns", "1,16"], 4),
+    speed("toe bench http", &["http", "--conns", "8"], 2),
+    speed("toe bench http, close", &["http", "--conns", "8", "--close"], 2),
+    Experiment {
+        name: "toe bench idle",
+        arguments: &["idle", "--conns", "500"],
+        runs: 2,
+        figures: &["/bytes_each", "/kernel_each"],
+        plots: &[],
+    },
+    speed("toe bench isolation", &["isolation", "--conns", "4", "--flows", "2"], 4),
+    speed("toe bench all", &["all", "--only", "echo-depth,connect"], 2),
     Experiment {
         name: "toe bench incast",
         arguments: &["incast", "--points", "4:8", "--congestion", "dctcp,timely,off"],
@@ -53,14 +104,24 @@ impl Experiment {
         let before = Before::look();
         let directory = session.dir().join(self.name.replace(' ', "-"));
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        let json = directory.join("report.json");
         let mut command = Command::new(beside("toe"));
-        command.arg("bench").args(self.arguments).args(["--quick", "--json"]).arg(&json);
-        command.arg("--plots").arg(&directory);
-        session.run(command)?;
-        let text = fs::read_to_string(&json).map_err(|error| format!("no report: {error}"))?;
-        let report: Value = serde_json::from_str(&text).map_err(|error| format!("its JSON: {error}"))?;
-        self.check(&report)?;
+        command.arg("bench").args(self.arguments).arg("--quick");
+        if self.arguments[0] == "all" {
+            session.run({
+                command.arg("--directory").arg(&directory);
+                command
+            })?;
+            self.check(&read(&directory.join("connect.json"))?, "connect")?;
+            let page = fs::read_to_string(directory.join("report.html")).map_err(|error| error.to_string())?;
+            if !page.contains("Goals: ") || !page.ends_with("</html>\n") {
+                return Err("the page is not whole".into());
+            }
+        } else {
+            let json = directory.join("report.json");
+            command.arg("--json").arg(&json).arg("--plots").arg(&directory);
+            session.run(command)?;
+            self.check(&read(&json)?, self.arguments[0])?;
+        }
         for plot in self.plots {
             let (svg, png) = (directory.join(format!("{plot}.svg")), directory.join(format!("{plot}.png")));
             let drawn = fs::read_to_string(&svg).is_ok_and(|text| text.contains("</svg>"));
@@ -73,19 +134,25 @@ impl Experiment {
         Ok(format!("{} measurements, {} plots", self.runs, self.plots.len()))
     }
 
-    fn check(&self, report: &Value) -> Result<(), String> {
+    fn check(&self, report: &Value, case: &str) -> Result<(), String> {
         let runs = report["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if runs.len() != self.runs || report["case"] != self.arguments[0] || report["machine"]["cores"].is_null() {
+        if runs.len() != self.runs || report["case"] != case || report["machine"]["cores"].is_null() {
             return Err(format!("{} measurements instead of {}, or no word about the machine", runs.len(), self.runs));
         }
         for run in runs {
-            let speed = run["ops_per_s"].as_f64().or(run["gbit_per_s"].as_f64()).unwrap_or(0.0);
+            let speed = run["ops_per_s"].as_f64().or(run["gbit_per_s"].as_f64());
+            let moving = speed.is_some_and(|speed| speed > 0.0) || (speed.is_none() && case == "idle");
             let missing =
                 self.figures.iter().find(|path| run.pointer(path).and_then(Value::as_f64).unwrap_or(0.0) <= 0.0);
-            if speed <= 0.0 || run["errors"] != 0 || missing.is_some() {
+            if !moving || run["errors"] != 0 || missing.is_some() {
                 return Err(format!("a measurement says {run}"));
             }
         }
         Ok(())
     }
+}
+
+fn read(path: &Path) -> Result<Value, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("no report: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("its JSON: {error}"))
 }

@@ -1,9 +1,12 @@
 //! The command line of `toe bench`.
+use crate::all;
 use crate::cases::{compare, connect, echo, fairness, http, idle, incast, isolation, kv, loss, stream};
+use crate::charts;
 use crate::lab::Stack;
 use crate::plot::Chart;
 use crate::report::Report;
 use crate::session;
+use crate::setup::Stacks;
 use crate::tools::Tools;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -25,6 +28,10 @@ pub enum Case {
     Idle(idle::Arguments),
     /// Quick answers beside bulk flows (thesis figure 5.19)
     Isolation(isolation::Arguments),
+    /// All of it, held against the goals, in one report
+    All(all::Arguments),
+    /// Show the goals and write one HTML page of the reports in a directory
+    Report(all::ReportArguments),
     /// Many hosts send to one through a slow port: throughput, tail latency, fairness (thesis table 4.5)
     Incast(incast::Arguments),
     /// Many bulk flows over one link: the share that each of them gets (thesis figure 4.17)
@@ -69,9 +76,9 @@ impl Common {
 }
 
 impl Case {
-    /// What the caller must look at before [`run`]: where the library is said to be.
-    pub fn common(&self) -> &Common {
-        match self {
+    /// What all cases take; it says where the library is.
+    pub fn common(&self) -> Option<&Common> {
+        Some(match self {
             Case::Echo(arguments) => &arguments.common,
             Case::Stream(arguments) => &arguments.common,
             Case::Kv(arguments) => &arguments.common,
@@ -82,6 +89,34 @@ impl Case {
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
+            Case::All(arguments) => &arguments.common,
+            Case::Report(_) => return None,
+        })
+    }
+
+    /// How long it takes, seconds, roughly.
+    pub fn estimate(&self) -> f64 {
+        let points = |text: &str| text.split(',').count();
+        let speed = |common: &Common, stacks: &Stacks, points: usize| {
+            let setups = stacks.all().map_or(1, |setups| setups.len());
+            compare::estimate(common, setups, points)
+        };
+        match self {
+            Case::Echo(a) => {
+                speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size) * points(&a.depth) * a.rate.len().max(1))
+            }
+            Case::Stream(a) => speed(&a.common, &a.stacks, points(&a.flows) * points(&a.size) * points(&a.dir)),
+            // Two measurements, and time to become quiet before each.
+            Case::Idle(a) => speed(&a.common, &a.stacks, points(&a.conns)) * 4.0,
+            Case::Kv(a) => speed(&a.common, &a.stacks, points(&a.server) * points(&a.conns) * points(&a.depth)),
+            Case::Connect(a) => speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size)),
+            Case::Http(a) => speed(&a.common, &a.stacks, points(&a.conns)),
+            Case::Isolation(a) => speed(&a.common, &a.stacks, 1 + points(&a.flows)),
+            Case::Loss(a) => {
+                let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
+                measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
+            }
+            _ => 0.0,
         }
     }
 }
@@ -92,53 +127,74 @@ pub fn run(case: &Case, library: PathBuf) -> Result<(), String> {
         return done;
     }
     let tools = Tools::find(library)?;
-    let (report, table) = measure(case, &tools)?;
-    finish(case.common(), &report, &table)
+    match case {
+        Case::All(arguments) => all::run(&tools, arguments),
+        case => {
+            let (report, table) = measure(case, &tools)?;
+            finish(case.common(), &report, &table)
+        }
+    }
+}
+
+/// Shows what was measured earlier; needs no privilege and no library.
+pub fn report(arguments: &all::ReportArguments) -> Result<(), String> {
+    all::report(&arguments.directory)
 }
 
 /// Measures; the table is for people.
-fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
-    let shown = |report: Report, show: fn(&Report) -> String| {
-        let table = show(&report);
-        (report, table)
-    };
-    Ok(match case {
-        Case::Echo(arguments) => shown(echo::run(tools, arguments)?, compare::show),
-        Case::Stream(arguments) => shown(stream::run(tools, arguments)?, compare::show),
-        Case::Kv(arguments) => shown(kv::run(tools, arguments)?, compare::show),
-        Case::Connect(arguments) => shown(connect::run(tools, arguments)?, compare::show),
-        Case::Http(arguments) => shown(http::run(tools, arguments)?, compare::show),
-        Case::Idle(arguments) => shown(idle::run(tools, arguments)?, idle::show),
-        Case::Isolation(arguments) => shown(isolation::run(tools, arguments)?, isolation::show),
-        Case::Incast(arguments) => shown(incast::run(tools, arguments)?, incast::show),
-        Case::Fairness(arguments) => shown(fairness::run(tools, arguments)?, fairness::show),
-        Case::Loss(arguments) => shown(loss::run(tools, arguments)?, loss::show),
-    })
+pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
+    let report = match case {
+        Case::Echo(arguments) => echo::run(tools, arguments),
+        Case::Stream(arguments) => stream::run(tools, arguments),
+        Case::Kv(arguments) => kv::run(tools, arguments),
+        Case::Connect(arguments) => connect::run(tools, arguments),
+        Case::Http(arguments) => http::run(tools, arguments),
+        Case::Idle(arguments) => idle::run(tools, arguments),
+        Case::Isolation(arguments) => isolation::run(tools, arguments),
+        Case::Incast(arguments) => incast::run(tools, arguments),
+        Case::Fairness(arguments) => fairness::run(tools, arguments),
+        Case::Loss(arguments) => loss::run(tools, arguments),
+        Case::All(_) | Case::Report(_) => Err("all and report are no single measurements".into()),
+    }?;
+    let table = shown(&report);
+    Ok((report, table))
+}
+
+/// A report's table.
+pub fn shown(report: &Report) -> String {
+    match report.case.as_str() {
+        "idle" => idle::show(report),
+        "isolation" => isolation::show(report),
+        "incast" => incast::show(report),
+        "fairness" => fairness::show(report),
+        "loss" => loss::show(report),
+        _ => compare::show(report),
+    }
 }
 
 /// What can be drawn of a report, with a name for each plot.
-fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     match report.case.as_str() {
         "incast" => incast::plots(report),
         "fairness" => fairness::plots(report),
         "loss" => loss::plots(report),
-        _ => Vec::new(),
+        _ => charts::of(report),
     }
 }
 
-fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {
+fn finish(common: Option<&Common>, report: &Report, table: &str) -> Result<(), String> {
     print(table);
-    if let Some(file) = &common.json {
+    if let Some(file) = common.and_then(|common| common.json.as_ref()) {
         report.write(file)?;
     }
-    if let Some(directory) = &common.plots {
+    if let Some(directory) = common.and_then(|common| common.plots.as_ref()) {
         plots(report).iter().try_for_each(|(name, chart)| chart.write(directory, name))?;
     }
     report.verdict()
 }
 
 /// Writes to the standard output; who does not read it any more does not want it.
-fn print(text: &str) {
+pub fn print(text: &str) {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -5,12 +5,16 @@
 //! programs in them, and makes a *report* (`report.rs`) of what they print, with *plots* (`plot.rs`).
 #![forbid(unsafe_code)]
 
+mod all;
 mod cases;
+mod charts;
 pub mod command;
 pub mod directory;
+mod goals;
 mod lab;
 pub mod machine;
 mod memory;
+mod page;
 mod plot;
 pub mod process;
 mod report;

@@ -64,6 +64,15 @@ impl Chart {
         self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(|e| failed(&png, e))
     }
 
+    /// As a picture to be put into a page.
+    pub fn svg(&self) -> Result<String, String> {
+        font()?;
+        let mut text = String::new();
+        self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area())
+            .map_err(|e| format!("cannot draw {}: {e}", self.title))?;
+        Ok(text)
+    }
+
     fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
         let (x, y) = (self.range_x(), self.range_y());
         match (self.places.is_empty(), self.log_y) {

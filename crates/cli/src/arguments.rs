@@ -46,7 +46,9 @@ Examples:
     #[command(after_help = "Needs root: it makes network namespaces of its own, which go when it ends.
 
 Examples:
-  toe bench incast --quick
+  toe bench echo --conns 1,128 --linux cubic,polling
+  toe bench stream --size 1448,65536 --port fabric,tap --pairs 3
+  toe bench all --directory results; toe bench report results
   toe bench incast --json incast.json --plots plots")]
     Bench {
         #[command(subcommand)]

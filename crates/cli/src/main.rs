@@ -26,8 +26,10 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
+        Verb::Bench { case: bench::command::Case::Report(arguments) } => bench::command::report(&arguments),
         Verb::Bench { case } => {
-            library::find(case.common().lib.as_deref()).and_then(|library| bench::command::run(&case, library))
+            let named = case.common().and_then(|common| common.lib.as_deref());
+            library::find(named).and_then(|library| bench::command::run(&case, library))
         }
         Verb::Ls(arguments) => ls::ls(&arguments),
         Verb::Stats(arguments) => stats::stats(&arguments),

@@ -1,0 +1,181 @@
+//! `toe bench all`: every part, one after the other, into a directory; then the goals and the page.
+use crate::command::{Case, Common};
+use crate::goals::{self, PARTS, Part, Row};
+use crate::page;
+use crate::report::{Report, table};
+use crate::tools::Tools;
+use clap::{Args, Parser};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Where reports go
+    #[arg(long, value_name = "DIR", default_value = "toe-bench")]
+    pub directory: PathBuf,
+    /// Only these parts
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+}
+
+/// Which reports to show.
+#[derive(Args, Debug)]
+pub struct ReportArguments {
+    /// Where reports of `toe bench` are, as NAME.json; the page is written there as report.html
+    pub directory: PathBuf,
+}
+
+/// Repetitions and seconds of a measurement where nobody says.
+const PAIRS: u32 = 3;
+const SECONDS: f64 = 2.0;
+
+/// A line of words as the command line reads it.
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    case: Case,
+}
+
+/// Measures all parts, writing each as soon as it is there; what fails is said and does not end the rest.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
+    let directory = &arguments.directory;
+    std::fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
+    let parts = chosen(&arguments.only)?;
+    let cases = parts.iter().map(|part| Ok((*part, case(part, &arguments.common)?)));
+    let cases = cases.collect::<Result<Vec<(&Part, Case)>, String>>()?;
+    let seconds: f64 = cases.iter().map(|(_, case)| case.estimate()).sum();
+    tools.say(&format!(
+        "all: {} parts, about {:.0} minutes, into {}",
+        cases.len(),
+        seconds / 60.0,
+        directory.display()
+    ));
+    let mut failed = Vec::new();
+    for (part, case) in cases {
+        let done = crate::command::measure(&case, tools).and_then(|(report, _)| {
+            report.write(&directory.join(format!("{}.json", part.name)))?;
+            report.verdict()
+        });
+        tools.stop.check()?;
+        if let Err(sentence) = done {
+            tools.say(&format!("{} failed: {sentence}", part.name));
+            failed.push(format!("{}: {sentence}", part.name));
+        }
+    }
+    report(directory)?;
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}
+
+/// Shows the goals and writes the page of what is in a directory.
+pub fn report(directory: &Path) -> Result<(), String> {
+    let reports = read(directory)?;
+    if reports.is_empty() {
+        return Err(format!("there is no report of toe bench in {}: write some with --json", directory.display()));
+    }
+    let rows = goals::rows(&reports);
+    crate::command::print(&text(&rows));
+    let file = directory.join("report.html");
+    let page = page::page(&reports, &rows)?;
+    std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    crate::command::print(&format!("the page: {}\n", file.display()));
+    Ok(())
+}
+
+fn chosen(only: &[String]) -> Result<Vec<&'static Part>, String> {
+    let named = |name: &String| {
+        let names = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
+        PARTS
+            .iter()
+            .find(|part| part.name == name)
+            .ok_or_else(|| format!("there is no part `{name}`; there are {}", names()))
+    };
+    if only.is_empty() { Ok(PARTS.iter().collect()) } else { only.iter().map(named).collect() }
+}
+
+/// A part as the command line would have it.
+fn case(part: &Part, common: &Common) -> Result<Case, String> {
+    let pairs = if !part.repeated || common.quick { 1 } else { common.pairs.max(1) };
+    let pairs = if part.repeated && common.pairs == 1 && !common.quick { PAIRS } else { pairs };
+    let seconds = common.seconds(SECONDS);
+    let line = format!("toe-bench {} --pairs {pairs} --duration {seconds}", part.words);
+    let quick = common.quick.then_some("--quick");
+    let words = line.split_whitespace().chain(quick);
+    Line::try_parse_from(words).map(|line| line.case).map_err(|e| format!("{}: {e}", part.name))
+}
+
+fn read(directory: &Path) -> Result<BTreeMap<String, Report>, String> {
+    let failed = |e: std::io::Error| format!("cannot read {}: {e}", directory.display());
+    let mut reports = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|kind| kind == "json") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            reports.insert(name, Report::read(&path)?);
+        }
+    }
+    Ok(reports)
+}
+
+/// The goals for a terminal: two lines each, so that 80 columns are enough.
+fn text(rows: &[Row]) -> String {
+    let mut lines = vec![["what", "goal", ""].map(String::from).to_vec()];
+    let mut said = Vec::new();
+    for row in rows {
+        lines.push([row.goal.what, row.goal.goal, verdict(row)].map(String::from).to_vec());
+        said.push(row.measured.clone().unwrap_or_default());
+    }
+    let aligned = table(&lines);
+    let mut text = String::new();
+    for (at, line) in aligned.lines().enumerate() {
+        text += &format!("{line}\n");
+        if let Some(measured) = at.checked_sub(1).and_then(|at| said.get(at)).filter(|said| !said.is_empty()) {
+            text += &format!("    {measured}\n");
+        }
+    }
+    let (met, measured) = (rows.iter().filter(|row| row.met).count(), rows.iter().filter(|row| row.measured.is_some()));
+    text + &format!("{met} of {} goals met, {} measured\n", rows.len(), measured.count())
+}
+
+/// One word for a row.
+pub fn verdict(row: &Row) -> &'static str {
+    match (row.met, &row.measured) {
+        (true, _) => "met",
+        (false, Some(_)) => "not met",
+        (false, None) => "not measured",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn common(quick: bool) -> Common {
+        Common { duration: None, pairs: 1, quick, json: None, plots: None, lib: None }
+    }
+
+    #[test]
+    fn every_part_is_a_command_line() {
+        for part in PARTS {
+            let case = case(part, &common(false)).unwrap();
+            assert!(case.estimate() > 0.0);
+            assert_eq!(
+                case.common().map(|common| common.pairs),
+                Some(if part.repeated { PAIRS } else { 1 }),
+                "{}",
+                part.name
+            );
+        }
+        assert!(chosen(&["nothing".into()]).is_err_and(|sentence| sentence.contains("echo-128")));
+    }
+
+    #[test]
+    fn the_goals_fit_a_terminal() {
+        let rows = goals::rows(&BTreeMap::new());
+        let text = text(&rows);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("0 of 21 goals met"), "{text}");
+    }
+}

@@ -1,0 +1,330 @@
+//! What `toe bench all` measures, and the goals that it is held against (the table of the project's goals for speed).
+use crate::cases::compare::three;
+use crate::report::{Report, Run, middle};
+use std::collections::BTreeMap;
+
+/// Words behind `toe bench`, and the name of their report.
+pub struct Part {
+    /// Its file is this with `.json`.
+    pub name: &'static str,
+    /// The words.
+    pub words: &'static str,
+    /// Repeated as often as the user wants; a curve is measured once.
+    pub repeated: bool,
+}
+
+const fn part(name: &'static str, words: &'static str) -> Part {
+    Part { name, words, repeated: true }
+}
+
+const fn curve(name: &'static str, words: &'static str) -> Part {
+    Part { name, words, repeated: false }
+}
+
+/// All parts; goals first, then what is only drawn.
+pub const PARTS: &[Part] = &[
+    part("echo-1", "echo --conns 1 --linux cubic,polling,one-core"),
+    part("echo-128", "echo --conns 128 --engine flextoe,laminar --linux cubic,bbr"),
+    part("echo-many", "echo --conns 1024,32000"),
+    part("echo-depth", "echo --conns 16 --depth 32"),
+    part("echo-batch", "echo --conns 16 --depth 32 --batch"),
+    part("echo-tap", "echo --conns 128 --port tap"),
+    part("memcached", "kv --server memcached --conns 64 --port fabric,tap"),
+    part("redis", "kv --server redis --conns 50 --size 64 --depth 1,16"),
+    part("connect", "connect"),
+    part("http", "http"),
+    part("http-close", "http --close"),
+    part("stream", "stream --size 65536,1448 --linux cubic,bbr"),
+    part("stream-zero-copy", "stream --zero-copy"),
+    part("stream-tap", "stream --port tap --dir up,down"),
+    part("idle", "idle --conns 1000"),
+    part("isolation", "isolation"),
+    curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
+    curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
+    curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),
+    curve("write-size", "stream --size 64,256,1448,8192,65536"),
+    curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
+];
+
+/// What is good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+/// A row of the table.
+pub struct Goal {
+    /// What is measured.
+    pub what: &'static str,
+    /// The goal in words.
+    pub goal: &'static str,
+    /// Published figures, and those of others on the machine that the goals were made for.
+    pub others: &'static str,
+    part: &'static str,
+    bound: Bound,
+    figure: fn(&Report) -> Option<(f64, String)>,
+}
+
+/// What came of a goal.
+pub struct Row {
+    /// The goal.
+    pub goal: &'static Goal,
+    /// What was measured, in words; none where it was not.
+    pub measured: Option<String>,
+    /// It is met.
+    pub met: bool,
+}
+
+const TOE: &str = "flextoe fabric";
+const TAP: &str = "flextoe tap";
+const CUBIC: &str = "linux cubic";
+
+/// All goals, with what was measured of them.
+pub fn rows(reports: &BTreeMap<String, Report>) -> Vec<Row> {
+    let row = |goal: &'static Goal| {
+        let found = reports.get(goal.part).and_then(goal.figure);
+        let met = found.as_ref().is_some_and(|(value, _)| match goal.bound {
+            Bound::AtLeast(least) => *value >= least,
+            Bound::AtMost(most) => *value <= most,
+        });
+        Row { goal, measured: found.map(|(_, words)| words), met }
+    };
+    GOALS.iter().map(row).collect()
+}
+
+/// The point of a report with this value.
+fn at(report: &Report, name: &str, value: u64) -> Option<serde_json::Value> {
+    report.points().into_iter().find(|point| point[name] == value)
+}
+
+/// One set-up over the best of others, pair by pair, and the rates behind it.
+fn times(report: &Report, point: &serde_json::Value, of: &str, to: &[&str]) -> Option<(f64, String)> {
+    let rate = |setup: &str| report.median_on(setup, point, Run::speed);
+    let best = to.iter().copied().filter(|setup| rate(setup).is_some());
+    let best = best.max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
+    let ratio = report.ratio(point, of, best, Run::speed)?;
+    let unit =
+        |value: f64| if value > 1000.0 { format!("{} k/s", three(value / 1e3)) } else { three(value) + " Gbit/s" };
+    let (ours, theirs) = (unit(rate(of)?), unit(rate(best)?));
+    Some((ratio.median, format!("{}x ({:.2}-{:.2}): {ours} to {theirs}", three(ratio.median), ratio.min, ratio.max)))
+}
+
+fn first(report: &Report, of: &str, to: &[&str]) -> Option<(f64, String)> {
+    times(report, report.points().first()?, of, to)
+}
+
+fn p50(run: &Run) -> f64 {
+    run.latency_us.map_or(f64::NAN, |latency| latency.p50)
+}
+
+fn p9999(run: &Run) -> f64 {
+    run.latency_us.map_or(f64::NAN, |latency| latency.p9999)
+}
+
+fn latency(report: &Report, setup: &str, figure: fn(&Run) -> f64) -> Option<f64> {
+    report.median_on(setup, report.points().first()?, figure)
+}
+
+/// The least rate of OpenTOE in a report, Gbit/s.
+fn slowest(report: &Report, setup: &str) -> Option<(f64, String)> {
+    let rates = report.points().into_iter().filter_map(|point| {
+        Some((report.median_on(setup, &point, Run::speed)?, point["dir"].as_str().unwrap_or("").to_string()))
+    });
+    let rates: Vec<(f64, String)> = rates.collect();
+    let words = rates.iter().map(|(rate, way)| format!("{way} {} Gbit/s", three(*rate)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    Some((rates.iter().map(|(rate, _)| *rate).min_by(f64::total_cmp)?, words))
+}
+
+fn figure(report: &Report, name: &str, unit: &str) -> Option<(f64, String)> {
+    let value = middle(report.runs.iter().filter(|run| run.setup == TOE).map(|run| run.figure(name)).collect())?;
+    Some((value, format!("{} {unit}", three(value))))
+}
+
+macro_rules! goal {
+    ($what:literal, $goal:literal, $bound:expr, $part:literal, $others:literal, $figure:expr) => {
+        Goal { what: $what, goal: $goal, others: $others, part: $part, bound: $bound, figure: $figure }
+    };
+}
+
+use Bound::{AtLeast, AtMost};
+
+/// The goals.
+pub const GOALS: &[Goal] = &[
+    goal!(
+        "64 B echo, 128 connections",
+        ">= 7x Linux",
+        AtLeast(7.0),
+        "echo-128",
+        "Laminar 10x Linux, 1.8x TAS (thesis fig. 5.11); FlexTOE 3.3x (NSDI fig. 13); TAS 1.0 M/s on the test machine",
+        |r| first(r, TOE, &[CUBIC, "linux bbr"])
+    ),
+    goal!(
+        "64 B echo, 1,024 connections",
+        ">= 6x Linux",
+        AtLeast(6.0),
+        "echo-many",
+        "Laminar 10x Linux (thesis fig. 5.11); TAS 1.06 M/s on the test machine",
+        |r| times(r, &at(r, "conns", 1024)?, TOE, &[CUBIC])
+    ),
+    goal!(
+        "64 B echo, 32,000 connections",
+        ">= 85% of our 1,024",
+        AtLeast(0.85),
+        "echo-many",
+        "Laminar: no loss up to 32 K (thesis fig. 5.11); FlexTOE -24% at 8 K (NSDI fig. 13)",
+        |r| {
+            let rate = |conns| r.median_on(TOE, &at(r, "conns", conns)?, Run::speed);
+            let (many, few) = (rate(32_000)?, rate(1024)?);
+            Some((many / few, format!("{:.0}%: {} k/s", many / few * 100.0, three(many / 1e3))))
+        }
+    ),
+    goal!(
+        "64 B echo, 1 connection: p50",
+        "<= 3.5 us",
+        AtMost(3.5),
+        "echo-1",
+        "Laminar 18 us (thesis fig. 5.9), FlexTOE 20 us, TAS 16 us (NSDI fig. 11); TAS 19 us on the test machine",
+        |r| latency(r, TOE, p50).map(|us| (us, format!("{} us", three(us))))
+    ),
+    goal!(
+        "64 B echo, 1 connection: p99.99",
+        "<= 1/10 of Linux",
+        AtMost(0.1),
+        "echo-1",
+        "Laminar 25.6x shorter than Linux at the tail (thesis fig. 5.8)",
+        |r| {
+            let (ours, theirs) = (latency(r, TOE, p9999)?, latency(r, CUBIC, p9999)?);
+            Some((ours / theirs, format!("{}: {} to {} us", three(ours / theirs), three(ours), three(theirs))))
+        }
+    ),
+    goal!("same, beside polling and same-core Linux: p50", "<= 0.6x the better", AtMost(0.6), "echo-1", "", |r| {
+        let ours = latency(r, TOE, p50)?;
+        let theirs = ["linux polling", "linux one-core"].iter().filter_map(|setup| latency(r, setup, p50));
+        let better = theirs.min_by(f64::total_cmp)?;
+        Some((ours / better, format!("{}x: {} to {} us", three(ours / better), three(ours), three(better))))
+    }),
+    goal!("64 B echo, 16 connections, 32 in flight", ">= 8x Linux", AtLeast(8.0), "echo-depth", "", |r| first(
+        r,
+        TOE,
+        &[CUBIC]
+    )),
+    goal!(
+        "same, replies batched into one write",
+        ">= 1.5x Linux",
+        AtLeast(1.5),
+        "echo-batch",
+        "TAS 8.2 M/s on the test machine",
+        |r| first(r, TOE, &[CUBIC])
+    ),
+    goal!(
+        "memcached -t 1, 64 connections",
+        ">= 5x Linux",
+        AtLeast(5.0),
+        "memcached",
+        "FlexTOE 5.5x Linux, 1.6x TAS (NSDI fig. 8); TAS 737 k/s on the test machine",
+        |r| first(r, TOE, &[CUBIC])
+    ),
+    goal!("memcached, Linux clients over tap", ">= 1.2x Linux", AtLeast(1.2), "memcached", "", |r| first(
+        r,
+        TAP,
+        &[CUBIC]
+    )),
+    goal!(
+        "redis, 50 connections",
+        ">= 3.5x Linux",
+        AtLeast(3.5),
+        "redis",
+        "TAS 320 k/s on the test machine; libtpa 5.4x",
+        |r| times(r, &at(r, "depth", 1)?, TOE, &[CUBIC])
+    ),
+    goal!("redis -P 16", ">= 1.3x Linux", AtLeast(1.3), "redis", "TAS 0.93-1.23 M/s on the test machine", |r| times(
+        r,
+        &at(r, "depth", 16)?,
+        TOE,
+        &[CUBIC]
+    )),
+    goal!("connect, request, close", ">= 3x Linux", AtLeast(3.0), "connect", "", |r| first(r, TOE, &[CUBIC])),
+    goal!(
+        "nginx without keep-alive",
+        ">= 2x Linux",
+        AtLeast(2.0),
+        "http-close",
+        "Onload: 3x the kernel's connections",
+        |r| first(r, TOE, &[CUBIC])
+    ),
+    goal!("one flow, 64 KiB writes, sockets", ">= 1.1x Linux at its best", AtLeast(1.1), "stream", "", |r| times(
+        r,
+        &at(r, "size", 65_536)?,
+        TOE,
+        &[CUBIC, "linux bbr"]
+    )),
+    goal!("same, zero-copy", ">= 1.8x Linux", AtLeast(1.8), "stream-zero-copy", "", |r| first(r, TOE, &[CUBIC])),
+    goal!(
+        "one flow, 1,448 B messages",
+        ">= 5x Linux",
+        AtLeast(5.0),
+        "stream",
+        "FlexTOE 4x receiving, 7.6x sending (NSDI fig. 10)",
+        |r| times(r, &at(r, "size", 1448)?, TOE, &[CUBIC, "linux bbr"])
+    ),
+    goal!(
+        "one flow to and from Linux over tap",
+        ">= 25 Gbit/s each way",
+        AtLeast(25.0),
+        "stream-tap",
+        "gVisor over tap with GRO 9.1 Gbit/s",
+        |r| slowest(r, TAP)
+    ),
+    goal!(
+        "echo, Linux clients over tap, 128 connections",
+        ">= 1.0x Linux",
+        AtLeast(1.0),
+        "echo-tap",
+        "TAS 220 k/s on the test machine",
+        |r| first(r, TAP, &[CUBIC])
+    ),
+    goal!(
+        "memory of an idle connection's end",
+        "<= 2 KiB",
+        AtMost(2048.0),
+        "idle",
+        "FlexTOE 108 B of state in the NIC",
+        |r| figure(r, "bytes_each", "B, all that process and kernel hold for it")
+    ),
+    goal!("daemon with 1,000 idle connections", "<= 0.5% of a core", AtMost(0.5), "idle", "", |r| figure(
+        r,
+        "stack_cpu_percent",
+        "% of a core"
+    )),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::Stack;
+    use serde_json::json;
+
+    #[test]
+    fn every_goal_has_its_part() {
+        for goal in GOALS {
+            assert!(PARTS.iter().any(|part| part.name == goal.part), "{}", goal.what);
+        }
+    }
+
+    #[test]
+    fn goals_are_met_or_not() {
+        let mut report = Report::new("echo", json!({}));
+        for (stack, setup, speed) in [(Stack::Opentoe, TOE, 800_000.0), (Stack::Linux, CUBIC, 100_000.0)] {
+            let mut run = Run::new(stack, 1, &json!({ "conns": 128 }));
+            (run.setup, run.ops_per_s) = (setup.into(), Some(speed));
+            report.runs.push(run);
+        }
+        let rows = rows(&BTreeMap::from([("echo-128".to_string(), report)]));
+        assert!(rows[0].met && rows[0].measured.as_deref() == Some("8.00x (8.00-8.00): 800 k/s to 100 k/s"));
+        assert!(!rows[1].met && rows[1].measured.is_none());
+    }
+}

@@ -1,0 +1,124 @@
+//! One HTML page of all reports, with everything it needs inside.
+use crate::all::verdict;
+use crate::command::{plots, shown};
+use crate::goals::{PARTS, Row};
+use crate::report::Report;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const STYLE: &str = "
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
+th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-bottom: 1px solid #e5e5e5; }
+.met { color: #00735a; font-weight: 600; white-space: nowrap; }
+.not { color: #b54400; font-weight: 600; white-space: nowrap; }
+.none { color: #777; white-space: nowrap; }
+pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.82rem; line-height: 1.35; }
+svg { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
+.small { color: #666; font-size: 0.85rem; } details { margin: 0.5rem 0; }
+";
+
+/// The page: goals, curves, and the figures of each report.
+pub fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<String, String> {
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>OpenTOE measured</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\n\
+         <h1>OpenTOE, measured beside Linux TCP</h1>\n"
+    );
+    machine(&mut html, reports);
+    goals(&mut html, rows);
+    html += "<h2>Curves</h2>\n<p class=\"small\">Thin lines are figures of others, with their source; multiples of Linux are \
+             drawn as multiples of this machine's Linux.</p>\n";
+    for report in reports.values() {
+        for (_, chart) in plots(report) {
+            html += &chart.svg()?;
+        }
+    }
+    html += "<h2>All figures</h2>\n<p class=\"small\">Medians of the repetitions; behind them the ratio of rates to the first \
+             way of Linux, pair by pair: median (least-most). CPU us: time of all processes for each request.</p>\n";
+    for (name, report) in ordered(reports) {
+        // Writing to a string does not fail.
+        let _ = write!(html, "<h3>{}</h3>\n<p class=\"small\">{}</p>\n", escape(name), escape(&params(name, report)));
+        let _ = writeln!(html, "<pre>{}</pre>", escape(shown(report).trim_end()));
+    }
+    html += "</body></html>\n";
+    Ok(html)
+}
+
+fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
+    let Some(report) = reports.values().next() else { return };
+    let word = |key: &str| report.machine[key].as_str().unwrap_or("?").to_string();
+    let _ = writeln!(
+        html,
+        "<p class=\"small\">{} cores of {}, {}, Linux {}. Client and server are the same programs on every stack. On OpenTOE the \
+         daemon has one core and both programs share the other; on Linux each program has a core.</p>",
+        report.machine["cores"],
+        escape(&word("cpu")),
+        escape(&word("memory")),
+        escape(&word("kernel")),
+    );
+}
+
+fn goals(html: &mut String, rows: &[Row]) {
+    let met = rows.iter().filter(|row| row.met).count();
+    let _ = writeln!(html, "<h2>Goals: {met} of {} met</h2>\n<table>", rows.len());
+    *html += "<tr><th>What</th><th>Goal</th><th>Measured: median (least-most)</th><th></th><th>Others</th></tr>\n";
+    for row in rows {
+        let class = match verdict(row) {
+            "met" => "met",
+            "not met" => "not",
+            _ => "none",
+        };
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{}</td><td class=\"small\">{}</td></tr>",
+            escape(row.goal.what),
+            escape(row.goal.goal),
+            escape(row.measured.as_deref().unwrap_or("-")),
+            verdict(row),
+            escape(row.goal.others),
+        );
+    }
+    *html += "</table>\n";
+}
+
+/// As `toe bench all` measures them, then whatever else is there.
+fn ordered(reports: &BTreeMap<String, Report>) -> Vec<(&str, &Report)> {
+    let place = |name: &str| PARTS.iter().position(|part| part.name == name).unwrap_or(PARTS.len());
+    let mut all: Vec<(&str, &Report)> = reports.iter().map(|(name, report)| (name.as_str(), report)).collect();
+    all.sort_by_key(|(name, _)| place(name));
+    all
+}
+
+fn params(name: &str, report: &Report) -> String {
+    let words = PARTS.iter().find(|part| part.name == name).map_or("", |part| part.words);
+    let command = if words.is_empty() { String::new() } else { format!("toe bench {words}; ") };
+    let all = report.params.as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
+    command + &all.collect::<Vec<_>>().join(", ")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Run;
+    use serde_json::json;
+
+    #[test]
+    fn a_page_stands_alone() {
+        let mut report = Report::new("echo", json!({ "seconds": 2 }));
+        let mut run = Run::new(crate::lab::Stack::Linux, 1, &json!({ "conns": 1 }));
+        run.ops_per_s = Some(1000.0);
+        report.runs.push(run);
+        let reports = BTreeMap::from([("echo-1".to_string(), report)]);
+        let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
+        assert!(html.contains("toe bench echo --conns 1") && html.ends_with("</body></html>\n"));
+        assert!(!html.contains("src=") && !html.contains("href="));
+        assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");
+    }
+}
