@@ -144,7 +144,7 @@ pub fn verdict(row: &Row) -> &'static str {
     match (row.met, &row.measured) {
         (true, _) => "met",
         (false, Some(_)) => "not met",
-        (false, None) => "not measured",
+        (false, None) => "-",
     }
 }
 
