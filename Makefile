@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp grid faults differential setup clean bench-instructions p4-tofino
+.PHONY: help demo test build apps xdp bench grid faults differential setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -17,6 +17,7 @@ help:
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make build   everything, optimised'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
+	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
 	@echo 'make setup   the Debian packages that all of this needs'
@@ -52,6 +53,9 @@ faults: build
 
 differential: build
 	$(TARGET)/release/differential $(DIFFERENTIAL)
+
+bench: build
+	$(AS_ROOT) $(TARGET)/release/toe bench all --directory $(TARGET)/bench $(BENCH)
 
 bench-instructions:
 	bench/instructions

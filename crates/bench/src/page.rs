@@ -63,7 +63,8 @@ fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
 
 fn goals(html: &mut String, rows: &[Row]) {
     let met = rows.iter().filter(|row| row.met).count();
-    let _ = writeln!(html, "<h2>Goals: {met} of {} met</h2>\n<table>", rows.len());
+    let measured = rows.iter().filter(|row| row.measured.is_some()).count();
+    let _ = writeln!(html, "<h2>Goals: {met} of {} met, {measured} measured</h2>\n<table>", rows.len());
     *html += "<tr><th>What</th><th>Goal</th><th>Measured: median (least-most)</th><th></th><th>Others</th></tr>\n";
     for row in rows {
         let class = match verdict(row) {

@@ -4,6 +4,7 @@ use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
 use daemon::config::EngineName;
+use std::process::Command;
 
 /// Which set-ups are measured, in turn.
 #[derive(Args, Debug, Clone)]
@@ -70,7 +71,7 @@ impl Stacks {
     /// The set-ups in the order in which they are measured.
     pub fn all(&self) -> Result<Vec<Setup>, String> {
         let engines = list(&self.engine, engine)?;
-        let (ports, ways) = (list(&self.port, port)?, list(&self.linux, way)?);
+        let (ports, ways) = (list(&self.port, port)?, offered(list(&self.linux, way)?, bbr_is_there));
         let mut all = Vec::new();
         for stack in list(&self.stack, stack)? {
             let any = Setup { stack, engine: engines[0], port: ports[0], way: ways[0] };
@@ -83,6 +84,21 @@ impl Stacks {
         }
         Ok(all)
     }
+}
+
+/// Without BBR where the kernel has none, unless nothing else is asked for: then the kernel says it.
+fn offered(ways: Vec<Way>, bbr: impl Fn() -> bool) -> Vec<Way> {
+    let all = !ways.contains(&Way::Bbr) || ways.len() == 1 || bbr();
+    ways.into_iter().filter(|way| all || *way != Way::Bbr).collect()
+}
+
+/// The kernel has BBR, or a module that can be loaded.
+fn bbr_is_there() -> bool {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let listed = || std::fs::read_to_string(path).is_ok_and(|names| names.split_whitespace().any(|name| name == "bbr"));
+    let loaded =
+        || Command::new("/sbin/modprobe").args(["-q", "tcp_bbr"]).status().is_ok_and(|status| status.success());
+    listed() || loaded()
 }
 
 impl Setup {
@@ -154,6 +170,13 @@ mod tests {
 
     fn names(stacks: &Stacks) -> Result<Vec<String>, String> {
         stacks.all().map(|all| all.iter().map(Setup::name).collect())
+    }
+
+    #[test]
+    fn linux_is_measured_without_bbr_where_there_is_none() {
+        assert_eq!(offered(vec![Way::Cubic, Way::Bbr], || false), [Way::Cubic]);
+        assert_eq!(offered(vec![Way::Cubic, Way::Bbr], || true), [Way::Cubic, Way::Bbr]);
+        assert_eq!(offered(vec![Way::Bbr], || false), [Way::Bbr]);
     }
 
     #[test]
