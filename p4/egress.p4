@@ -371,7 +371,9 @@ control LaminarEgressDeparser(
     in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md)
 {
     Checksum() ip_checksum;
+#ifndef PORT_CHECKSUMS
     Checksum() tcp_checksum;
+#endif
     Mirror() mirror;
 
     apply {
@@ -380,6 +382,7 @@ control LaminarEgressDeparser(
                 hdr.ipv4.version_ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_len, hdr.ipv4.identification,
                 hdr.ipv4.flags_fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr });
         }
+#ifndef PORT_CHECKSUMS
         if (hdr.tcp.isValid()) {
             // Tofino can't sum a payload (thesis 5.4); the DMA engine did when it read it.
             hdr.tcp.checksum = tcp_checksum.update({
@@ -394,6 +397,7 @@ control LaminarEgressDeparser(
 #endif
                 meta.payload_sum });
         }
+#endif
         if (eg_dprsr_md.mirror_type == MIRROR_ACK) {
             mirror.emit<seg_h>(meta.session, {
                 meta.pseudo_kind, hdr.seg.flags, hdr.seg.marks, hdr.seg._pad, hdr.seg.stamped, hdr.seg.port, hdr.seg.notes,

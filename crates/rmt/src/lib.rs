@@ -20,6 +20,7 @@ mod parse;
 mod place;
 mod preprocess;
 mod report;
+mod scan;
 mod walk;
 
 pub use diag::{Diagnostic, Pos, Severity};

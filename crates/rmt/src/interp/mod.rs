@@ -12,7 +12,6 @@ mod tables;
 pub use crate::control::{ControlError, EntryKey};
 pub(crate) use hash::hash;
 pub(crate) use packet::sum;
-pub(crate) use tables::matches;
 
 use crate::ir::{Gress, Program};
 use packet::Outcome;

@@ -1,8 +1,8 @@
 //! Parsers and deparsers: bits of packets to fields and back.
 use super::Machine;
 use super::exec::{Run, Scope};
-use super::tables::one;
 use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, ParseOp, Place, Program, Target, mask};
+use crate::scan::one;
 
 /// States that a parser goes through at most.
 const MAX_STATES: usize = 256;

@@ -1,15 +1,15 @@
 //! What the control plane sees: tables, registers and counters by name.
 use super::Machine;
 use crate::control::{self, Addition, ControlError, EntryKey};
-use crate::ir::{ActionCall, Entry, Match, MatchKind, Table};
+use crate::ir::{ActionCall, Match, MatchKind, Table};
+use crate::scan::Scan;
 use std::collections::HashMap;
 
 /// Entries of a table.
 #[derive(Debug, Clone)]
 pub(super) struct TableState {
     exact: Option<HashMap<Vec<u128>, ActionCall>>,
-    /// By priority, then as they came; the first match wins.
-    scanned: Vec<(u32, Entry)>,
+    scanned: Scan<ActionCall>,
     default: ActionCall,
 }
 
@@ -17,13 +17,13 @@ impl TableState {
     pub fn new(table: &Table) -> TableState {
         let all_exact = table.keys.iter().all(|k| k.kind == MatchKind::Exact);
         let mut state =
-            TableState { exact: all_exact.then(HashMap::new), scanned: Vec::new(), default: table.default.clone() };
+            TableState { exact: all_exact.then(HashMap::new), scanned: Scan::new(), default: table.default.clone() };
         for entry in &table.entries {
             match &mut state.exact {
                 Some(map) => {
                     map.entry(values(&entry.keys)).or_insert(entry.call.clone());
                 }
-                None => state.scanned.push((0, entry.clone())),
+                None => state.scanned.push(0, entry.keys.clone(), entry.call.clone()),
             }
         }
         state
@@ -33,7 +33,7 @@ impl TableState {
     pub fn find(&self, keys: &[u128]) -> Option<&ActionCall> {
         match &self.exact {
             Some(map) => map.get(keys),
-            None => self.scanned.iter().find(|(_, e)| matches(e, keys)).map(|(_, e)| &e.call),
+            None => self.scanned.find(keys),
         }
     }
 
@@ -51,19 +51,6 @@ fn values(keys: &[Match]) -> Vec<u128> {
         Match::Mask(value, _) | Match::Range(value, _) => *value,
     };
     keys.iter().map(value).collect()
-}
-
-/// All keys as the entry wants them.
-pub(crate) fn matches(entry: &Entry, keys: &[u128]) -> bool {
-    entry.keys.iter().zip(keys).all(|(m, key)| one(m, *key))
-}
-
-/// One key.
-pub(super) fn one(m: &Match, key: u128) -> bool {
-    match m {
-        Match::Mask(value, mask) => key & mask == value & mask,
-        Match::Range(low, high) => (low..=high).contains(&&key),
-    }
 }
 
 impl Machine {
@@ -84,25 +71,19 @@ impl Machine {
             control::addition(&self.program, table, keys, priority, action, args)?;
         let info = &self.program.tables[index];
         let state = &mut self.tables[index];
-        let full = state.len() >= info.size as usize;
-        if let Some(map) = &mut state.exact {
-            let keys = values(&keys);
-            if full && !map.contains_key(&keys) {
-                return Err(ControlError::Full(table.into()));
+        let most = info.size as usize;
+        let added = match &mut state.exact {
+            Some(map) => {
+                let keys = values(&keys);
+                let room = map.len() < most || map.contains_key(&keys);
+                if room {
+                    map.insert(keys, call);
+                }
+                room
             }
-            map.insert(keys, call);
-            return Ok(());
-        }
-        if let Some(known) = state.scanned.iter_mut().find(|(p, e)| *p == priority && e.keys == keys) {
-            known.1.call = call;
-            return Ok(());
-        }
-        if full {
-            return Err(ControlError::Full(table.into()));
-        }
-        let at = state.scanned.partition_point(|(p, _)| *p <= priority);
-        state.scanned.insert(at, (priority, Entry { keys, call }));
-        Ok(())
+            None => state.scanned.add(most, priority, keys, call),
+        };
+        if added { Ok(()) } else { Err(ControlError::Full(table.into())) }
     }
 
     /// Removes the entries of these keys; whether there was one.
@@ -112,12 +93,10 @@ impl Machine {
     pub fn table_remove(&mut self, table: &str, keys: &[EntryKey]) -> Result<bool, ControlError> {
         let (index, keys) = control::removal(&self.program, table, keys)?;
         let state = &mut self.tables[index];
-        let before = state.len();
-        match &mut state.exact {
-            Some(map) => drop(map.remove(&values(&keys))),
-            None => state.scanned.retain(|(_, e)| e.keys != keys),
-        }
-        Ok(state.len() < before)
+        Ok(match &mut state.exact {
+            Some(map) => map.remove(&values(&keys)).is_some(),
+            None => state.scanned.remove(&keys),
+        })
     }
 
     /// Sets what happens on a miss.

@@ -2,10 +2,12 @@
 //! never looked at costs nothing.
 use super::context::{self as at, In};
 use super::values::{Scope, container};
-use crate::ir::{ActionCall, Dst, Expr, FieldId, Gress, Half, Place, Program, Stmt, StmtKind, mask};
+use crate::ir::{ActionCall, Dst, Expr, Field, FieldId, Gress, Half, Place, Program, Stmt, StmtKind, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
-use cranelift_codegen::ir::{Block, FuncRef, InstBuilder, MemFlags, StackSlotData, StackSlotKind, Type, Value};
+use cranelift_codegen::ir::{
+    AliasRegion, Block, FuncRef, InstBuilder, MemFlags, StackSlotData, StackSlotKind, Type, Value,
+};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 /// What the code generator does not take, though the interpreter would.
@@ -60,6 +62,23 @@ pub(super) struct Lower<'f, 'p> {
     pub reject: Block,
     pub end: Block,
     next: u32,
+    /// Where each field lies, and the address of them all. In memory, since tables are many branches: as values of
+    /// the function, every field that any of a table's actions sets would be moved at the end of each.
+    layout: Vec<i32>,
+    fields: Value,
+}
+
+/// Where each field of a half lies, and how many bytes they are.
+pub(super) fn layout(program: &Program, gress: Gress) -> (Vec<i32>, usize) {
+    let mut end = 0;
+    let place = |field: &Field| {
+        let bytes = if field.gress == gress { container(field.ty.width()).bytes() as usize } else { 0 };
+        let at = if bytes == 0 { 0 } else { usize::next_multiple_of(end, bytes) };
+        end = if bytes == 0 { end } else { at + bytes };
+        at as i32
+    };
+    let list = program.fields.iter().map(place).collect();
+    (list, end)
 }
 
 impl<'f, 'p> Lower<'f, 'p> {
@@ -112,13 +131,11 @@ impl<'f, 'p> Lower<'f, 'p> {
             sums: Vec::new(),
             reject,
             end,
-            next: program.fields.len() as u32,
+            next: 0,
+            layout: layout(program, gress).0,
+            fields: context,
         };
-        for (i, field) in program.fields.iter().enumerate() {
-            if field.gress == gress {
-                l.declare(Variable::from_u32(i as u32), container(field.ty.width()));
-            }
-        }
+        l.fields = l.input(In::Fields);
         l.port_set = l.variable_of(I64);
         l.rest = l.variable_of(I64);
         l.sums = (0..half.checksums.0).map(|_| l.variable_of(I32)).collect();
@@ -126,7 +143,7 @@ impl<'f, 'p> Lower<'f, 'p> {
         if let Some(id) = half.intrinsic.get(&stamp) {
             let now = l.input(In::Now);
             let now = l.low_bits(now, 48);
-            l.b.def_var(Variable::from_u32(id.0), now);
+            l.set_field(*id, now);
         }
         l
     }
@@ -143,6 +160,21 @@ impl<'f, 'p> Lower<'f, 'p> {
         self.next += 1;
         self.declare(var, ty);
         var
+    }
+
+    fn field_flags() -> MemFlags {
+        MemFlags::new().with_notrap().with_alias_region(Some(AliasRegion::Heap))
+    }
+
+    /// A field's value, in its container.
+    pub fn get_field(&mut self, id: FieldId) -> Value {
+        let ty = container(self.program.field(id).ty.width());
+        self.b.ins().load(ty, Self::field_flags(), self.fields, self.layout[id.0 as usize])
+    }
+
+    pub fn set_field(&mut self, id: FieldId, value: Value) {
+        let value = self.resize(value, container(self.program.field(id).ty.width()));
+        self.b.ins().store(Self::field_flags(), value, self.fields, self.layout[id.0 as usize]);
     }
 
     /// A value that the caller gave.
@@ -216,7 +248,7 @@ impl<'f, 'p> Lower<'f, 'p> {
             }
             StmtKind::SetValid(h, valid) => {
                 let value = self.constant(I32, *valid as u128);
-                self.b.def_var(Variable::from_u32(self.program.headers[*h].valid.0), value);
+                self.set_field(self.program.headers[*h].valid, value);
             }
             StmtKind::Exit => {
                 let end = self.end;

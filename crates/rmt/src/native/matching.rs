@@ -4,13 +4,14 @@ use super::context as at;
 use super::lower::{Lower, Refusal, call};
 use super::values::{Scope, container};
 use crate::ir::{ActionCall, Apply, Entry, Match, MatchKind, Table, mask};
-use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Value};
 use cranelift_frontend::{Switch, Variable};
+use std::collections::BTreeSet;
 
-/// Nested trees at most: each may repeat the entries that leave its key open.
-const DEPTH: usize = 3;
+/// Branches of one table's tree at most: each may repeat the entries that leave its key open. What is left then is
+/// compared entry by entry.
+const NODES: usize = 200;
 /// Of a record in memory: words before the action's data.
 pub(super) const RECORD_DATA: usize = 2;
 
@@ -103,7 +104,7 @@ impl Lower<'_, '_> {
         let table = site.table;
         if !table.entries.is_empty() {
             let entries: Vec<&Entry> = table.entries.iter().collect();
-            self.tree(site, number, &entries, &mut vec![None; table.keys.len()], 0);
+            self.tree(site, number, &entries, &mut vec![Bits::default(); table.keys.len()], &mut { NODES });
         } else if table.keys.is_empty() {
             self.miss(site, number);
         } else {
@@ -206,20 +207,45 @@ impl Lower<'_, '_> {
         self.run_record(site, record);
     }
 
-    /// Constant entries: first by the exact values of one key after another, then one by one. `known` are the keys'
-    /// values where the way to here says them.
-    fn tree(
+    /// Constant entries: a branch by value where a key has several, otherwise the test that decides about most entries,
+    /// and so on, until the first entry that is still possible must match. `known` are the keys' bits that the way to
+    /// here says.
+    fn tree(&mut self, site: &Site<'_>, number: usize, entries: &[&Entry], known: &mut [Bits], left: &mut usize) {
+        let possible: Vec<&Entry> = entries.iter().copied().filter(|e| agrees(e, known)).collect();
+        let Some(first) = possible.first() else { return self.miss(site, number) };
+        if *left == 0 {
+            return self.chain(site, number, &possible, known);
+        }
+        *left -= 1;
+        if let Some(column) = best_column(site.table, &possible, known) {
+            return self.by_value(site, number, &possible, known, (column, left));
+        }
+        let Some((column, wanted)) = best_test(first, &possible, known) else {
+            return self.hit(site, &first.call);
+        };
+        let before = known[column];
+        let cond = self.test(site.keys[column], wanted, before.mask);
+        let (yes, no) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(cond, yes, &[], no, &[]);
+        self.b.switch_to_block(yes);
+        known[column] = before.and(wanted);
+        self.tree(site, number, &possible, known, left);
+        self.b.switch_to_block(no);
+        known[column] = before.without(wanted);
+        let rest: Vec<&Entry> = possible.iter().copied().filter(|e| !before.same(e.keys[column], wanted)).collect();
+        self.tree(site, number, &rest, known, left);
+        known[column] = before;
+    }
+
+    /// One way for each exact value of a key, and one for all others.
+    fn by_value(
         &mut self,
         site: &Site<'_>,
         number: usize,
-        entries: &[&Entry],
-        known: &mut Vec<Option<u128>>,
-        depth: usize,
+        possible: &[&Entry],
+        known: &mut [Bits],
+        (column, left): (usize, &mut usize),
     ) {
-        let possible: Vec<&Entry> = entries.iter().copied().filter(|e| agrees(e, known)).collect();
-        let Some(column) = best_column(site.table, &possible, known).filter(|_| depth < DEPTH) else {
-            return self.chain(site, number, &possible, known);
-        };
         let full = mask(site.table.keys[column].expr.ty.width());
         let exact = |e: &Entry| exact_value(&e.keys[column], full);
         let mut values: Vec<u128> = possible.iter().filter_map(|e| exact(e)).collect();
@@ -232,18 +258,19 @@ impl Lower<'_, '_> {
             switch.set_entry(*value, *block);
         }
         switch.emit(&mut self.b, site.keys[column], other);
+        let before = known[column];
         for (value, block) in values.iter().zip(blocks) {
             self.b.switch_to_block(block);
-            known[column] = Some(*value);
-            self.tree(site, number, &possible, known, depth + 1);
+            known[column] = Bits { mask: full, value: *value };
+            self.tree(site, number, possible, known, left);
         }
-        known[column] = None;
+        known[column] = before;
         self.b.switch_to_block(other);
         let rest: Vec<&Entry> = possible.iter().copied().filter(|e| exact(e).is_none()).collect();
-        self.tree(site, number, &rest, known, depth + 1);
+        self.tree(site, number, &rest, known, left);
     }
 
-    fn chain(&mut self, site: &Site<'_>, number: usize, entries: &[&Entry], known: &[Option<u128>]) {
+    fn chain(&mut self, site: &Site<'_>, number: usize, entries: &[&Entry], known: &[Bits]) {
         for entry in entries {
             let Some(cond) = self.matches(site, entry, known) else {
                 return self.hit(site, &entry.call);
@@ -258,27 +285,13 @@ impl Lower<'_, '_> {
     }
 
     /// Whether the keys are as the entry wants them; nothing where they must be.
-    fn matches(&mut self, site: &Site<'_>, entry: &Entry, known: &[Option<u128>]) -> Option<Value> {
+    fn matches(&mut self, site: &Site<'_>, entry: &Entry, known: &[Bits]) -> Option<Value> {
         let mut all = None;
         for ((m, key), known) in entry.keys.iter().zip(&site.keys).zip(known) {
-            if known.is_some() {
+            if !known.leaves_open(*m) {
                 continue;
             }
-            let ty = self.type_of(*key);
-            let flag = match *m {
-                Match::Mask(_, 0) => continue,
-                Match::Mask(value, bits) => {
-                    let (bits_value, wanted) = (self.constant(ty, bits), self.constant(ty, value & bits));
-                    let seen = if bits >= mask(ty.bits()) { *key } else { self.b.ins().band(*key, bits_value) };
-                    self.b.ins().icmp(IntCC::Equal, seen, wanted)
-                }
-                Match::Range(low, high) => {
-                    let (low, high) = (self.constant(ty, low), self.constant(ty, high));
-                    let above = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, *key, low);
-                    let below = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, *key, high);
-                    self.b.ins().band(above, below)
-                }
-            };
+            let flag = self.test(*key, *m, known.mask);
             all = Some(match all {
                 None => flag,
                 Some(so_far) => self.b.ins().band(so_far, flag),
@@ -288,18 +301,83 @@ impl Lower<'_, '_> {
     }
 }
 
+/// What the way through a tree says of a key's bits.
+#[derive(Clone, Copy, Default)]
+struct Bits {
+    mask: u128,
+    value: u128,
+}
+
+impl Bits {
+    /// The match needs a look at bits that are not known.
+    fn leaves_open(self, m: Match) -> bool {
+        match m {
+            Match::Mask(_, bits) => bits & !self.mask != 0,
+            Match::Range(..) => true,
+        }
+    }
+
+    /// The match is possible.
+    fn allow(self, m: Match) -> bool {
+        match m {
+            Match::Mask(value, bits) => (value ^ self.value) & bits & self.mask == 0,
+            Match::Range(..) => true,
+        }
+    }
+
+    /// What is known once the match holds.
+    fn and(self, m: Match) -> Bits {
+        match m {
+            Match::Mask(value, bits) => Bits { mask: self.mask | bits, value: self.value | (value & bits) },
+            Match::Range(..) => self,
+        }
+    }
+
+    /// What is known once it does not: something only where one bit decided.
+    fn without(self, m: Match) -> Bits {
+        match m {
+            Match::Mask(value, bits) if (bits & !self.mask).count_ones() == 1 => {
+                let bit = bits & !self.mask;
+                Bits { mask: self.mask | bit, value: self.value | (!value & bit) }
+            }
+            _ => self,
+        }
+    }
+
+    /// Both ask for the same of the bits that are not known.
+    fn same(self, a: Match, b: Match) -> bool {
+        match (a, b) {
+            (Match::Mask(v, m), Match::Mask(w, n)) => m & !self.mask == n & !self.mask && (v ^ w) & m & !self.mask == 0,
+            (Match::Range(a, b), Match::Range(c, d)) => (a, b) == (c, d),
+            _ => false,
+        }
+    }
+
+    /// Once it is known whether `wanted` holds, `m` is decided, or at least nearer to it.
+    fn decides(self, wanted: Match, m: Match) -> bool {
+        match (wanted, m) {
+            (Match::Mask(_, n), Match::Mask(_, m)) => m & !self.mask != 0 && n & !m & !self.mask == 0,
+            _ => self.same(wanted, m),
+        }
+    }
+}
+
 /// Words of a key in memory.
 pub(super) fn key_words(width: u32) -> usize {
     if width > 64 { 2 } else { 1 }
 }
 
 /// Not against what is known of the keys.
-fn agrees(entry: &Entry, known: &[Option<u128>]) -> bool {
-    entry.keys.iter().zip(known).all(|(m, known)| match (m, known) {
-        (_, None) => true,
-        (Match::Mask(value, bits), Some(key)) => key & bits == value & bits,
-        (Match::Range(low, high), Some(key)) => (low..=high).contains(&key),
-    })
+fn agrees(entry: &Entry, known: &[Bits]) -> bool {
+    entry.keys.iter().zip(known).all(|(m, known)| known.allow(*m))
+}
+
+/// Of the first entry's open conditions, that which decides about most entries; nothing where it must match.
+fn best_test(first: &Entry, entries: &[&Entry], known: &[Bits]) -> Option<(usize, Match)> {
+    let open = (0..known.len()).filter(|c| known[*c].leaves_open(first.keys[*c]));
+    let score = |c: &usize| entries.iter().filter(|e| known[*c].decides(first.keys[*c], e.keys[*c])).count();
+    let best = open.max_by_key(|c| (score(c), std::cmp::Reverse(*c)))?;
+    Some((best, first.keys[best]))
 }
 
 fn exact_value(m: &Match, full: u128) -> Option<u128> {
@@ -309,17 +387,19 @@ fn exact_value(m: &Match, full: u128) -> Option<u128> {
     }
 }
 
-/// The key that most entries want exactly: three of them make a branch by value worth it.
-fn best_column(table: &Table, entries: &[&Entry], known: &[Option<u128>]) -> Option<usize> {
+/// The key that most entries want exactly, of at least three values.
+fn best_column(table: &Table, entries: &[&Entry], known: &[Bits]) -> Option<usize> {
     let exact = |column: usize| {
         let key = &table.keys[column];
         let full = mask(key.expr.ty.width());
-        let wanted = entries.iter().filter(|e| exact_value(&e.keys[column], full).is_some()).count();
-        if key.expr.ty.width() > 64 || key.kind == MatchKind::Range { 0 } else { wanted }
+        let wanted = entries.iter().filter_map(|e| exact_value(&e.keys[column], full));
+        let values: BTreeSet<u128> = wanted.clone().collect();
+        let useless = key.expr.ty.width() > 64 || key.kind == MatchKind::Range || values.len() < 3;
+        if useless { 0 } else { wanted.count() }
     };
-    let open = (0..table.keys.len()).filter(|c| known[*c].is_none());
+    let open = (0..table.keys.len()).filter(|c| known[*c].mask == 0);
     open.map(|c| (exact(c), c))
-        .filter(|(count, _)| *count >= 3)
+        .filter(|(count, _)| *count > 0)
         .max_by_key(|(count, c)| (*count, usize::MAX - c))
         .map(|x| x.1)
 }

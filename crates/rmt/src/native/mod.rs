@@ -68,6 +68,13 @@ pub struct Output {
     mirrors: (u32, u32),
 }
 
+impl Output {
+    /// Bytes that replace those before [`Output::rest`].
+    pub fn head_len(&self) -> usize {
+        self.head.1 as usize
+    }
+}
+
 /// A copy by the mirror, on its way to egress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mirrored {
@@ -115,6 +122,77 @@ impl Batch {
     }
 }
 
+/// A compiled program at work: what generated code may touch is prepared, and lent out until this goes.
+pub struct Passes<'n> {
+    code: &'n Code,
+    sessions: &'n [Option<Session>],
+    rooms: [usize; 2],
+    fields: &'n mut [Vec<u8>; 2],
+    random: &'n mut u64,
+    context: Context,
+    /// Of the last pass.
+    copies: usize,
+}
+
+impl Passes<'_> {
+    /// Most bytes of headers that a half emits.
+    pub fn room(&self, gress: Gress) -> usize {
+        self.rooms[(gress == Gress::Egress) as usize]
+    }
+
+    /// One packet through a half. Its headers go to the front of `head`, as many bytes as [`Output::head_len`] says.
+    ///
+    /// # Panics
+    /// If `head` is shorter than [`Passes::room`].
+    #[inline]
+    pub fn run(&mut self, gress: Gress, packet: Input<'_>, head: &mut [u8]) -> Output {
+        assert!(head.len() >= self.room(gress), "room for all headers");
+        let context = &mut self.context;
+        context.packet = packet.bytes.as_ptr();
+        context.len = packet.bytes.len() as u64;
+        context.length = packet.length as u64;
+        (context.port, context.queue) = (packet.port as u64, packet.queue as u64);
+        context.head = head.as_mut_ptr();
+        let fields = &mut self.fields[(gress == Gress::Egress) as usize];
+        fields.fill(0);
+        context.fields = fields.as_mut_ptr();
+        context.mirror_count = 0;
+        let accepted = self.code.run(gress, context);
+        let drop = context.out[context::OUT_DROP];
+        self.copies = if accepted && drop & 4 == 0 { context.mirror_count as usize } else { 0 };
+        let goes = gress == Gress::Egress || context.port_set == 1;
+        Output {
+            kept: accepted && drop & 1 == 0 && goes,
+            port: context.out[context::OUT_PORT] as u16,
+            queue: context.out[context::OUT_QUEUE] as u8,
+            bypass: context.out[context::OUT_BYPASS] == 1,
+            rest: if accepted { context.rest as usize } else { 0 },
+            head: (0, if accepted { context.head_len as u32 } else { 0 }),
+            mirrors: (0, self.copies as u32),
+        }
+    }
+
+    /// The copies that the last pass made.
+    pub fn mirrored(&self) -> impl Iterator<Item = Mirrored> + '_ {
+        let copies = &self.context.mirrors[..self.copies.min(MOST_MIRRORS)];
+        copies.iter().filter_map(|copy| {
+            let session = (*self.sessions.get(copy.session as usize & 0xff)?)?;
+            let port = match self.context.out[context::OUT_MIRROR_PORT] {
+                0 => session.port,
+                port => port as u16,
+            };
+            let queue = self.context.out[context::OUT_MIRROR_QUEUE] as u8;
+            Some(Mirrored { port, queue, truncate: session.truncate, len: copy.len as usize, bytes: copy.bytes })
+        })
+    }
+}
+
+impl Drop for Passes<'_> {
+    fn drop(&mut self) {
+        *self.random = self.context.random;
+    }
+}
+
 /// A compiled program with its state.
 pub struct Native {
     program: Program,
@@ -128,6 +206,8 @@ pub struct Native {
     now_ns: u64,
     /// Most bytes of headers that each half may emit.
     head_bytes: [usize; 2],
+    /// Memory for the fields of each half.
+    fields: [Vec<u8>; 2],
     /// Addresses for generated code, made anew for each batch.
     addresses: [Vec<u64>; 3],
 }
@@ -153,7 +233,9 @@ impl Native {
         let tables: Vec<Memory> = program.tables.iter().map(|t| Memory::new(&program, t)).collect();
         let counters: Vec<Vec<u64>> = program.counters.iter().map(|c| vec![0; c.size as usize]).collect();
         let head_bytes = [Gress::Ingress, Gress::Egress].map(|g| emitted(&program, &program.half(g).deparser));
+        let fields = [Gress::Ingress, Gress::Egress].map(|g| vec![0; lower::layout(&program, g).1]);
         Native {
+            fields,
             code,
             registers,
             counters,
@@ -194,26 +276,37 @@ impl Native {
 
     fn run<'p>(&mut self, gress: Gress, packets: impl IntoIterator<Item = Input<'p>>, out: &mut Batch) {
         out.clear();
-        let mut context = self.context();
-        let room = self.head_bytes[(gress == Gress::Egress) as usize];
+        let mut passes = self.passes();
+        let room = passes.room(gress);
         for packet in packets {
             let at = out.heads.len();
             if out.heads.capacity() < at + room {
                 out.heads.reserve(room.max(1) * HEADS);
             }
             out.heads.resize(at + room, 0);
-            context.packet = packet.bytes.as_ptr();
-            context.len = packet.bytes.len() as u64;
-            context.length = packet.length as u64;
-            (context.port, context.queue) = (packet.port as u64, packet.queue as u64);
-            context.head = out.heads[at..].as_mut_ptr();
-            context.mirror_count = 0;
-            let accepted = self.code.run(gress, &mut context);
-            let output = self.output(gress, &context, accepted, at, &mut out.mirrors);
+            let mut output = passes.run(gress, packet, &mut out.heads[at..]);
+            let first = out.mirrors.len() as u32;
+            out.mirrors.extend(passes.mirrored());
+            output.head.0 = at as u32;
+            output.mirrors = (first, out.mirrors.len() as u32);
             out.heads.truncate(at + output.head.1 as usize);
             out.outputs.push(output);
         }
-        self.random = context.random;
+    }
+
+    /// For packets one by one, through either half. Tables and registers stand still meanwhile, but for what the
+    /// program itself changes.
+    pub fn passes(&mut self) -> Passes<'_> {
+        let context = self.context();
+        Passes {
+            code: &self.code,
+            sessions: &self.sessions,
+            rooms: self.head_bytes,
+            fields: &mut self.fields,
+            random: &mut self.random,
+            context,
+            copies: 0,
+        }
     }
 
     /// Pointers to everything that a pass may touch, good until something of it is borrowed again.
@@ -233,6 +326,7 @@ impl Native {
             queue: 0,
             now: self.now_ns,
             head: std::ptr::null_mut(),
+            fields: std::ptr::null_mut(),
             registers: registers.as_ptr(),
             counters: counters.as_ptr(),
             defaults: defaults.as_ptr(),
@@ -245,41 +339,6 @@ impl Native {
             out: [0; 6],
             mirror_count: 0,
             mirrors: [MirrorOut { session: 0, len: 0, bytes: [0; MOST_SIDE_BYTES] }; MOST_MIRRORS],
-        }
-    }
-
-    #[inline]
-    fn output(
-        &self,
-        gress: Gress,
-        context: &Context,
-        accepted: bool,
-        at: usize,
-        mirrors: &mut Vec<Mirrored>,
-    ) -> Output {
-        let drop = context.out[context::OUT_DROP];
-        let first = mirrors.len() as u32;
-        if accepted && drop & 4 == 0 {
-            for copy in &context.mirrors[..context.mirror_count as usize] {
-                let Some(session) = self.sessions[copy.session as usize & 0xff] else { continue };
-                let port = match context.out[context::OUT_MIRROR_PORT] {
-                    0 => session.port,
-                    port => port as u16,
-                };
-                let queue = context.out[context::OUT_MIRROR_QUEUE] as u8;
-                let (len, truncate) = (copy.len as usize, session.truncate);
-                mirrors.push(Mirrored { port, queue, truncate, len, bytes: copy.bytes });
-            }
-        }
-        let goes = gress == Gress::Egress || context.port_set == 1;
-        Output {
-            kept: accepted && drop & 1 == 0 && goes,
-            port: context.out[context::OUT_PORT] as u16,
-            queue: context.out[context::OUT_QUEUE] as u8,
-            bypass: context.out[context::OUT_BYPASS] == 1,
-            rest: if accepted { context.rest as usize } else { 0 },
-            head: (at as u32, if accepted { context.head_len as u32 } else { 0 }),
-            mirrors: (first, mirrors.len() as u32),
         }
     }
 
@@ -348,6 +407,9 @@ impl Native {
             let size = word_bytes(info.words[0].width());
             let from = (index as usize * info.words.len() + at) * size;
             let bytes = self.registers[register].get(from..from + size).unwrap_or(&[]);
+            if let Some(bytes) = bytes.first_chunk() {
+                return u32::from_le_bytes(*bytes);
+            }
             bytes.iter().rev().fold(0, |v, b| v << 8 | *b as u32)
         };
         [word(0), if info.words.len() > 1 { word(1) } else { 0 }]

@@ -4,7 +4,7 @@ use super::context::{self as at, In};
 use super::lower::{Lower, Refusal, call};
 use super::values::{Scope, container};
 use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
-use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, Match, ParseOp, Target, mask};
+use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, Match, ParseOp, Target};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Type, Value};
@@ -88,22 +88,10 @@ impl Lower<'_, '_> {
     fn case(&mut self, set: &[Match], keys: &[Value]) -> Option<Value> {
         let mut all = None;
         for (m, key) in set.iter().zip(keys) {
-            let ty = self.type_of(*key);
-            let flag = match *m {
-                Match::Mask(_, 0) => continue,
-                Match::Mask(value, bits) => {
-                    let bits = bits & mask(ty.bits());
-                    let (ones, wanted) = (self.constant(ty, bits), self.constant(ty, value & bits));
-                    let seen = self.b.ins().band(*key, ones);
-                    self.b.ins().icmp(IntCC::Equal, seen, wanted)
-                }
-                Match::Range(low, high) => {
-                    let (low, high) = (self.constant(ty, low), self.constant(ty, high));
-                    let above = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, *key, low);
-                    let below = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, *key, high);
-                    self.b.ins().band(above, below)
-                }
-            };
+            if matches!(m, Match::Mask(_, 0)) {
+                continue;
+            }
+            let flag = self.test(*key, *m, 0);
             all = Some(match all {
                 None => flag,
                 Some(before) => self.b.ins().band(before, flag),
@@ -225,12 +213,12 @@ impl Lower<'_, '_> {
             for id in &header.fields {
                 let width = program.field(*id).ty.width();
                 let value = self.bits(at, width);
-                self.b.def_var(Variable::from_u32(id.0), value);
+                self.set_field(*id, value);
                 at += width;
             }
         }
         let one = self.constant(I32, 1);
-        self.b.def_var(Variable::from_u32(header.valid.0), one);
+        self.set_field(header.valid, one);
         Ok(())
     }
 
@@ -251,7 +239,7 @@ impl Lower<'_, '_> {
             let value = self.input(what);
             let value = self.resize(value, container(width));
             let value = self.low_bits(value, width);
-            self.b.def_var(Variable::from_u32(id.0), value);
+            self.set_field(*id, value);
         }
     }
 
@@ -426,7 +414,7 @@ impl Lower<'_, '_> {
         self.store(set, self.context, at::PORT_SET);
         for (name, offset) in at::results(self.gress) {
             let value = match half.intrinsic.get(name) {
-                Some(id) => self.b.use_var(Variable::from_u32(id.0)),
+                Some(id) => self.get_field(*id),
                 None => self.constant(I64, 0),
             };
             let value = self.resize(value, I64);
@@ -470,7 +458,7 @@ impl Lower<'_, '_> {
         if header.intrinsic {
             return Ok(());
         }
-        let valid = self.b.use_var(Variable::from_u32(header.valid.0));
+        let valid = self.get_field(header.valid);
         let valid = self.holds(valid);
         let write = |l: &mut Self| {
             let (head, at) = (l.input(In::Head), l.b.use_var(position));
@@ -485,7 +473,7 @@ impl Lower<'_, '_> {
     }
 
     fn field(&mut self, id: FieldId) -> (Value, u32) {
-        (self.b.use_var(Variable::from_u32(id.0)), self.program.field(id).ty.width())
+        (self.get_field(id), self.program.field(id).ty.width())
     }
 
     /// A copy: its session, its length, and what stands in front.

@@ -1,8 +1,8 @@
 //! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
 //! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
 use super::matching::{RECORD_DATA, actions_of, key_words};
-use crate::interp::matches;
-use crate::ir::{ActionCall, Entry, Match, MatchKind, Program, Table};
+use crate::ir::{ActionCall, Match, MatchKind, Program, Table};
+use crate::scan::Scan;
 
 /// Entries of one table.
 #[derive(Debug)]
@@ -10,8 +10,7 @@ pub(super) struct Memory {
     /// Words of each key.
     keys: Vec<usize>,
     exact: Option<Exact>,
-    /// By priority, then as they came; the first match wins.
-    scanned: Vec<(u32, Entry, Vec<u64>)>,
+    scanned: Scan<Vec<u64>>,
     default: Vec<u64>,
 }
 
@@ -21,8 +20,10 @@ impl Memory {
         let all_exact = !keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
         let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
         let most: usize = actions_of(table).iter().map(data).max().unwrap_or(0);
-        let exact = (all_exact && table.entries.is_empty()).then(|| Exact::new(keys.iter().sum(), RECORD_DATA + most));
-        Memory { keys, exact, scanned: Vec::new(), default: record(program, table, &table.default, false) }
+        let small = matches!(&table.keys[..], [key] if key.expr.ty.width() <= 16);
+        let exact =
+            (all_exact && table.entries.is_empty()).then(|| Exact::new(keys.iter().sum(), RECORD_DATA + most, small));
+        Memory { keys, exact, scanned: Scan::new(), default: record(program, table, &table.default, false) }
     }
 
     /// The record of the entry that matches, or that of the default.
@@ -42,7 +43,7 @@ impl Memory {
             values.push(words[at] as u128 | (high as u128) << 64);
             at += count;
         }
-        self.scanned.iter().find(|(_, entry, _)| matches(entry, &values)).map(|(.., record)| &record[..])
+        self.scanned.find(&values).map(|record| &record[..])
     }
 
     /// Words of all keys together.
@@ -61,35 +62,22 @@ impl Memory {
     /// Adds an entry, or changes that of the same keys; false where there is no room.
     pub fn add(&mut self, program: &Program, table: &Table, keys: Vec<Match>, priority: u32, call: ActionCall) -> bool {
         let record = record(program, table, &call, true);
-        let full = self.len() >= table.size as usize;
-        if let Some(exact) = &mut self.exact {
-            let words = words(&keys, &self.keys);
-            if full && exact.find(&words).is_none() {
-                return false;
-            }
+        let most = table.size as usize;
+        let Some(exact) = &mut self.exact else { return self.scanned.add(most, priority, keys, record) };
+        let words = words(&keys, &self.keys);
+        let room = exact.len < most || exact.find(&words).is_some();
+        if room {
             exact.insert(&words, &record);
-            return true;
         }
-        if let Some(known) = self.scanned.iter_mut().find(|(p, e, _)| *p == priority && e.keys == keys) {
-            (known.1.call, known.2) = (call, record);
-            return true;
-        }
-        if full {
-            return false;
-        }
-        let at = self.scanned.partition_point(|(p, ..)| *p <= priority);
-        self.scanned.insert(at, (priority, Entry { keys, call }, record));
-        true
+        room
     }
 
     /// Whether there was such an entry.
     pub fn remove(&mut self, keys: &[Match]) -> bool {
-        if let Some(exact) = &mut self.exact {
-            return exact.remove(&words(keys, &self.keys));
+        match &mut self.exact {
+            Some(exact) => exact.remove(&words(keys, &self.keys)),
+            None => self.scanned.remove(keys),
         }
-        let before = self.scanned.len();
-        self.scanned.retain(|(_, e, _)| e.keys != keys);
-        self.scanned.len() < before
     }
 
     pub fn len(&self) -> usize {
@@ -121,9 +109,10 @@ fn record(program: &Program, table: &Table, call: &ActionCall, hit: bool) -> Vec
     out
 }
 
-/// Exact keys: a hash table with open addressing, entries side by side in memory.
+/// Exact keys: a hash table with open addressing, entries side by side in memory. One small key is its own place.
 #[derive(Debug)]
 struct Exact {
+    direct: bool,
     key: usize,
     record: usize,
     /// Number of an entry plus one; 0 is empty. A power of two.
@@ -134,8 +123,8 @@ struct Exact {
 }
 
 impl Exact {
-    fn new(key: usize, record: usize) -> Exact {
-        Exact { key, record, slots: vec![0; 16], entries: Vec::new(), free: Vec::new(), len: 0 }
+    fn new(key: usize, record: usize, direct: bool) -> Exact {
+        Exact { direct, key, record, slots: vec![0; 16], entries: Vec::new(), free: Vec::new(), len: 0 }
     }
 
     #[inline]
@@ -157,7 +146,7 @@ impl Exact {
     fn slot(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = Exact::hash(key) & mask;
-        while self.slots[at] != 0 && self.key_of(self.slots[at] - 1) != key {
+        while self.slots[at] != 0 && !same(self.key_of(self.slots[at] - 1), key) {
             at = (at + 1) & mask;
         }
         at
@@ -165,13 +154,17 @@ impl Exact {
 
     #[inline]
     fn find(&self, key: &[u64]) -> Option<&[u64]> {
-        let number = self.slots[self.slot(key)].checked_sub(1)? as usize;
+        let slot = if self.direct { key[0] as usize } else { self.slot(key) };
+        let number = self.slots.get(slot)?.checked_sub(1)? as usize;
         let at = number * (self.key + self.record) + self.key;
         Some(&self.entries[at..at + self.record])
     }
 
     fn insert(&mut self, key: &[u64], record: &[u64]) {
-        let slot = self.slot(key);
+        if self.direct && key[0] as usize >= self.slots.len() {
+            self.slots.resize((key[0] as usize + 1).next_power_of_two(), 0);
+        }
+        let slot = if self.direct { key[0] as usize } else { self.slot(key) };
         let number = match self.slots[slot] {
             0 => {
                 let width = self.key + self.record;
@@ -189,7 +182,7 @@ impl Exact {
         self.entries[at..at + self.key].copy_from_slice(key);
         self.entries[at + self.key..at + self.key + self.record].fill(0);
         self.entries[at + self.key..at + self.key + record.len()].copy_from_slice(record);
-        if self.len * 2 > self.slots.len() {
+        if !self.direct && self.len * 2 > self.slots.len() {
             self.grow();
         }
     }
@@ -205,6 +198,13 @@ impl Exact {
 
     /// What follows a removed entry moves up, so that no search ends too early.
     fn remove(&mut self, key: &[u64]) -> bool {
+        if self.direct {
+            let Some(number) = self.slots.get_mut(key[0] as usize).filter(|n| **n > 0) else { return false };
+            self.free.push(*number - 1);
+            *number = 0;
+            self.len -= 1;
+            return true;
+        }
         let mut hole = self.slot(key);
         let Some(number) = self.slots[hole].checked_sub(1) else { return false };
         self.free.push(number);
@@ -228,6 +228,12 @@ impl Exact {
     }
 }
 
+/// Keys are a few words: a loop is quicker than a call.
+#[inline]
+fn same(a: &[u64], b: &[u64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a == b)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,10 +244,15 @@ mod tests {
         /// Against the standard library's map, over few keys, so that they meet often.
         #[test]
         fn exact_tables_are_maps(steps in proptest::collection::vec((0u64..40, any::<Option<u64>>()), 0..300)) {
-            let mut exact = Exact::new(2, 1);
+            let mut exact = Exact::new(2, 1, false);
+            let mut direct = Exact::new(1, 1, true);
             let mut map = HashMap::new();
             for (key, value) in steps {
                 let words = [key, key / 3];
+                match value {
+                    Some(value) => direct.insert(&[key], &[value]),
+                    None => prop_assert_eq!(direct.remove(&[key]), map.contains_key(&words)),
+                }
                 match value {
                     Some(value) => {
                         exact.insert(&words, &[value]);
@@ -253,6 +264,7 @@ mod tests {
                 for key in 0..40 {
                     let words = [key, key / 3];
                     prop_assert_eq!(exact.find(&words), map.get(&words).map(std::slice::from_ref));
+                    prop_assert_eq!(direct.find(&[key]), map.get(&words).map(std::slice::from_ref));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least
 //! that holds it, and agrees with [`crate::ops`] to the bit.
 use super::lower::{Lower, Refusal, call};
-use crate::ir::{BinOp, Dst, Expr, ExprKind, Place, Ty, UnOp, mask};
+use crate::ir::{BinOp, Dst, Expr, ExprKind, Match, Place, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
@@ -89,13 +89,37 @@ impl Lower<'_, '_> {
         self.b.ins().icmp(IntCC::NotEqual, value, zero)
     }
 
+    /// Whether a key is as a match wants it, in the bits that are not `known` to be so.
+    pub fn test(&mut self, key: Value, m: Match, known: u128) -> Value {
+        let ty = self.type_of(key);
+        match m {
+            Match::Mask(value, bits) => {
+                let open = bits & !known & mask(ty.bits());
+                let wanted = self.constant(ty, value & open);
+                let seen = if open == mask(ty.bits()) {
+                    key
+                } else {
+                    let ones = self.constant(ty, open);
+                    self.b.ins().band(key, ones)
+                };
+                self.b.ins().icmp(IntCC::Equal, seen, wanted)
+            }
+            Match::Range(low, high) => {
+                let (low, high) = (self.constant(ty, low), self.constant(ty, high));
+                let above = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, key, low);
+                let below = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, key, high);
+                self.b.ins().band(above, below)
+            }
+        }
+    }
+
     pub fn eval(&mut self, e: &Expr, scope: Scope<'_>) -> Result<Value, Refusal> {
         let ty = e.ty;
         let to = container(ty.width());
         Ok(match &e.kind {
             ExprKind::Const(v) => self.constant(to, *v),
             ExprKind::Field(id) => {
-                let value = self.b.use_var(Variable::from_u32(id.0));
+                let value = self.get_field(*id);
                 self.resize(value, to)
             }
             ExprKind::Arg(i) => self.variable(scope.args.get(*i), to),
@@ -314,20 +338,33 @@ impl Lower<'_, '_> {
         Ok(self.b.ins().ishl(one, bits))
     }
 
-    /// A value of `width` bits into the bits that a destination names.
-    pub fn assign_to(&mut self, var: Variable, whole: u32, dst: &Dst, value: Value, width: u32) {
+    /// What a destination holds with a value of `width` bits in the bits that it names; `old` gives what was there,
+    /// where not all are.
+    fn merged(
+        &mut self,
+        old: impl FnOnce(&mut Self) -> Value,
+        whole: u32,
+        dst: &Dst,
+        value: Value,
+        width: u32,
+    ) -> Value {
         let to = container(whole);
         let part = dst.hi - dst.lo + 1;
         let value = self.resize(value, to);
         let value = if width > part { self.low_bits(value, part) } else { value };
         if part == whole {
-            return self.b.def_var(var, value);
+            return value;
         }
-        let old = self.b.use_var(var);
+        let old = old(self);
         let keep = self.constant(to, mask(whole) & !(mask(part) << dst.lo));
         let kept = self.b.ins().band(old, keep);
         let value = if dst.lo == 0 { value } else { self.b.ins().ishl_imm(value, dst.lo as i64) };
-        let value = self.b.ins().bor(kept, value);
+        self.b.ins().bor(kept, value)
+    }
+
+    /// A value to a variable.
+    pub fn assign_to(&mut self, var: Variable, whole: u32, dst: &Dst, value: Value, width: u32) {
+        let value = self.merged(|l| l.b.use_var(var), whole, dst, value, width);
         self.b.def_var(var, value);
     }
 
@@ -335,7 +372,8 @@ impl Lower<'_, '_> {
     pub fn assign_field(&mut self, dst: &Dst, value: Value, width: u32) {
         let Place::Field(id) = dst.place else { return };
         let whole = self.program.field(id).ty.width();
-        self.assign_to(Variable::from_u32(id.0), whole, dst, value, width);
+        let value = self.merged(|l| l.get_field(id), whole, dst, value, width);
+        self.set_field(id, value);
         if Some(id) == self.port {
             let one = self.b.ins().iconst(I64, 1);
             self.b.def_var(self.port_set, one);
