@@ -123,7 +123,7 @@ Examples:
   toe xdp unload firewall"
     )]
     Xdp(XdpArguments),
-    /// Check P4 programs for match-action pipelines
+    /// Check P4 programs for match-action pipelines, and run changed ones
     P4(P4Arguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
@@ -462,6 +462,32 @@ Examples:
   toe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
   toe p4 check p4/laminar.p4 --json | jq .percent")]
     Check(P4CheckArguments),
+    /// Run a changed program on a host of a running daemon
+    #[command(
+        after_help = "The host's engine must be laminar. The program takes the place of the running one between two
+segments, with all connections; p4/ is what to start from. Extensions are names: -D SACK -D DELAYED_ACKS are on in the
+built-in one. What is refused is named with file, line and column, and the running program goes on.
+
+Examples:
+  toe p4 load p4/laminar.p4 -D SACK -D DELAYED_ACKS -D ACK_EVERY=4
+  toe p4 load --host lab ./mine/laminar.p4 -D SACK"
+    )]
+    Load(P4LoadArguments),
+}
+
+#[derive(Args)]
+pub struct P4LoadArguments {
+    /// The program's main file; it may include others of its folder
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Define a name for the preprocessor (may be repeated)
+    #[arg(long, short = 'D', value_name = "NAME[=VALUE]", value_parser = define)]
+    pub define: Vec<(String, String)>,
+    /// The host; otherwise the only one
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    #[command(flatten)]
+    pub daemon: SocketArguments,
 }
 
 #[derive(Args)]

@@ -5,7 +5,9 @@ use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
-use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, Worker};
+use engine::{
+    Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, ProgramSource, Worker,
+};
 use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
 use shm::Doorbell;
@@ -361,6 +363,14 @@ impl Host {
     /// Where frames are captured: as they leave the engine, with what became of them.
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
+    }
+
+    /// From now on the engine runs this program.
+    ///
+    /// # Errors
+    /// As [`Engine::load`]: nothing has changed then.
+    pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
+        self.engine.load(program)
     }
 
     /// From now on exactly these modules run in the engine, in this order. Fails with a sentence, and nothing changes,

@@ -15,6 +15,7 @@ pub mod logging;
 mod management;
 mod metrics;
 mod modules;
+mod programs;
 pub mod protocol;
 mod service;
 mod sockets;

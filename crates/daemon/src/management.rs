@@ -2,6 +2,7 @@
 use crate::access::Access;
 use crate::capture::Captures;
 use crate::modules::Modules;
+use crate::programs;
 use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, Xdp};
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
@@ -104,13 +105,15 @@ impl Management {
                     }
                     Err(sentence) => Answer::Error(sentence),
                 },
-                Ok(Question::Xdp(question)) => match object(&question, &mut reader)? {
+                Ok(Question::Xdp(question)) => match object(bytes_with(&question), &mut reader)? {
                     Some(object) => self.modules.answer(&question, &object).map_or_else(Answer::Error, Answer::Ok),
-                    None => {
-                        let most = MAX_OBJECT >> 20;
-                        let sentence = format!("the object is too large for a module: {most} MiB are the limit");
-                        return write_answer(stream, &Answer::Error(sentence));
+                    None => return write_answer(stream, &too_large("a module")),
+                },
+                Ok(Question::Program { host, bytes }) => match object(bytes, &mut reader)? {
+                    Some(body) => {
+                        programs::load(&self.observer, host.as_deref(), &body).map_or_else(Answer::Error, Answer::Ok)
                     }
+                    None => return write_answer(stream, &too_large("a program")),
                 },
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
                 Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
@@ -134,7 +137,11 @@ impl Management {
                 self.tracepoints.figures(host.as_deref(), &enable, &disable)
             }
             // Those that are more than an answer are looked at before.
-            Question::Stop | Question::Capture(_) | Question::Trace(_) | Question::Xdp(_) => Ok(Value::Null),
+            Question::Stop
+            | Question::Capture(_)
+            | Question::Trace(_)
+            | Question::Xdp(_)
+            | Question::Program { .. } => Ok(Value::Null),
         }
     }
 }
@@ -147,19 +154,29 @@ fn changes(question: &Question) -> bool {
         }
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
         Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,
-        Question::Xdp(_) | Question::Capture(_) | Question::Trace(_) | Question::Stop => true,
+        Question::Xdp(_) | Question::Program { .. } | Question::Capture(_) | Question::Trace(_) | Question::Stop => {
+            true
+        }
     }
 }
 
+/// How many bytes come with a question about modules.
+fn bytes_with(question: &Xdp) -> u64 {
+    if let Xdp::Load { bytes, .. } = question { *bytes } else { 0 }
+}
+
 /// The bytes that come with a question; none where they are too many.
-fn object(question: &Xdp, reader: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let Xdp::Load { bytes, .. } = question else { return Ok(Some(Vec::new())) };
-    if *bytes > MAX_OBJECT {
+fn object(bytes: u64, reader: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    if bytes > MAX_OBJECT {
         return Ok(None);
     }
-    let mut object = vec![0; *bytes as usize];
+    let mut object = vec![0; bytes as usize];
     reader.read_exact(&mut object)?;
     Ok(Some(object))
+}
+
+fn too_large(what: &str) -> Answer {
+    Answer::Error(format!("the object is too large for {what}: {} MiB are the limit", MAX_OBJECT >> 20))
 }
 
 fn write_answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {

@@ -51,8 +51,26 @@ pub enum Question {
     },
     /// Modules of operators.
     Xdp(Xdp),
+    /// Run another P4 program on a host whose engine runs one. The answer is the host's name.
+    Program {
+        /// On this host; it may be left out where there is only one.
+        host: Option<String>,
+        /// So many bytes follow the line, [`MAX_OBJECT`] at most: a [`ProgramFiles`] as JSON.
+        bytes: u64,
+    },
     /// End the daemon as SIGTERM does.
     Stop,
+}
+
+/// The texts of a P4 program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramFiles {
+    /// The main file, one of `files`.
+    pub main: String,
+    /// Names as other files include them, and texts.
+    pub files: Vec<(String, String)>,
+    /// Names for the preprocessor, and their values.
+    pub defines: Vec<(String, String)>,
 }
 
 /// Which tracepoints are streamed.

@@ -284,6 +284,17 @@ pub struct Carries {
     pub sack: bool,
 }
 
+/// A program for an engine that runs one: sources, as texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramSource {
+    /// Name of the main file, one of `files`.
+    pub main: String,
+    /// Names, as other files include them, and texts.
+    pub files: Vec<(String, String)>,
+    /// Names defined for the preprocessor, and their values.
+    pub defines: Vec<(String, String)>,
+}
+
 /// A data-path for established connections.
 pub trait Engine: Send {
     /// `flextoe`, `laminar`, ...
@@ -310,6 +321,13 @@ pub trait Engine: Send {
     /// Which TCP options it carries; by default, all.
     fn carries(&self) -> Carries {
         Carries { timestamps: true, sack: true }
+    }
+    /// From now on this program runs, with the flows of the present one.
+    ///
+    /// # Errors
+    /// Why not, with places in the program; then nothing has changed. Engines that run no program always refuse.
+    fn load(&mut self, _program: &ProgramSource) -> Result<(), String> {
+        Err(format!("engine {} runs no program that can be exchanged", self.name()))
     }
     /// Where it runs modules that an operator adds; nowhere by default.
     fn stages(&self) -> &'static [Stage] {

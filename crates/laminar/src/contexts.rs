@@ -21,24 +21,30 @@ struct Context {
 /// All contexts of a host.
 pub(crate) struct Contexts {
     list: Vec<Option<Context>>,
-    /// Who has the first turn.
+    /// Those that are attached, in order: a poll looks at no others.
+    attached: Vec<u32>,
+    /// Who has the first turn: a place in `attached`.
     first: usize,
 }
 
 impl Contexts {
     pub fn new(contexts: u32) -> Contexts {
-        Contexts { list: (0..contexts).map(|_| None).collect(), first: 0 }
+        Contexts { list: (0..contexts).map(|_| None).collect(), attached: Vec::new(), first: 0 }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.list.get_mut(context as usize) {
             *place = Some(Context { end, flows: Vec::new(), pending: VecDeque::new(), corrupt: false });
+            if let Err(at) = self.attached.binary_search(&context) {
+                self.attached.insert(at, context);
+            }
         }
     }
 
     pub fn detach(&mut self, context: u32) {
         if let Some(place) = self.list.get_mut(context as usize) {
             *place = None;
+            self.attached.retain(|attached| *attached != context);
         }
     }
 
@@ -65,13 +71,15 @@ impl Contexts {
 
     /// Takes descriptors of all contexts in turn, at most about `most`.
     pub fn take(&mut self, most: usize, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts, events: &mut Vec<Event>) {
-        let count = self.list.len();
+        let count = self.attached.len();
         for step in 0..count {
             let at = (self.first + step) % count;
-            let Some(context) = self.list[at].as_mut().filter(|context| !context.corrupt) else { continue };
+            let id = self.attached[at];
+            let place = self.list[id as usize].as_mut();
+            let Some(context) = place.filter(|context| !context.corrupt) else { continue };
             if !context.take(bumps, drops) {
                 drops.count(Drop::RingCorrupt);
-                events.push(Event::RingCorrupt(ContextId(at as u32)));
+                events.push(Event::RingCorrupt(ContextId(id)));
             }
             if bumps.len() >= most {
                 self.first = (at + 1) % count;
@@ -89,14 +97,14 @@ impl Contexts {
 
     /// Gives notices as far as rings have room. `notice` gives a flow's, where it still is this context's.
     pub fn deliver(&mut self, mut notice: impl FnMut(u32, u32) -> Option<Notice>) {
-        for (id, context) in self.list.iter_mut().enumerate() {
-            let Some(context) = context else { continue };
+        for id in &self.attached {
+            let Some(context) = &mut self.list[*id as usize] else { continue };
             let mut given = false;
             while let Some(flow) = context.pending.front() {
                 if context.end.notices.free() == 0 {
                     break;
                 }
-                if let Some(notice) = notice(*flow, id as u32) {
+                if let Some(notice) = notice(*flow, *id) {
                     given |= context.end.notices.push(notice.to_words()).is_ok();
                 }
                 context.pending.pop_front();
@@ -113,12 +121,16 @@ impl Contexts {
             let waits = !context.pending.is_empty() && context.end.notices.is_drained();
             !context.corrupt && (!context.end.bumps.is_empty() || waits)
         };
-        self.list.iter().flatten().any(ready)
+        self.contexts().any(ready)
+    }
+
+    fn contexts(&self) -> impl Iterator<Item = &Context> {
+        self.attached.iter().filter_map(|id| self.list[*id as usize].as_ref())
     }
 
     /// Notices wait for room.
     pub fn waits(&self) -> bool {
-        self.list.iter().flatten().any(|context| !context.pending.is_empty())
+        self.contexts().any(|context| !context.pending.is_empty())
     }
 }
 

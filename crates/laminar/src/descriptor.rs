@@ -40,31 +40,38 @@ pub(crate) struct Dma {
     pub credits: u32,
 }
 
+#[inline]
 fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 impl Dma {
+    #[inline]
     pub fn bytes(&self) -> [u8; DMA_LEN] {
         let mut out = [0; DMA_LEN];
         (out[0], out[1]) = (self.op, self.flags);
-        for (at, value) in [(2, self.context), (4, self.flow), (6, self.length)] {
-            out[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        }
-        let words = [self.skip, self.address, self.position, self.una, self.edge, self.credits];
-        for (i, value) in words.into_iter().enumerate() {
-            out[12 + i * 4..16 + i * 4].copy_from_slice(&value.to_be_bytes());
-        }
+        out[2..4].copy_from_slice(&self.context.to_be_bytes());
+        out[4..6].copy_from_slice(&self.flow.to_be_bytes());
+        out[6..8].copy_from_slice(&self.length.to_be_bytes());
+        out[12..16].copy_from_slice(&self.skip.to_be_bytes());
+        out[16..20].copy_from_slice(&self.address.to_be_bytes());
+        out[20..24].copy_from_slice(&self.position.to_be_bytes());
+        out[24..28].copy_from_slice(&self.una.to_be_bytes());
+        out[28..32].copy_from_slice(&self.edge.to_be_bytes());
+        out[32..36].copy_from_slice(&self.credits.to_be_bytes());
         out
     }
 
     /// Nothing where the bytes are too few.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Dma> {
-        (bytes.len() >= DMA_LEN).then(|| Dma {
+        let bytes: &[u8; DMA_LEN] = bytes.first_chunk()?;
+        Some(Dma {
             op: bytes[0],
             flags: bytes[1],
             context: half(bytes, 2),

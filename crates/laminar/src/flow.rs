@@ -55,6 +55,8 @@ pub(crate) struct Flow {
     pub orphan: bool,
     pub tracked: bool,
     pub dead: bool,
+    /// It stands still until it is removed or goes on.
+    pub frozen: bool,
     /// It stands in the list of those that may have something to send.
     pub ready: bool,
     /// A notice waits in its context.
@@ -115,6 +117,7 @@ impl Flow {
             orphan: false,
             tracked: false,
             dead: false,
+            frozen: false,
             ready: false,
             noticed: false,
             params: p,
@@ -252,6 +255,17 @@ impl Flow {
     pub fn wanted(&self, push: &Push) -> Option<u32> {
         let short = self.credits < push.len.max(1);
         (self.rate == 0 && short).then(|| self.allowance().max(push.len).max(1) - self.credits)
+    }
+
+    /// Established, with nothing unread, unsent or unacknowledged. What is out of order the pipeline knows.
+    pub fn is_quiet(&self) -> bool {
+        let sent = self.una == self.head && self.nxt == self.head && !self.fin;
+        sent && self.rx_tail == self.rx_head && !self.peer_fin && self.fin_held.is_none() && !self.dead
+    }
+
+    /// There is something to send, as far as the peer's window goes.
+    pub fn has_more(&self) -> bool {
+        self.nxt.before(self.end()) && self.nxt.before(self.edge) && !self.dead
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.

@@ -24,7 +24,8 @@ use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
 use engine::{
-    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Frame, Limits, Nanos, Slot,
+    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Frame, Limits, Nanos,
+    ProgramSource, Slot,
 };
 use flow::Flow;
 use outcome::Place;
@@ -34,7 +35,7 @@ use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Entry, Switch};
 use wire::tcp::Flags;
 
-pub use program::{Extensions, MOST_FLOWS};
+pub use program::{Extensions, MOST_FLOWS, prepare};
 
 /// Packets that go through the pipeline together.
 const BATCH: usize = 64;
@@ -61,7 +62,9 @@ pub struct Laminar {
     delayed: VecDeque<(Nanos, u32)>,
     /// Packets that are about to enter ingress.
     entries: Vec<Entry>,
+    batch: Vec<Box<Frame>>,
     bumps: Vec<(u32, Bump)>,
+    limits: Limits,
     challenges: Challenges,
     /// Flows that wait for the bytes before the peer's FIN, and got some.
     fins: Vec<u32>,
@@ -79,7 +82,7 @@ impl Laminar {
     /// A sentence, where the limits are beyond what the tables hold.
     pub fn new(limits: Limits, rx_scale: u8, extensions: Extensions) -> Result<Laminar, String> {
         Ok(Laminar {
-            switch: Switch::new(Program::new(&limits, rx_scale, extensions)?),
+            switch: Switch::new(Program::new(&limits, rx_scale, &extensions.source())?),
             contexts: Contexts::new(limits.contexts),
             flows: (0..limits.flows).map(|_| None).collect(),
             tuples: HashMap::new(),
@@ -88,7 +91,9 @@ impl Laminar {
             last_tick: 0,
             delayed: VecDeque::new(),
             entries: Vec::with_capacity(BATCH),
+            batch: Vec::with_capacity(BATCH),
             bumps: Vec::with_capacity(DESCRIPTORS),
+            limits,
             challenges: Challenges::new(),
             fins: Vec::new(),
             slow_path_again: false,
@@ -125,13 +130,8 @@ impl Laminar {
                 (state.params.rx, state.params.tx) = (rx, tx);
                 self.rename(flow.0, context, slot);
             }
-            // Nothing is joined in this engine.
-            Command::Freeze { flow, .. } => {
-                if self.flow(flow.0).is_some() {
-                    burst.events.push(Event::Busy(flow));
-                }
-            }
-            Command::Thaw(_) => {}
+            Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
+            Command::Thaw(flow) => self.thaw(flow.0),
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
                 self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);
@@ -207,13 +207,49 @@ impl Laminar {
         burst.events.push(Event::Removed(id, end));
     }
 
+    /// Stops a quiet flow: its segments find no entry any more, and go to the control plane.
+    fn freeze(&mut self, id: FlowId, tx_head: u32, rx_head: u32, burst: &mut Burst<'_>) {
+        if self.flow(id.0).is_none() {
+            return;
+        }
+        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false }, burst);
+        self.run(burst);
+        let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
+        if flow.frozen || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
+            return burst.events.push(Event::Busy(id));
+        }
+        flow.frozen = true;
+        let owes = flow.ack_due.is_some();
+        let end = flow.flow_end(self.switch.program.ts_recent(id.0), self.now);
+        self.switch.program.hide(&flow.params);
+        self.tuples.remove(&flow.params.tuple);
+        if owes {
+            self.acknowledge(id.0, burst);
+        }
+        if let Some(flow) = self.flows[id.0 as usize].as_deref_mut() {
+            self.switch.program.disown(id.0, flow.params.context.0);
+        }
+        burst.events.push(Event::Frozen(id, end));
+    }
+
+    fn thaw(&mut self, id: u32) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if std::mem::take(&mut flow.frozen) {
+            self.switch.program.show(&flow.params, flow.rx_base);
+            self.switch.program.own(&flow.params, flow.tx_base);
+            self.tuples.insert(flow.params.tuple, id);
+        }
+    }
+
     fn rename(&mut self, id: u32, context: ContextId, slot: Slot) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
         self.contexts.forget(id, flow.params.context.0, flow.params.slot);
         self.switch.program.disown(id, flow.params.context.0);
         (flow.params.context, flow.params.slot) = (context, slot);
         flow.noticed = false;
-        self.switch.program.own(&flow.params, flow.tx_base);
+        if !flow.frozen {
+            self.switch.program.own(&flow.params, flow.tx_base);
+        }
         self.contexts.name(id, context.0, slot);
         self.notify(id);
     }
@@ -234,7 +270,7 @@ impl Laminar {
 
     /// The application's positions.
     fn bump(&mut self, id: u32, bump: &Bump, burst: &mut Burst<'_>) {
-        let Some(flow) = self.flow(id) else { return };
+        let Some(flow) = self.flow(id).filter(|flow| !flow.frozen) else { return };
         if !flow.bump(bump) {
             return self.count_drop(Some(id), Drop::BumpRange, burst);
         }
@@ -277,7 +313,7 @@ impl Laminar {
     /// Collected packets go through the pipeline.
     fn run(&mut self, burst: &mut Burst<'_>) {
         if !self.entries.is_empty() {
-            self.switch.entries(&mut self.entries);
+            self.switch.entries(&mut self.entries, burst.pool);
             self.settle(burst);
         }
     }
@@ -290,7 +326,7 @@ impl Laminar {
             flow.tracked = true;
             burst.events.push(Event::Active(FlowId(id)));
         }
-        if !flow.ready && flow.next_push().is_some() {
+        if !flow.ready && flow.has_more() {
             flow.ready = true;
             self.ready.push_back(id);
         }
@@ -301,7 +337,7 @@ impl Laminar {
         burst.rx.splice(0..0, burst.back.drain(..).map(|(_, frame)| frame));
         let count = burst.rx.len();
         let mut frames = std::mem::take(burst.rx);
-        let mut batch = Vec::with_capacity(count.min(BATCH));
+        let mut batch = std::mem::take(&mut self.batch);
         let mut left = frames.drain(..);
         while left.len() > 0 {
             for mut frame in left.by_ref().take(BATCH) {
@@ -310,10 +346,11 @@ impl Laminar {
                     Err(reason) => self.refuse(frame, reason, None, burst),
                 }
             }
-            self.switch.frames(PORT_NET, &mut batch);
+            self.switch.frames(PORT_NET, &mut batch, burst.pool);
             self.settle(burst);
         }
         drop(left);
+        self.batch = batch;
         *burst.rx = frames;
         count
     }
@@ -409,7 +446,15 @@ impl Laminar {
             };
             let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
             self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried });
-            self.may_send(id, burst);
+            let tracked = flow.tracked;
+            (flow.tracked, flow.ready) = (true, flow.has_more());
+            flow.publish();
+            if flow.ready {
+                self.ready.push_back(id);
+            }
+            if !tracked {
+                burst.events.push(Event::Active(FlowId(id)));
+            }
             count += 1;
         }
         self.run(burst);
@@ -440,6 +485,20 @@ impl Engine for Laminar {
         done
     }
 
+    fn load(&mut self, source: &ProgramSource) -> Result<(), String> {
+        let next = self.successor(source)?;
+        self.switch.replace(next);
+        for (id, rate) in self
+            .paced
+            .iter()
+            .map(|id| (*id, self.flows[*id as usize].as_ref().map_or(0, |f| f.rate)))
+            .collect::<Vec<_>>()
+        {
+            self.set_rate(id, rate);
+        }
+        Ok(())
+    }
+
     /// What the program's extensions write into headers.
     fn carries(&self) -> Carries {
         let program = &self.switch.program;
@@ -462,6 +521,31 @@ impl Engine for Laminar {
         let [ingress, egress, pseudo] = self.switch.counts;
         let row = |module: &str, value| (module.to_string(), "packets", value);
         vec![row("ingress", ingress), row("egress", egress), row("mirror", pseudo)]
+    }
+}
+
+/// A program that takes the place of another, under traffic.
+impl Laminar {
+    fn successor(&self, source: &ProgramSource) -> Result<Program, String> {
+        let mut next = Program::new(&self.limits, self.rx_scale, source)?;
+        let present = &self.switch.program;
+        for (there, here, name) in
+            [(present.has_sack(), next.has_sack(), "SACK"), (present.has_timestamps(), next.has_timestamps(), "TIMELY")]
+        {
+            if there && !here {
+                return Err(format!(
+                    "this host's connections negotiated what the extension {name} does, and the program lacks it: load it with -D {name}"
+                ));
+            }
+        }
+        for (id, flow) in self.flows.iter().enumerate().filter_map(|(id, flow)| Some((id as u32, flow.as_deref()?))) {
+            next.take_over(present, id);
+            let shown = flow.frozen || (next.show(&flow.params, flow.rx_base) && next.own(&flow.params, flow.tx_base));
+            if !shown || !next.set_headers(&flow.params, flow.clock.unwrap_or(0)) {
+                return Err(format!("the program's tables have no room for flow {id}"));
+            }
+        }
+        Ok(next)
     }
 }
 

@@ -1,5 +1,5 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{ACK_DELAYED, DMA_RX, Dma};
+use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_RX, Dma, FAST_RETRANSMIT};
 use crate::switch::{Carried, Outcome};
 use crate::{ACK_DELAY, Laminar, slow};
 use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
@@ -50,7 +50,7 @@ impl Laminar {
     fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
         match outcome {
             Outcome::Host(dma, carried) => self.descriptor(&dma, carried, burst),
-            Outcome::Network(head, len, carried) => self.transmit(&head[..len], carried, burst),
+            Outcome::Network(frame, carried) => self.transmit(frame, carried, burst),
             Outcome::Forward(frame) => {
                 self.record(&frame, None, Place::Sent, burst);
                 burst.tx.push(frame);
@@ -109,7 +109,9 @@ impl Laminar {
                 place(frame, *payload_at, dma, &flow.params.rx);
             }
         }
+        let edge = flow.edge;
         let change = flow.follow(dma, now);
+        let moved = change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & FAST_RETRANSMIT != 0;
         if change.acked && flow.params.ecn {
             let bytes = self.switch.program.ecn_bytes(id);
             flow.ecn(bytes);
@@ -149,17 +151,24 @@ impl Laminar {
             self.record(&frame, Some(id), Place::Accepted, burst);
             burst.pool.put(frame);
         }
-        self.may_send(id, burst);
+        match moved {
+            true => self.may_send(id, burst),
+            false => self.publish(id),
+        }
         if fin_waits {
             self.fins.push(id);
         }
     }
 
+    fn publish(&mut self, id: u32) {
+        if let Some(flow) = self.flow(id) {
+            flow.publish();
+        }
+    }
+
     /// A segment for the network: its headers, and its payload by reference. The checksum is left to the port, which
     /// sums the payload where it moves it (the DMA engine's part in the paper).
-    fn transmit(&mut self, head: &[u8], carried: Carried, burst: &mut Burst<'_>) {
-        let mut frame = burst.pool.small();
-        frame.bytes_vec().extend_from_slice(head);
+    fn transmit(&mut self, mut frame: Box<Frame>, carried: Carried, burst: &mut Burst<'_>) {
         let mut sender = None;
         let mut payload = 0;
         if let Carried::Payload { flow, position, len } = carried {
@@ -180,10 +189,15 @@ impl Laminar {
 
 /// Puts the pseudo-header's sum in the place of the TCP checksum.
 fn leave_checksum(frame: &mut Frame, payload: u32) {
-    let bytes = frame.bytes();
-    let Ok((ip, _)) = ipv4::Header::parse(&bytes[ethernet::HEADER_LEN..], usize::MAX >> 1) else { return };
-    let len = (bytes.len() - TCP_AT) as u32 + payload;
-    let partial = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, len).partial();
+    let Some((ip, tcp)) = frame.bytes().get(ethernet::HEADER_LEN..).and_then(|packet| packet.split_at_checked(20))
+    else {
+        return;
+    };
+    let mut sum = Sum::new();
+    sum.add(&ip[12..20]);
+    sum.add(&[0, ipv4::TCP]);
+    sum.add(&((tcp.len() as u32 + payload) as u16).to_be_bytes());
+    let partial = sum.partial();
     let field = TCP_AT + tcp::CHECKSUM_AT;
     frame.bytes_mut()[field..field + 2].copy_from_slice(&partial.to_be_bytes());
     frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };

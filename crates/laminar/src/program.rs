@@ -1,10 +1,10 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
-use engine::{FlowParams, Limits, Nanos};
+use engine::{FlowParams, Limits, Nanos, ProgramSource};
 use rmt::interp::Session;
-use rmt::native::{EntryKey, Native};
+use rmt::native::{ControlError, EntryKey, Native};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::{Mac, Seq};
 
 /// Flows that the registers of one stage hold (thesis: 32 K).
@@ -44,9 +44,12 @@ impl Extensions {
     /// The thesis' program alone.
     pub const NONE: Extensions = Extensions { sack: false, delayed_acks: false, timely: false };
 
-    fn names(self) -> impl Iterator<Item = &'static str> {
+    /// The program that is built in, with these.
+    pub fn source(self) -> ProgramSource {
         let all = [(self.sack, "SACK"), (self.delayed_acks, "DELAYED_ACKS"), (self.timely, "TIMELY")];
-        all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name)
+        let defines = all.into_iter().filter(|(on, _)| *on).map(|(_, name)| (name.into(), String::new())).collect();
+        let files = FILES.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        ProgramSource { main: FILES[0].0.into(), files, defines }
     }
 }
 
@@ -85,14 +88,21 @@ fn mac(address: Mac) -> u128 {
     address.0.iter().fold(0, |value, byte| value << 8 | *byte as u128)
 }
 
-/// Programs that were compiled before, by flows, shift and extensions: hosts of one daemon share the code.
-static COMPILED: Mutex<Vec<((u32, u8, Extensions), Native)>> = Mutex::new(Vec::new());
+/// What a compiled program was made of: flows, shift, source.
+type Key = (u32, u8, ProgramSource);
+
+/// Programs that were compiled before, the latest last: hosts of one daemon share the code.
+static COMPILED: Mutex<Vec<(Key, Native)>> = Mutex::new(Vec::new());
 /// Kept at most.
 const KEPT: usize = 16;
 
-fn compiled(flows: u32, rx_scale: u8, extensions: Extensions) -> Result<Native, String> {
-    let mut kept = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, native)) = kept.iter().find(|(key, _)| *key == (flows, rx_scale, extensions)) {
+fn kept() -> MutexGuard<'static, Vec<(Key, Native)>> {
+    COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, String> {
+    let key = (flows, rx_scale, source.clone());
+    if let Some((_, native)) = kept().iter().find(|(known, _)| *known == key) {
         return Ok(native.fresh());
     }
     let define = |name: &str, value: String| (name.to_string(), value);
@@ -101,31 +111,46 @@ fn compiled(flows: u32, rx_scale: u8, extensions: Extensions) -> Result<Native, 
         define("RX_SCALE", rx_scale.to_string()),
         define("TS_SHIFT", TS_SHIFT.to_string()),
         define("NOTIFY_ACKS", String::new()),
+        define("PORT_CHECKSUMS", String::new()),
     ];
-    defines.extend(extensions.names().map(|name| define(name, String::new())));
-    let read = |path: &Path| FILES.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string());
-    let loaded = rmt::load_text(FILES[0].0, FILES[0].1.to_string(), &defines, &read)
+    let own: Vec<String> = defines.iter().map(|(name, _)| name.clone()).collect();
+    defines.extend(source.defines.iter().filter(|(name, _)| !own.contains(name)).cloned());
+    let read =
+        |path: &Path| source.files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.clone());
+    let main = read(Path::new(&source.main)).ok_or_else(|| format!("{} is not among the files", source.main))?;
+    let loaded = rmt::load_text(&source.main, main, &defines, &read)
         .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
     let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
     let fresh = native.fresh();
-    if kept.len() < KEPT {
-        kept.push(((flows, rx_scale, extensions), native));
+    let mut kept = kept();
+    if kept.len() >= KEPT {
+        kept.remove(0);
     }
+    kept.push((key, native));
     Ok(fresh)
+}
+
+/// Compiles a program ahead of [`engine::Engine::load`], which then takes no time: for a thread other than the
+/// data-path's.
+///
+/// # Errors
+/// Everything that is wrong with it, with places; or that it is not Laminar's.
+pub fn prepare(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<(), String> {
+    Program::new(limits, rx_scale, source).map(drop)
 }
 
 impl Program {
     /// The program for so many flows, which advertises windows with this shift.
-    pub fn new(limits: &Limits, rx_scale: u8, extensions: Extensions) -> Result<Program, String> {
+    pub fn new(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<Program, String> {
         if limits.flows > MOST_FLOWS {
             return Err(format!(
                 "the laminar engine holds {MOST_FLOWS} flows, not {}: lower max_flows of this host",
                 limits.flows
             ));
         }
-        let mut native = compiled(limits.flows.max(16), rx_scale, extensions)?;
+        let mut native = compiled(limits.flows.max(16), rx_scale, source)?;
         native.set_session(1, Session { port: 0, truncate: 0 });
-        let missing = |e: rmt::interp::ControlError| format!("this P4 program is not Laminar's: {e}");
+        let missing = |e: ControlError| format!("this P4 program is not Laminar's: {e}");
         native.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;
         let register = |name: &str| native.register(name).map_err(missing);
         let registers = Registers {
@@ -140,7 +165,45 @@ impl Program {
             rtt_average: native.register("rtt_average").ok(),
             ts_recent: native.register("ts_recent").ok(),
         };
-        Ok(Program { native, registers })
+        let mut program = Program { native, registers };
+        program.has_tables().map_err(missing)?;
+        Ok(program)
+    }
+
+    /// Every table and action that is used has the keys and the parameters that it is used with.
+    fn has_tables(&mut self) -> Result<(), ControlError> {
+        let (flow, zeros) = (exact(0u16), [0; 8]);
+        let addresses = 7 + self.has_timestamps() as usize;
+        let four = [exact(0u32), exact(0u32), exact(0u16), exact(0u16)];
+        for (table, keys, action, args) in [
+            ("flows", &four[..], "rx_flow", 7),
+            ("contexts", &[flow, flow], "tx_flow", 3),
+            ("headers", &[flow], "addresses", addresses),
+            ("grants", &[flow], "granted", 3),
+        ] {
+            self.native.table_add(table, keys, 0, action, &zeros[..args])?;
+            self.native.table_remove(table, keys)?;
+        }
+        Ok(())
+    }
+
+    /// The state of a flow, from another program's registers of the same names and shapes.
+    pub fn take_over(&mut self, other: &Program, flow: u32) {
+        let theirs = &other.native.program().registers;
+        let pairs: Vec<(usize, usize)> = self
+            .native
+            .program()
+            .registers
+            .iter()
+            .enumerate()
+            .filter_map(|(to, mine)| {
+                let same = |r: &rmt::ir::Register| r.name == mine.name && r.words == mine.words;
+                Some((theirs.iter().position(same)?, to))
+            })
+            .collect();
+        for (from, to) in pairs {
+            self.native.write(to, flow, other.native.read(from, flow));
+        }
     }
 
     /// Its segments carry timestamps, and it averages their round-trip times.
@@ -170,19 +233,28 @@ impl Program {
         if let (Some(register), Some(stamps)) = (r.ts_recent, p.timestamps) {
             self.native.write(register, flow, [stamps.recent, 0]);
         }
-        let delta = p.rx_pos.wrapping_sub(p.rcv_nxt.0);
+        let added = self.show(p, p.rcv_nxt - p.rx_pos);
+        added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
+    }
+
+    /// Its segments find the flow, whose stream begins at this sequence number. False where the table is full.
+    pub fn show(&mut self, p: &FlowParams, base: Seq) -> bool {
         let rx = [
-            flow as u128,
+            p.flow.0 as u128,
             p.context.0 as u128,
             PORT_NET as u128,
-            delta as u128,
+            base.0.wrapping_neg() as u128,
             p.rx.size() as u128 - 1,
             0,
             p.snd_wscale as u128,
         ];
-        let added = self.native.table_add("flows", &tuple_key(p), 0, "rx_flow", &rx);
-        let added = added.is_ok() && self.set_headers(p, clock);
-        added && self.own(p, p.snd_nxt - p.tx_pos)
+        self.native.table_add("flows", &tuple_key(p), 0, "rx_flow", &rx).is_ok()
+    }
+
+    /// Its segments are for the exception path.
+    pub fn hide(&mut self, p: &FlowParams) {
+        // What is not there needs not be removed.
+        let _ = self.native.table_remove("flows", &tuple_key(p));
     }
 
     /// Addresses and options of what the flow sends.
@@ -219,8 +291,7 @@ impl Program {
     pub fn remove(&mut self, p: &FlowParams) {
         self.disown(p.flow.0, p.context.0);
         self.pause(p.flow.0);
-        // What is not there needs not be removed.
-        let _ = self.native.table_remove("flows", &tuple_key(p));
+        self.hide(p);
         let _ = self.native.table_remove("headers", &[exact(p.flow.0 as u16)]);
     }
 
@@ -238,6 +309,11 @@ impl Program {
     /// `rx_window`: next byte expected, right edge.
     pub fn rx_window(&self, flow: u32) -> [u32; 2] {
         self.native.read(self.registers.rx_window, flow)
+    }
+
+    /// Something was received out of order.
+    pub fn has_interval(&self, flow: u32) -> bool {
+        self.native.read(self.registers.rx_ooo, flow)[1] != 0
     }
 
     /// The stream of the peer has ended at `next`: nothing more fits.

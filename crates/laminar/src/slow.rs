@@ -114,7 +114,7 @@ impl Laminar {
         plain(&mut frame, &parts);
         self.slow_path_again = true;
         let mut one = vec![frame];
-        self.switch.frames(PORT_NET, &mut one);
+        self.switch.frames(PORT_NET, &mut one, burst.pool);
         self.settle(burst);
         self.slow_path_again = false;
         self.take_fin(flow, burst);
@@ -224,7 +224,7 @@ impl Laminar {
         let field = TCP_AT + tcp::CHECKSUM_AT;
         bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
         let mut one = vec![frame];
-        self.switch.frames(crate::descriptor::PORT_CPU, &mut one);
+        self.switch.frames(crate::descriptor::PORT_CPU, &mut one, burst.pool);
         self.settle(burst);
     }
 

@@ -1,16 +1,13 @@
 //! The glue around the program, from parser to deparser: ports, traffic manager, mirror (thesis section 5.2).
-use crate::descriptor::{Dma, PORT_CPU, PORT_HOST, PORT_NET, segment};
+use crate::descriptor::{DMA_LEN, Dma, PORT_CPU, PORT_HOST, PORT_NET, segment};
 use crate::program::Program;
-use engine::Frame;
-use rmt::native::{Batch, Input};
+use engine::{Frame, FramePool};
+use rmt::ir::Gress;
+use rmt::native::{Input, Mirrored, Passes};
 use std::collections::VecDeque;
 
-/// Packets that go through a half together.
-const BATCH: usize = 64;
 /// Packets that wait between the halves at most.
 const QUEUE: usize = 4096;
-/// Bytes of the longest header that a half puts in front, with room.
-const HEAD: usize = 80;
 
 /// What goes along with a packet beside the pipeline: the program never sees payload.
 #[derive(Debug)]
@@ -31,8 +28,8 @@ pub(crate) enum Carried {
 pub(crate) enum Outcome {
     /// A descriptor for the host.
     Host(Dma, Carried),
-    /// A frame for the network: its headers.
-    Network([u8; HEAD], usize, Carried),
+    /// A frame for the network: its headers, without payload.
+    Network(Box<Frame>, Carried),
     /// A frame that goes out as it is.
     Forward(Box<Frame>),
     /// The exception path.
@@ -45,29 +42,20 @@ pub(crate) enum Outcome {
     Overflow(Carried),
 }
 
-/// A packet between ingress and egress.
-struct Item {
-    port: u16,
-    queue: u8,
-    head: [u8; HEAD],
-    len: usize,
-    carried: Carried,
-}
-
 /// A packet of the host, the control plane or the packet generator, for ingress.
 pub(crate) struct Entry {
     pub port: u16,
-    pub bytes: [u8; 36],
+    pub bytes: [u8; DMA_LEN],
     pub carried: Carried,
 }
 
-/// The switch.
+/// The switch. A packet goes through both halves at once; the traffic manager's queue holds what the mirror made.
 pub(crate) struct Switch {
     pub program: Program,
-    ingress: Batch,
-    egress: Batch,
-    queue: VecDeque<Item>,
-    taken: Vec<Item>,
+    queue: VecDeque<Mirrored>,
+    /// Headers between the halves, and behind the second.
+    between: Vec<u8>,
+    behind: Vec<u8>,
     /// Results, in order, for the caller to take.
     pub outcomes: Vec<Outcome>,
     /// Packets through ingress, through egress, and pseudo segments among these.
@@ -75,117 +63,108 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    pub fn new(program: Program) -> Switch {
-        Switch {
-            program,
-            ingress: Batch::default(),
-            egress: Batch::default(),
-            queue: VecDeque::with_capacity(BATCH),
-            taken: Vec::with_capacity(BATCH),
-            outcomes: Vec::with_capacity(BATCH),
-            counts: [0; 3],
-        }
+    pub fn new(mut program: Program) -> Switch {
+        let passes = program.native.passes();
+        let room = |gress| vec![0; passes.room(gress)];
+        let (between, behind) = (room(Gress::Ingress), room(Gress::Egress));
+        drop(passes);
+        Switch { program, queue: VecDeque::new(), between, behind, outcomes: Vec::new(), counts: [0; 3] }
+    }
+
+    /// Runs another program from now on. Nothing waits between two calls.
+    pub fn replace(&mut self, program: Program) {
+        let (outcomes, counts) = (std::mem::take(&mut self.outcomes), self.counts);
+        *self = Switch { outcomes, counts, ..Switch::new(program) };
     }
 
     /// Frames from a port through both halves.
-    pub fn frames(&mut self, port: u16, frames: &mut Vec<Box<Frame>>) {
-        let inputs = frames.iter().map(|f| Input { port, queue: 0, bytes: f.bytes(), length: f.len() });
-        self.program.native.ingress(inputs, &mut self.ingress);
+    pub fn frames(&mut self, port: u16, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         self.counts[0] += frames.len() as u64;
-        for (at, mut frame) in frames.drain(..).enumerate() {
-            let output = self.ingress.outputs[at];
+        let Switch { program, queue, between, behind, outcomes, counts } = self;
+        let mut line = Line { passes: program.native.passes(), queue, behind, outcomes, counts, pool };
+        for mut frame in frames.drain(..) {
+            let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
+            let output = line.passes.run(Gress::Ingress, input, between);
+            let head = &between[..output.head_len()];
             if output.kept && output.bypass {
-                rewrite(&mut frame, self.ingress.head(&output), output.rest);
+                rewrite(&mut frame, head, output.rest);
                 let to_cpu = output.port == PORT_CPU;
-                self.outcomes.push(if to_cpu { Outcome::Cpu(frame) } else { Outcome::Forward(frame) });
-                continue;
+                line.outcomes.push(if to_cpu { Outcome::Cpu(frame) } else { Outcome::Forward(frame) });
+            } else if output.kept {
+                line.egress(output.port, output.queue, head, Carried::Received(frame, output.rest));
+            } else {
+                line.outcomes.push(Outcome::Refused(Carried::Received(frame, output.rest)));
             }
-            self.admit(at, Carried::Received(frame, output.rest));
         }
-        self.drain();
+        line.drain();
     }
 
     /// Packets that are headers only, through both halves.
-    pub fn entries(&mut self, entries: &mut Vec<Entry>) {
-        let inputs = entries.iter().map(|e| {
-            let payload = if let Carried::Payload { len, .. } = e.carried { len as usize } else { 0 };
-            Input { port: e.port, queue: 0, bytes: &e.bytes, length: e.bytes.len() + payload }
-        });
-        self.program.native.ingress(inputs, &mut self.ingress);
+    pub fn entries(&mut self, entries: &mut Vec<Entry>, pool: &mut FramePool) {
         self.counts[0] += entries.len() as u64;
-        for (at, entry) in entries.drain(..).enumerate() {
-            self.admit(at, entry.carried);
-        }
-        self.drain();
-    }
-
-    /// Into the traffic manager, if ingress let the packet pass.
-    fn admit(&mut self, at: usize, carried: Carried) {
-        let output = self.ingress.outputs[at];
-        if !output.kept {
-            return self.outcomes.push(Outcome::Refused(carried));
-        }
-        if self.queue.len() >= QUEUE {
-            return self.outcomes.push(Outcome::Overflow(carried));
-        }
-        let (head, len) = copied(self.ingress.head(&output));
-        self.queue.push_back(Item { port: output.port, queue: output.queue, head, len, carried });
-    }
-
-    /// Egress, until nothing waits: pseudo segments follow what they came of.
-    fn drain(&mut self) {
-        while !self.queue.is_empty() {
-            let count = self.queue.len().min(BATCH);
-            self.taken.extend(self.queue.drain(..count));
-            let input = |item: &'_ Item| (item.port, item.queue, item.len);
-            let inputs = self.taken.iter().map(|item| {
-                let (port, queue, len) = input(item);
-                Input { port, queue, bytes: &item.head[..len], length: len }
-            });
-            self.program.native.egress(inputs, &mut self.egress);
-            self.counts[1] += count as u64;
-            let mut taken = std::mem::take(&mut self.taken);
-            for (at, item) in taken.drain(..).enumerate() {
-                self.leave(at, item);
-            }
-            self.taken = taken;
-        }
-    }
-
-    fn leave(&mut self, at: usize, item: Item) {
-        let output = self.egress.outputs[at];
-        let copies = self.egress.mirrors(&output);
-        let answered = !copies.is_empty();
-        for copy in copies {
-            self.counts[2] += 1;
-            if self.queue.len() < QUEUE {
-                let (head, len) = copied(copy.front());
-                let (port, queue) = (copy.port, copy.queue);
-                self.queue.push_back(Item { port, queue, head, len, carried: Carried::Nothing });
+        let Switch { program, queue, between, behind, outcomes, counts } = self;
+        let mut line = Line { passes: program.native.passes(), queue, behind, outcomes, counts, pool };
+        for entry in entries.drain(..) {
+            let payload = if let Carried::Payload { len, .. } = entry.carried { len as usize } else { 0 };
+            let length = entry.bytes.len() + payload;
+            let input = Input { port: entry.port, queue: 0, bytes: &entry.bytes, length };
+            let output = line.passes.run(Gress::Ingress, input, between);
+            match output.kept {
+                true => line.egress(output.port, output.queue, &between[..output.head_len()], entry.carried),
+                false => line.outcomes.push(Outcome::Refused(entry.carried)),
             }
         }
-        let head = self.egress.head(&output);
-        let outcome = if !output.kept {
-            let (flow, length) = segment(&item.head[..item.len]).unwrap_or((u16::MAX, 0));
-            Outcome::Spent(flow, length, answered, item.carried)
-        } else if item.port == PORT_HOST {
-            match Dma::parse(head) {
-                Some(dma) => Outcome::Host(dma, item.carried),
-                None => Outcome::Refused(item.carried),
-            }
-        } else {
-            let (head, len) = copied(head);
-            Outcome::Network(head, len, item.carried)
-        };
-        self.outcomes.push(outcome);
+        line.drain();
     }
 }
 
-fn copied(bytes: &[u8]) -> ([u8; HEAD], usize) {
-    let mut head = [0; HEAD];
-    let len = bytes.len().min(HEAD);
-    head[..len].copy_from_slice(&bytes[..len]);
-    (head, len)
+/// The way from the traffic manager on.
+struct Line<'s> {
+    passes: Passes<'s>,
+    queue: &'s mut VecDeque<Mirrored>,
+    behind: &'s mut Vec<u8>,
+    outcomes: &'s mut Vec<Outcome>,
+    counts: &'s mut [u64; 3],
+    pool: &'s mut FramePool,
+}
+
+impl Line<'_> {
+    fn egress(&mut self, port: u16, queue: u8, packet: &[u8], carried: Carried) {
+        self.counts[1] += 1;
+        let input = Input { port, queue, bytes: packet, length: packet.len() };
+        let output = self.passes.run(Gress::Egress, input, self.behind);
+        let waiting = self.queue.len();
+        for copy in self.passes.mirrored() {
+            if self.queue.len() >= QUEUE {
+                self.outcomes.push(Outcome::Overflow(Carried::Nothing));
+            } else {
+                self.queue.push_back(copy);
+            }
+        }
+        let answered = self.queue.len() > waiting;
+        let head = &self.behind[..output.head_len()];
+        self.outcomes.push(if !output.kept {
+            let (flow, length) = segment(packet).unwrap_or((u16::MAX, 0));
+            Outcome::Spent(flow, length, answered, carried)
+        } else if port == PORT_HOST {
+            match Dma::parse(head) {
+                Some(dma) => Outcome::Host(dma, carried),
+                None => Outcome::Refused(carried),
+            }
+        } else {
+            let mut frame = self.pool.small();
+            frame.bytes_vec().extend_from_slice(head);
+            Outcome::Network(frame, carried)
+        });
+    }
+
+    /// Pseudo segments follow the packets that they came of.
+    fn drain(&mut self) {
+        while let Some(copy) = self.queue.pop_front() {
+            self.counts[2] += 1;
+            self.egress(copy.port, copy.queue, copy.front(), Carried::Nothing);
+        }
+    }
 }
 
 /// Puts the deparser's headers in the place of those that the parser took.
@@ -198,6 +177,4 @@ fn rewrite(frame: &mut Frame, head: &[u8], rest: usize) {
     }
 }
 
-// A `seg_h` and the longest headers that egress emits, dma_h or Ethernet, IPv4 and TCP with timestamps and a block, fit.
-const _: () = assert!(crate::descriptor::SEG_LEN <= HEAD && crate::descriptor::DMA_LEN <= HEAD && 54 + 24 <= HEAD);
 const _: () = assert!(PORT_NET != PORT_CPU);

@@ -247,3 +247,39 @@ fn more_flows_than_the_tables_hold_are_refused() {
     let refused = Laminar::new(limits, 7, Extensions::NONE).err().expect("too many");
     assert!(refused.contains("32768 flows, not 65536"), "{refused}");
 }
+
+#[test]
+fn a_quiet_flow_freezes_and_goes_on() {
+    let mut s = solo();
+    let freeze = |tx_head, rx_head| Command::Freeze { flow: FLOW, tx_head, rx_head };
+    let outcome = |s: &mut Solo, command| {
+        s.command(command);
+        let events = s.events();
+        events.into_iter().filter(|e| matches!(e, Event::Busy(_) | Event::Frozen(..))).collect::<Vec<_>>()
+    };
+    s.write(100, false);
+    s.receive(&[seg(S, S, ACK, 50)]);
+    s.read(50);
+    assert_eq!(outcome(&mut s, freeze(100, 50)), [Event::Busy(FLOW)], "100 bytes are not acknowledged");
+    s.receive(&[seg(S + 50, S + 100, ACK, 20), seg(S + 80, S + 100, ACK, 5)]);
+    assert_eq!(outcome(&mut s, freeze(100, 60)), [Event::Busy(FLOW)], "ten bytes are unread");
+    assert_eq!(outcome(&mut s, freeze(100, 70)), [Event::Busy(FLOW)], "five are out of order");
+    s.receive(&[seg(S + 70, S + 100, ACK, 10)]);
+    let frozen = outcome(&mut s, freeze(100, 85));
+    let [Event::Frozen(_, end)] = frozen[..] else { panic!("{frozen:?}") };
+    assert_eq!((end.unread, end.snd_nxt), (0, end.snd_una));
+    assert!(s.receive(&[seg(S + 85, S + 100, ACK, 5)]).is_empty());
+    assert_eq!(s.side.exceptions.len(), 1, "its segments are the control plane's");
+    assert!(s.write(10, false).is_empty(), "its descriptors are ignored");
+    assert_eq!(outcome(&mut s, freeze(110, 85)), [Event::Busy(FLOW)], "frozen already");
+    s.command(Command::Thaw(FLOW));
+    let sent = s.write(10, false);
+    assert_eq!(
+        sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(),
+        [(S + 100, 20)],
+        "the application repeats itself"
+    );
+    assert_eq!(acks(&s.receive(&[seg(S + 85, S + 100, ACK, 5)])), [S + 90]);
+    s.command(Command::Remove(FLOW));
+    assert!(matches!(s.events()[..], [Event::Removed(..)]));
+}
