@@ -65,9 +65,9 @@ impl Scheduler {
     /// Sets a flow's rate, bytes a second; 0 for none.
     pub fn set_rate(&mut self, flow: u32, rate: u64, now: Nanos) {
         if let Some(entry) = self.entries.get_mut(flow) {
+            let before = entry.interval;
             (entry.interval, entry.quantum) = pace(rate);
-            // A time computed from the old rate may be far off.
-            entry.next = entry.next.min(now);
+            entry.next = rescaled(entry.next, before, entry.interval, now);
             if entry.place == Place::Wheel {
                 entry.place = Place::Idle;
             }
@@ -165,6 +165,16 @@ impl Scheduler {
 
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.wheel.next_deadline()
+    }
+}
+
+/// When a flow may send again whose rate changes: it waits for as many bytes as before, at the new rate. Otherwise each
+/// change, and congestion control makes one a round trip, would let a segment go at once.
+fn rescaled(next: Nanos, before: u64, after: u64, now: Nanos) -> Nanos {
+    let left = next.saturating_sub(now);
+    match before {
+        0 => next.min(now),
+        _ => now.saturating_add((u128::from(left) * u128::from(after) / u128::from(before)).min(1 << 62) as Nanos),
     }
 }
 
@@ -276,6 +286,36 @@ mod tests {
             let error = (sent as f64 - rate as f64).abs() / rate as f64;
             assert!(error < 0.02, "rate {rate}: sent {sent}");
         }
+    }
+
+    #[test]
+    fn a_rate_that_changes_often_is_kept_too() {
+        let mut s = Scheduler::new(1);
+        s.install(0, 1_000_000);
+        s.report(0, Report { segments: 1, sent: 0 }, false, 0);
+        let mut sent = 0u64;
+        for round in 0..100_000u64 {
+            let now = round * 10_000;
+            // Four times between any two segments, up and down around 1 MB/s.
+            if round % 40 == 0 {
+                s.set_rate(0, if round % 80 == 0 { 900_000 } else { 1_100_000 }, now);
+            }
+            for _ in turns(&mut s, now) {
+                sent += 1448;
+                s.report(0, Report { segments: 1, sent: 1448 }, true, now);
+            }
+        }
+        assert!((980_000..1_020_000).contains(&sent), "in one second: {sent}");
+    }
+
+    #[test]
+    fn a_flow_that_loses_its_rate_need_not_wait() {
+        let mut s = Scheduler::new(1);
+        s.install(0, 1000);
+        s.report(0, Report { segments: 1, sent: 1448 }, true, 100_000);
+        assert!(turns(&mut s, 200_000).is_empty(), "for more than a second");
+        s.set_rate(0, 0, 200_000);
+        assert_eq!(turns(&mut s, 200_000), [0]);
     }
 
     #[test]

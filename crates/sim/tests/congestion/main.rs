@@ -1,0 +1,110 @@
+//! Congestion control in virtual time: what share of a link flows get together, and how evenly. The experiments of
+//! FlexTOE section 5.3 (thesis 4.5.3) without the noise of a machine; `toe bench` measures them for real.
+mod network;
+mod programs;
+
+use control::CongestionName;
+use network::{MS, Plan, SECOND};
+use port::{FabricConfig, Nanos};
+use programs::{Load, Run};
+
+/// Jain's index: 1 where all are equal, 1/n where one has everything.
+fn jain(values: &[u64]) -> f64 {
+    let sum: f64 = values.iter().map(|value| *value as f64).sum();
+    let squares: f64 = values.iter().map(|value| (*value as f64).powi(2)).sum();
+    sum * sum / (squares * values.len() as f64)
+}
+
+/// What a run came to.
+#[derive(Debug)]
+struct Outcome {
+    /// Of the link's rate, that was used, and that was used for bytes that were wanted.
+    used: f64,
+    share: f64,
+    jain: f64,
+    dropped: u64,
+    resent: u64,
+    /// Latency: median, 99th percentile, largest; milliseconds.
+    latency: [f64; 3],
+}
+
+fn measure(plan: &Plan, connections: usize, load: Load, warm_up: Nanos, time: Nanos) -> Outcome {
+    let mut run = Run::new(plan, connections, load);
+    run.run_for(warm_up);
+    run.begin();
+    let before = (run.net.received(0), run.net.dropped(0));
+    let resent = |run: &Run| -> u64 { run.net.stations.iter().map(|s| s.sum("retransmitted_segments")).sum() };
+    let resent_before = resent(&run);
+    run.run_for(time);
+    let capacity = plan.network.rate_bps as f64 / 8.0 * time as f64 / 1e9;
+    let size = if let Load::Requests(size) = load { f64::from(size) } else { 1.0 };
+    let goodput = run.moved.iter().sum::<u64>() as f64 * size * 1514.0 / 1448.0;
+    run.latencies.sort();
+    let pick = |share: f64| {
+        let at = (run.latencies.len() as f64 * share) as usize;
+        run.latencies.get(at.min(run.latencies.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1e6)
+    };
+    if std::env::var("SHOW").is_ok() {
+        for flow in run.net.stations[1].host.flows().iter().take(4) {
+            println!("{flow:?}");
+        }
+    }
+    Outcome {
+        used: (run.net.received(0) - before.0) as f64 / capacity,
+        share: goodput / capacity,
+        jain: jain(&run.moved),
+        dropped: run.net.dropped(0) - before.1,
+        resent: resent(&run) - resent_before,
+        latency: [pick(0.5), pick(0.99), pick(1.0)],
+    }
+}
+
+fn incast(degree: usize, connections: usize, congestion: CongestionName, stall: Nanos) -> Plan {
+    let network = FabricConfig {
+        rate_bps: 1_000_000_000,
+        ecn_threshold_bytes: 64 << 10,
+        buffer_bytes: 128 << 10,
+        ..FabricConfig::default()
+    };
+    let connections = connections as u32;
+    Plan { hosts: degree + 1, network, congestion, buffer: 256 << 10, connections, stall }
+}
+
+fn fairness(flows: u32, rate_bps: u64, stall: Nanos) -> Plan {
+    let network = FabricConfig {
+        rate_bps,
+        ecn_threshold_bytes: 128 << 10,
+        buffer_bytes: 8 << 20,
+        ..FabricConfig::default()
+    };
+    Plan { hosts: 2, network, congestion: CongestionName::Dctcp, buffer: 64 << 10, connections: flows, stall }
+}
+
+#[test]
+#[ignore = "a table to look at"]
+fn table() {
+    let wanted = std::env::var("POINTS").unwrap_or("10:10 20:20 4:16 4:64 4:128".into());
+    let controls = std::env::var("CONTROLS").unwrap_or("dctcp timely none".into());
+    let stall: Nanos = std::env::var("STALL").map_or(0, |text| text.parse::<u64>().unwrap() * MS);
+    let seconds: u64 = std::env::var("SECONDS").map_or(2, |text| text.parse().unwrap());
+    for point in wanted.split_whitespace() {
+        let (degree, connections) = point.split_once(':').unwrap();
+        let (degree, connections): (usize, usize) = (degree.parse().unwrap(), connections.parse().unwrap());
+        for control in controls.split_whitespace() {
+            let name = match control {
+                "dctcp" => CongestionName::Dctcp,
+                "timely" => CongestionName::Timely,
+                "cubic" => CongestionName::Cubic,
+                _ => CongestionName::None,
+            };
+            let plan = incast(degree, connections, name, stall);
+            let outcome = measure(&plan, connections, Load::Requests(64 << 10), SECOND, seconds * SECOND);
+            println!("{degree:3}/{connections:<4} {control:7} {outcome:.3?}");
+        }
+    }
+    for flows in std::env::var("FLOWS").unwrap_or("64 256 2000".into()).split_whitespace() {
+        let flows: u32 = flows.parse().unwrap();
+        let outcome = measure(&fairness(flows, 1_000_000_000, stall), flows as usize, Load::Bulk, 2 * SECOND, seconds * SECOND);
+        println!("{flows:5} flows {outcome:.3?}");
+    }
+}
