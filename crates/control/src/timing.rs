@@ -98,7 +98,14 @@ impl Pace {
     /// the same allowance for its probes.
     fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, mss: u32) -> Nanos {
         let single = figures.outstanding > 0 && figures.outstanding <= mss;
-        if single { self.rtt.rto().max(ack_delay) } else { self.rtt.rto() }
+        let rto = if single { self.rtt.rto().max(ack_delay) } else { self.rtt.rto() };
+        rto.saturating_add(self.pause(mss))
+    }
+
+    /// How long the engine waits between two segments at the flow's rate: that is no sign of a loss, or of a closed
+    /// window.
+    fn pause(&self, mss: u32) -> Nanos {
+        (Nanos::from(mss) * 1_000_000_000).checked_div(self.enforced.rate).unwrap_or(0)
     }
 
     /// Looks at the counters. `interval` is the least time until the next look.
@@ -117,7 +124,7 @@ impl Pace {
         let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, mss);
-        let timeout = busy && self.retry(now, figures, patience, limit, &mut tick);
+        let timeout = busy && self.retry(now, figures, patience, limit, mss, &mut tick);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -176,7 +183,15 @@ impl Pace {
     /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
     // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
     // Meets RFC 6298: 5.4, 5.5.
-    fn retry(&mut self, now: Nanos, figures: &FlowFigures, patience: Nanos, limit: Nanos, tick: &mut Tick) -> bool {
+    fn retry(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        patience: Nanos,
+        limit: Nanos,
+        mss: u32,
+        tick: &mut Tick,
+    ) -> bool {
         let sent = figures.snd_nxt != self.last.snd_nxt;
         if figures.outstanding == 0 && sent {
             self.retry_at = None;
@@ -191,7 +206,7 @@ impl Pace {
         tick.doubt_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
         let longest = if tick.probe { limit / 4 } else { Nanos::MAX };
-        self.retry_at = Some(now + self.rtt.rto().min(longest));
+        self.retry_at = Some(now + (self.rtt.rto() + self.pause(mss)).min(longest));
         tick.retransmit
     }
 
@@ -346,6 +361,28 @@ mod tests {
         }
         assert!((100..200).contains(&probes), "{probes}");
         assert!(run(&mut pace, &figures, &OPTIONS, true, 600_000 * MS).last().unwrap().1.failed, "but not an orphan's");
+    }
+
+    /// A segment of 1,000 bytes every 100 ms, acknowledged at once: between them nothing is outstanding, data waits, and
+    /// nothing is wrong.
+    #[test]
+    fn a_slow_rate_is_no_closed_window() {
+        let options = FlowOptions { pacing_rate: 10_000, ..OPTIONS };
+        let mut pace = pace();
+        pace.enforced.rate = options.pacing_rate;
+        let mut figures = FlowFigures { unsent: 50_000, snd_wnd: 60_000, ..FlowFigures::default() };
+        let mut now = MS;
+        while figures.unsent > 0 {
+            if now >= MS * 100 * (1 + Nanos::from(figures.snd_nxt / 1000)) {
+                figures.unsent -= 1000;
+                figures.snd_nxt += 1000;
+                figures.snd_una += 1000;
+                figures.acked_bytes += 1000;
+            }
+            let tick = pace.tick(now, &figures, &options, false, MS / 10, 1000);
+            assert!(!tick.probe && !tick.retransmit && !tick.failed, "after {} bytes: {tick:?}", figures.snd_nxt);
+            now = tick.next.unwrap();
+        }
     }
 
     // Checks RFC 6298: 5.2.

@@ -147,7 +147,12 @@ impl Window {
 
     /// Congestion: `share` of the window stays, at least two segments.
     fn shrink(&mut self, share: f64, mss: u32) {
-        self.ssthresh = ((self.cwnd as f64 * share) as u32).max(2 * mss);
+        self.shrink_to(share, 2 * mss);
+    }
+
+    /// Congestion: `share` of the window stays, at least so many bytes.
+    fn shrink_to(&mut self, share: f64, least: u32) {
+        self.ssthresh = ((self.cwnd as f64 * share) as u32).max(least);
         self.cwnd = self.ssthresh;
     }
 

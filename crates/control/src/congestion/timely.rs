@@ -1,31 +1,33 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the gradient of the round-trip time.
+//! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the round-trip time and its gradient, in the form that has one
+//! fair point to come to rest at ("patched TIMELY": Zhu et al., "ECN or Delay", CoNEXT 2016, algorithm 2; with the first
+//! paper's algorithm, any shares of the flows are as stable as fair ones).
 //!
-//! The paper's thresholds (50 and 500 us) are for NIC timestamps. Here a round-trip time includes the wake-ups and
-//! batches of software hosts, so both are four times higher. And two samples differ by 100 us and more without any
-//! queue, so the gradient is measured against a longer time than the paper's 20 us, and a single rise cannot halve the
-//! rate: otherwise jitter alone keeps the rate far below what the path carries (`toe bench incast`).
+//! The papers' thresholds are for NIC timestamps. Here a round-trip time includes the wake-ups and batches of software
+//! hosts, two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for the
+//! next one: thresholds are higher, the gradient is measured against a longer time, and decreases are gentler. In virtual
+//! time: `cargo test -p sim --test congestion`; for real: `toe bench incast`.
 use super::{Decision, Sample, initial_window};
 use engine::Nanos;
 
-/// Below this round-trip time the rate always grows (`T_low`).
-const T_LOW: Nanos = 200_000;
+/// Below this round-trip time the rate always grows (`T_low`); a queue of this length is what flows settle above.
+const T_LOW: f64 = 200_000.0;
 /// Above this one it always shrinks (`T_high`).
-const T_HIGH: Nanos = 2_000_000;
+const T_HIGH: f64 = 1_000_000.0;
 /// The round-trip time that normalises the gradient (`minRTT`).
 const MIN_RTT: f64 = 200_000.0;
-/// Largest share of the rate that a rising round-trip time takes at once. A queue that really builds rises for
-/// several rounds.
-const MOST_DECREASE: f64 = 0.25;
+/// Longest time that an acknowledgement waits for a second segment at hosts of this project.
+const ACK_DELAY: f64 = 500_000.0;
 /// Weight of the newest difference (`alpha`).
 const EWMA: f64 = 0.3;
-/// Multiplicative decrease (`beta`).
+/// Multiplicative decrease above `T_high` (`beta`).
 const BETA: f64 = 0.8;
-/// Additive step, bytes a second (`delta`): 10 Mbit/s.
-const STEP: f64 = 1.25e6;
-/// Rounds with a falling round-trip time before the steps grow (hyperactive increase, `N`).
-const HYPERACTIVE_AFTER: u32 = 5;
-/// Least rate, bytes a second: one segment in a few milliseconds keeps the measurements coming.
-const MIN_RATE: f64 = 1e6;
+/// Multiplicative decrease between the thresholds.
+const BETA_BETWEEN: f64 = 0.05;
+/// Additive step, bytes a second (`delta`): 2.5 Mbit/s. N flows settle at an error of `N * STEP / (BETA_BETWEEN * capacity)`:
+/// with 20 flows on 1 Gbit/s, a queue of twice `T_low`.
+const STEP: f64 = 312_500.0;
+/// Least rate, bytes a second: one segment in ten milliseconds keeps the measurements coming.
+const MIN_RATE: f64 = 150_000.0;
 /// Most, bytes a second.
 const MAX_RATE: f64 = 125e9;
 
@@ -38,8 +40,6 @@ pub struct Timely {
     previous: Option<Nanos>,
     /// Smoothed difference between successive round-trip times, nanoseconds.
     difference: f64,
-    /// Rounds in a row with a falling round-trip time.
-    falling: u32,
     /// No congestion was seen yet: the rate doubles.
     starting: bool,
 }
@@ -47,8 +47,8 @@ pub struct Timely {
 impl Timely {
     pub(super) fn new(mss: u32) -> Timely {
         // Ten segments in T_low, as a window-based policy would start.
-        let rate = initial_window(mss) as f64 * 1e9 / T_LOW as f64;
-        Timely { rate, previous: None, difference: 0.0, falling: 0, starting: true }
+        let rate = initial_window(mss) as f64 * 1e9 / T_LOW;
+        Timely { rate, previous: None, difference: 0.0, starting: true }
     }
 
     pub(super) fn update(&mut self, sample: &Sample) -> Decision {
@@ -56,49 +56,41 @@ impl Timely {
             self.starting = false;
             self.rate *= 0.5;
         } else if let Some(rtt) = sample.rtt {
-            self.round(rtt, sample.window_limited(self.window(sample)));
+            self.round(rtt, sample);
         }
         self.rate = self.rate.clamp(MIN_RATE, MAX_RATE);
         Decision { cwnd: self.window(sample), rate: self.rate as u64 }
     }
 
-    /// The window only bounds the damage when acknowledgements stop: twice what the rate needs at `T_high`.
+    /// The window only bounds the damage when acknowledgements stop: four times what the rate needs at `T_high`.
     fn window(&self, sample: &Sample) -> u32 {
-        let bytes = 2.0 * self.rate * T_HIGH as f64 / 1e9;
+        let bytes = 4.0 * self.rate * T_HIGH / 1e9;
         (bytes as u32).clamp(initial_window(sample.mss), super::MAX_WINDOW)
     }
 
-    /// Algorithm 1 of the paper.
-    fn round(&mut self, rtt: Nanos, limited: bool) {
+    fn round(&mut self, rtt: Nanos, sample: &Sample) {
         let newest = self.previous.map_or(0.0, |previous| rtt as f64 - previous as f64);
         self.previous = Some(rtt);
         self.difference = (1.0 - EWMA) * self.difference + EWMA * newest;
-        let gradient = self.difference / MIN_RTT;
-        if rtt > T_HIGH {
-            self.decrease(BETA * (1.0 - T_HIGH as f64 / rtt as f64));
-        } else if rtt >= T_LOW && gradient > 0.0 {
-            self.decrease((BETA * gradient).min(MOST_DECREASE));
-        } else if limited {
-            self.increase(rtt < T_LOW);
-        }
-    }
-
-    fn decrease(&mut self, share: f64) {
-        self.starting = false;
-        self.falling = 0;
-        self.rate *= 1.0 - share;
-    }
-
-    fn increase(&mut self, short: bool) {
-        if self.starting && short {
-            self.rate *= 2.0;
+        let rtt = rtt as f64;
+        // Every second segment's acknowledgement waits for the next: slow flows must not take that for a queue.
+        let wait = (1e9 * f64::from(sample.mss) / self.rate).min(ACK_DELAY) / 2.0;
+        let (low, high) = (T_LOW + wait, T_HIGH + wait);
+        let step = if sample.window_limited(self.window(sample)) { STEP } else { 0.0 };
+        if rtt < low && self.starting {
+            self.rate += if step > 0.0 { self.rate } else { 0.0 };
             return;
         }
         self.starting = false;
-        // Below T_low the steps do not grow: with many flows they would fill a small buffer at once.
-        self.falling = if short { 0 } else { self.falling + 1 };
-        let steps = if self.falling >= HYPERACTIVE_AFTER { 5.0 } else { 1.0 };
-        self.rate += steps * STEP;
+        if rtt < low {
+            self.rate += step;
+        } else if rtt > high {
+            self.rate *= 1.0 - BETA * (1.0 - high / rtt);
+        } else {
+            let weight = (2.0 * self.difference / MIN_RTT + 0.5).clamp(0.0, 1.0);
+            let error = (rtt - low) / low;
+            self.rate = step * (1.0 - weight) + self.rate * (1.0 - BETA_BETWEEN * weight * error);
+        }
     }
 }
 
@@ -118,29 +110,44 @@ mod tests {
         assert_eq!(timely.update(&with_rtt(50_000)).rate, 2 * first);
         let slow = timely.update(&with_rtt(4_000_000)).rate;
         assert!(slow < first * 2 * 7 / 10, "above T_high it shrinks");
-        let next = timely.update(&with_rtt(300_000)).rate;
-        assert_eq!(next, slow + STEP as u64);
-        for _ in 0..HYPERACTIVE_AFTER {
-            timely.update(&with_rtt(300_000));
-        }
-        let before = timely.rate;
-        timely.update(&with_rtt(300_000));
-        assert_eq!(timely.rate - before, 5.0 * STEP);
         let before = timely.rate;
         timely.update(&with_rtt(50_000));
-        assert_eq!(timely.rate - before, STEP, "below T_low by single steps");
+        assert_eq!(timely.rate - before, STEP, "below T_low by steps");
+        let quiet = Sample { unsent: 0, outstanding: 0, acked: 100, ..with_rtt(50_000) };
+        let before = timely.rate;
+        timely.update(&quiet);
+        assert_eq!(timely.rate, before, "and not while the application limits");
     }
 
     #[test]
-    fn a_rising_round_trip_time_shrinks_and_a_steady_one_does_not() {
+    fn a_rising_round_trip_time_shrinks_and_a_falling_one_does_not() {
         let mut timely = Timely::new(MSS);
-        timely.update(&with_rtt(300_000));
-        let steady = timely.rate;
-        timely.update(&with_rtt(300_000));
-        assert!(timely.rate >= steady);
-        let before = timely.rate;
+        timely.update(&with_rtt(600_000));
+        for rtt in [650_000, 700_000, 750_000] {
+            let before = timely.rate;
+            timely.update(&with_rtt(rtt));
+            assert!(timely.rate < before);
+        }
         timely.update(&with_rtt(400_000));
-        assert!(timely.rate < before);
+        let before = timely.rate;
+        timely.update(&with_rtt(300_000));
+        assert!(timely.rate > before);
+    }
+
+    /// What the patch is for: one fair point. With the same round-trip times, all rates become the same.
+    #[test]
+    fn flows_that_see_the_same_queue_come_to_the_same_rate() {
+        let mut flows = [Timely::new(MSS), Timely::new(MSS)];
+        (flows[0].rate, flows[1].rate) = (1e6, 50e6);
+        for round in 0..20_000u64 {
+            // A queue that goes up and down a little.
+            let rtt = 400_000 + (round % 4) * 20_000;
+            flows.iter_mut().for_each(|flow| {
+                flow.update(&with_rtt(rtt));
+            });
+        }
+        let share = flows[0].rate / flows[1].rate;
+        assert!((0.95..1.05).contains(&share), "{} and {}", flows[0].rate, flows[1].rate);
     }
 
     #[test]

@@ -44,11 +44,6 @@ fn measure(plan: &Plan, connections: usize, load: Load, warm_up: Nanos, time: Na
         let at = (run.latencies.len() as f64 * share) as usize;
         run.latencies.get(at.min(run.latencies.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1e6)
     };
-    if std::env::var("SHOW").is_ok() {
-        for flow in run.net.stations[1].host.flows().iter().take(4) {
-            println!("{flow:?}");
-        }
-    }
     Outcome {
         used: (run.net.received(0) - before.0) as f64 / capacity,
         share: goodput / capacity,
@@ -71,15 +66,51 @@ fn incast(degree: usize, connections: usize, congestion: CongestionName, stall: 
 }
 
 fn fairness(flows: u32, rate_bps: u64, stall: Nanos) -> Plan {
-    let network = FabricConfig {
-        rate_bps,
-        ecn_threshold_bytes: 128 << 10,
-        buffer_bytes: 8 << 20,
-        ..FabricConfig::default()
-    };
+    let network =
+        FabricConfig { rate_bps, ecn_threshold_bytes: 128 << 10, buffer_bytes: 8 << 20, ..FabricConfig::default() };
     Plan { hosts: 2, network, congestion: CongestionName::Dctcp, buffer: 64 << 10, connections: flows, stall }
 }
 
+const REQUEST: Load = Load::Requests(64 << 10);
+
+/// Incast on warm connections, for half a second.
+fn half_a_second(degree: usize, connections: usize, congestion: CongestionName) -> Outcome {
+    measure(&incast(degree, connections, congestion, 0), connections, REQUEST, SECOND, SECOND / 2)
+}
+
+/// FlexTOE table 4, 20/20: with congestion control the port is full, evenly shared, and nobody waits for long.
+#[test]
+fn twenty_hosts_share_a_port_evenly() {
+    let off = half_a_second(20, 20, CongestionName::None);
+    for policy in [CongestionName::Dctcp, CongestionName::Timely] {
+        let on = half_a_second(20, 20, policy);
+        assert!(on.share > 0.97 && on.jain > 0.98, "{policy:?}: {on:?}");
+        assert!(
+            on.latency[2] * 2.0 < off.latency[2] && on.dropped * 100 < off.dropped,
+            "{policy:?}: {on:?}, off: {off:?}"
+        );
+    }
+}
+
+/// Two segments of each of 64 connections are more than the switch's buffer holds: they are paced below that.
+#[test]
+fn where_the_smallest_windows_are_too_large_flows_are_paced() {
+    let on = half_a_second(4, 64, CongestionName::Dctcp);
+    assert!(on.share > 0.97 && on.jain > 0.95, "{on:?}");
+    assert!(on.dropped < 200, "with windows of two segments it is about 900: {on:?}");
+}
+
+/// All flows get the same, and together the whole link.
+#[test]
+fn many_bulk_flows_fill_a_link_evenly() {
+    let flows = 256;
+    let outcome = measure(&fairness(flows, 1_000_000_000, 0), flows as usize, Load::Bulk, SECOND / 2, SECOND / 2);
+    assert!(outcome.share > 0.97 && outcome.jain > 0.98, "{outcome:?}");
+    assert!(outcome.used - outcome.share < 0.01 && outcome.resent == 0, "nothing is sent twice: {outcome:?}");
+}
+
+/// `STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test --release -p sim
+/// --test congestion -- --ignored --nocapture table`
 #[test]
 #[ignore = "a table to look at"]
 fn table() {
@@ -98,13 +129,14 @@ fn table() {
                 _ => CongestionName::None,
             };
             let plan = incast(degree, connections, name, stall);
-            let outcome = measure(&plan, connections, Load::Requests(64 << 10), SECOND, seconds * SECOND);
+            let outcome = measure(&plan, connections, REQUEST, SECOND, seconds * SECOND);
             println!("{degree:3}/{connections:<4} {control:7} {outcome:.3?}");
         }
     }
     for flows in std::env::var("FLOWS").unwrap_or("64 256 2000".into()).split_whitespace() {
         let flows: u32 = flows.parse().unwrap();
-        let outcome = measure(&fairness(flows, 1_000_000_000, stall), flows as usize, Load::Bulk, 2 * SECOND, seconds * SECOND);
+        let outcome =
+            measure(&fairness(flows, 1_000_000_000, stall), flows as usize, Load::Bulk, 2 * SECOND, seconds * SECOND);
         println!("{flows:5} flows {outcome:.3?}");
     }
 }

@@ -2,7 +2,7 @@
 //! every host that has something to do is polled.
 use context::{AppEnd, Reply, Request, daemon_ends};
 use control::{Application, CongestionName, Host, HostConfig, MemoryConfig};
-use engine::{ContextId, Limits};
+use engine::Limits;
 use flextoe::{FlexToe, Mapping};
 use port::{DropCounts, Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port};
 use shm::{Doorbell, Region};
@@ -38,7 +38,6 @@ pub struct Station {
     pub port: FabricPort,
     pub app: AppEnd,
     pub ip: Ipv4Addr,
-    pub context: ContextId,
     pool: FramePool,
     rx: Vec<Box<Frame>>,
     tx: Vec<Box<Frame>>,
@@ -91,9 +90,9 @@ impl Station {
         let [app_too, daemon_too] = [&app_bell, &daemon_bell].map(|bell| bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
         let application = Application { pid: 100, uid: 0, gid: 0, command: "program".into() };
-        let context = host.attach(0, application, ends, None).unwrap();
+        host.attach(0, application, ends, None).unwrap();
         let app = AppEnd::new(region, geometry, app_too, daemon_too).unwrap();
-        Station { host, port, app, ip, context, pool, rx: Vec::new(), tx: Vec::new(), busy: true }
+        Station { host, port, app, ip, pool, rx: Vec::new(), tx: Vec::new(), busy: true }
     }
 
     fn poll(&mut self, now: Nanos) -> usize {
@@ -150,9 +149,7 @@ impl Net {
             self.now = due.clamp(now, end);
         }
         let now = self.now;
-        let due = |station: &&mut Station| {
-            station.has_work(now) || station.deadline(now).is_some_and(|due| due <= now)
-        };
+        let due = |station: &&mut Station| station.has_work(now) || station.deadline(now).is_some_and(|due| due <= now);
         let done: usize = self.stations.iter_mut().filter(due).map(|station| station.poll(now)).sum();
         self.now += ROUND + EACH * done as Nanos;
         if self.stall > 0 && self.now >= self.stall_at {

@@ -62,8 +62,7 @@ impl Run {
         let to_open = (0..connections).rev().map(|number| (1 + number % clients, number)).collect();
         let moved = vec![0; connections];
         let (opening, latencies) = (HashMap::new(), Vec::new());
-        let mut run =
-            Run { net, load, buffer: plan.buffer, programs, to_open, opening, open: 0, moved, latencies };
+        let mut run = Run { net, load, buffer: plan.buffer, programs, to_open, opening, open: 0, moved, latencies };
         run.listen();
         let until = run.net.now + 20 * crate::network::SECOND;
         while run.open < connections {
