@@ -69,6 +69,14 @@ impl Daemon<'_> {
         Ok(hosts.iter().filter_map(|host| host["flows"].as_array()).map(Vec::len).sum())
     }
 
+    /// Connections of a host that are open.
+    pub fn established(&self, host: &str) -> Result<usize, String> {
+        let answer = self.ask("ls")?;
+        let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
+        let flows = hosts.iter().filter(|found| found["name"] == host).filter_map(|found| found["flows"].as_array());
+        Ok(flows.flatten().filter(|flow| flow["state"] == "ESTABLISHED").count())
+    }
+
     /// Sends a signal to the daemon itself.
     pub fn signal(&self, signal: Signal) -> Result<(), String> {
         self.process.signal(signal)
@@ -212,6 +220,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
         }
         text += "[host.timers]\ntime_wait_ms = 1000\n";
+        if lab.roomy {
+            text += "[host.memory]\nslots = 16384\nrx_bytes = 16384\ntx_bytes = 16384\n";
+        }
     }
     text
 }

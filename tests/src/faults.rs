@@ -93,13 +93,16 @@ impl<'a> Bystanders<'a> {
     }
 }
 
-/// A transfer in both directions at once that will not end by itself.
-fn endless_transfer<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>), String> {
+/// Until a transfer is well under way.
+const UNDER_WAY: Duration = Duration::from_millis(700);
+
+/// A transfer in both directions at once that will not end by itself, when it has run for so long.
+pub(crate) fn endless_transfer<'a>(bench: &Bench<'a>, until: Duration) -> Result<(Process<'a>, Process<'a>), String> {
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
     let both = ["-c", &address, "-p", &port, "-u", ENDLESS, "-d", ENDLESS];
     let mut client = bench.client_in_background(&app("stream"), &both)?;
-    bench.session.pause(Duration::from_millis(700))?;
+    bench.session.pause(until)?;
     server.running()?;
     client.running()?;
     Ok((server, client))
@@ -107,7 +110,7 @@ fn endless_transfer<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>),
 
 fn client_killed(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
-    let (mut server, client) = endless_transfer(bench)?;
+    let (mut server, client) = endless_transfer(bench, UNDER_WAY)?;
     client.signal_all(Signal::KILL)?;
     ends_with_error(&mut server)?;
     bystanders.finish()?;
@@ -116,14 +119,14 @@ fn client_killed(bench: &Bench) -> Outcome {
 
 fn server_killed(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
-    let (server, mut client) = endless_transfer(bench)?;
+    let (server, mut client) = endless_transfer(bench, UNDER_WAY)?;
     server.signal_all(Signal::KILL)?;
     ends_with_error(&mut client)?;
     bystanders.finish()?;
     Ok(format!("the client saw: {}", complaint(&client)))
 }
 
-fn ends_with_error(process: &mut Process) -> Result<(), String> {
+pub(crate) fn ends_with_error(process: &mut Process) -> Result<(), String> {
     let status = process.wait()?;
     if status.code() == Some(1) { Ok(()) } else { Err(format!("it ended with {status} instead of an error")) }
 }
@@ -217,7 +220,7 @@ fn mixed(bench: &Bench) -> Outcome {
 /// The programs' sockets break at once; nothing hangs, and nothing starts half-accelerated afterwards.
 fn daemon_killed(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let (mut server, mut client) = endless_transfer(bench)?;
+    let (mut server, mut client) = endless_transfer(bench, UNDER_WAY)?;
     let idle = bench.on_another_port();
     let _echo = idle.python_server("asyncio_echo.py", &["serve", &idle.port()])?;
     let script = bench.files.path("sockets.py");

@@ -3,6 +3,7 @@
 mod attachment;
 mod program;
 
+pub(crate) use attachment::Dice;
 pub use program::{Orders, run};
 
 use crate::cases::{Bench, app, number_after};
@@ -71,13 +72,13 @@ fn echoes<'a>(bench: &Bench<'a>, seconds: &str) -> Result<Process<'a>, String> {
 }
 
 /// Of a client that compares each reply.
-fn requests_a_second(client: &mut Process<'_>) -> Result<f64, String> {
+pub(crate) fn requests_a_second(client: &mut Process<'_>) -> Result<f64, String> {
     let printed: Value = serde_json::from_str(&client.succeed()?).map_err(|error| error.to_string())?;
     printed["ops_per_s"].as_f64().ok_or("echo_client printed no ops_per_s".into())
 }
 
 /// Memory of the daemon that is no region of an application, KiB.
-fn own_memory(daemon: &Daemon<'_>) -> Result<u64, String> {
+pub(crate) fn own_memory(daemon: &Daemon<'_>) -> Result<u64, String> {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).map_err(|error| error.to_string())?;
     number_after(&status, "RssAnon:").map(|kib| kib as u64)
 }

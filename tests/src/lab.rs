@@ -98,6 +98,8 @@ pub struct Lab<'a> {
     pub link: Link,
     /// The engine of the daemon's hosts.
     pub engine: String,
+    /// Programs have room for many connections, each with small buffers.
+    pub roomy: bool,
     /// The daemon; `None` where both sides are on the kernel.
     pub daemon: Option<Daemon<'a>>,
     /// Where servers run.
@@ -114,6 +116,15 @@ pub struct Lab<'a> {
 impl<'a> Lab<'a> {
     /// Makes namespaces, devices and daemon.
     pub fn new(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
+        Lab::with(session, link, engine, false)
+    }
+
+    /// One with room for very many connections.
+    pub fn roomy(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
+        Lab::with(session, link, "flextoe", true)
+    }
+
+    fn with(session: &'a Session, link: Link, engine: &str, roomy: bool) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
         let (server_toe, client_toe) = link.toe_sides();
         let server = Side { address: SERVER, host: server_toe.then_some("server") };
@@ -133,7 +144,7 @@ impl<'a> Lab<'a> {
             }
             Link::TapServer | Link::TapClient | Link::Fabric | Link::Lossy | Link::LossyThreads => {}
         }
-        let mut lab = Lab { link, engine: engine.into(), daemon: None, server, client, near, far };
+        let mut lab = Lab { link, engine: engine.into(), roomy, daemon: None, server, client, near, far };
         if link != Link::Linux {
             lab.daemon = Some(Daemon::start(session, &lab)?);
         }

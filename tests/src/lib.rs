@@ -8,6 +8,7 @@
 mod capture;
 pub mod cases;
 pub mod daemon;
+pub mod endurance;
 pub mod experiments;
 pub mod faults;
 pub mod hostile;

@@ -175,6 +175,15 @@ impl Process<'_> {
         Ok(self.status)
     }
 
+    /// Its exit status, if it ends within this time.
+    pub fn ended_within(&mut self, time: Duration) -> Result<Option<ExitStatus>, String> {
+        let end = Instant::now() + time;
+        while self.ended()?.is_none() && Instant::now() < end {
+            std::thread::sleep(TICK);
+        }
+        Ok(self.status)
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> Result<ExitStatus, String> {
         let (session, name) = (self.session, self.name.clone());

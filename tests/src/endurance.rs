@@ -1,0 +1,210 @@
+//! What takes too long for every run: programs and daemons killed at random moments under load, very many connections at
+//! once, and one after the other. Each says in one line what it did and what the daemon held.
+use crate::cases::{Bench, Files, app};
+use crate::daemon::Daemon;
+use crate::faults::{Bystanders, endless_transfer, ends_with_error};
+use crate::hostile::{Dice, own_memory, requests_a_second};
+use crate::lab::{Lab, Link};
+use crate::process::Session;
+use crate::report::Outcome;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// The client of a transfer in both directions.
+    Client,
+    /// Its server.
+    Server,
+    /// The daemon, and with it all connections.
+    Daemon,
+}
+
+impl Victim {
+    /// By its name.
+    pub fn named(name: &str) -> Option<Victim> {
+        match name {
+            "client" => Some(Victim::Client),
+            "server" => Some(Victim::Server),
+            "daemon" => Some(Victim::Daemon),
+            _ => None,
+        }
+    }
+}
+
+/// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must not
+/// notice, and in the end nothing is left.
+pub fn kills(session: &Session, files: &Files, link: Link, victim: Victim, count: u32) -> Outcome {
+    let mut lab = Lab::new(session, link, "flextoe")?;
+    let seed = std::process::id() as u64;
+    let mut dice = Dice::new(seed);
+    let begin = Instant::now();
+    let done = match victim {
+        Victim::Daemon => kill_daemons(session, files, &mut lab, &mut dice, count),
+        _ => kill_programs(session, files, &lab, victim, &mut dice, count),
+    };
+    done.map_err(|error| format!("(seed {seed}) {error}"))?;
+    session.begin_case(Duration::from_secs(60));
+    let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
+    Ok(format!("{count} times {victim:?} in {:.0} s (seed {seed}); {clean}", begin.elapsed().as_secs_f64()))
+}
+
+fn kill_programs(
+    session: &Session,
+    files: &Files,
+    lab: &Lab,
+    victim: Victim,
+    dice: &mut Dice,
+    count: u32,
+) -> Result<(), String> {
+    let mut bystanders = None;
+    for at in 0..count {
+        session.begin_case(Duration::from_secs(60));
+        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        // New ones every few kills: so some begin, run and end while others die.
+        if at % 16 == 0 {
+            finish(bystanders.take()).map_err(|error| format!("before kill {at}: {error}"))?;
+            bystanders = Some(Bystanders::start(&bench)?);
+        }
+        one_program(&bench, victim, dice).map_err(|error| format!("kill {at}: {error}"))?;
+    }
+    finish(bystanders)
+}
+
+fn kill_daemons<'a>(
+    session: &'a Session,
+    files: &Files,
+    lab: &mut Lab<'a>,
+    dice: &mut Dice,
+    count: u32,
+) -> Result<(), String> {
+    for at in 0..count {
+        session.begin_case(Duration::from_secs(60));
+        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        one_daemon(&bench, dice).map_err(|error| format!("kill {at}: {error}"))?;
+        lab.daemon = None;
+        lab.daemon = Some(Daemon::start(session, lab).map_err(|error| format!("after kill {at}: {error}"))?);
+    }
+    Ok(())
+}
+
+fn finish(bystanders: Option<Bystanders>) -> Result<(), String> {
+    bystanders.map_or(Ok(()), Bystanders::finish)
+}
+
+fn pause(bench: &Bench, dice: &mut Dice) -> Result<(), String> {
+    bench.session.pause(Duration::from_micros(dice.below(60_000)))
+}
+
+fn one_program(bench: &Bench, victim: Victim, dice: &mut Dice) -> Result<(), String> {
+    let (mut server, mut client) = endless_transfer(bench, Duration::ZERO)?;
+    pause(bench, dice)?;
+    match victim {
+        Victim::Client => {
+            client.signal_all(Signal::KILL)?;
+            client.wait()?;
+            // Where it died before its connection was open, the server waits for another one.
+            server.ended_within(Duration::from_millis(300))?.map_or(Ok(()), |_| ends_with_error(&mut server))?;
+            server.kill();
+        }
+        _ => {
+            server.signal_all(Signal::KILL)?;
+            ends_with_error(&mut client)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_daemon(bench: &Bench, dice: &mut Dice) -> Result<(), String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let (mut server, mut client) = endless_transfer(bench, Duration::ZERO)?;
+    pause(bench, dice)?;
+    daemon.signal(Signal::KILL)?;
+    if bench.lab.client.is_accelerated() {
+        ends_with_error(&mut client)?;
+    }
+    if bench.lab.server.is_accelerated() {
+        ends_with_error(&mut server)?;
+    }
+    // Who is on the kernel learns of it from silence.
+    client.kill();
+    server.kill();
+    Ok(())
+}
+
+/// Connections open at once, from several processes, each of them used.
+pub fn connections(session: &Session, files: &Files, count: u32) -> Outcome {
+    let mut lab = Lab::roomy(session, Link::Fabric)?;
+    session.begin_case(Duration::from_secs(280));
+    let seen = hold(session, files, &lab, count)?;
+    let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
+    Ok(format!("{seen}; {clean}"))
+}
+
+fn hold(session: &Session, files: &Files, lab: &Lab, count: u32) -> Outcome {
+    let servers = 4;
+    let (mut running, mut clients) = (Vec::new(), Vec::new());
+    let begin = Instant::now();
+    for _ in 0..servers {
+        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        running.push(bench.server(lab.on_server(&app("echo_server")), &["-p", &bench.port()])?);
+        let number = (count / servers).to_string();
+        let (address, port) = (bench.address(), bench.port());
+        let words = ["-c", &address, "-p", &port, "-n", &number, "-s", "64", "-d", "1", "-t", "40"];
+        clients.push(bench.client_in_background(&app("echo_client"), &words)?);
+    }
+    let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let mut most = 0;
+    session.until("all connections", || {
+        clients.iter_mut().try_for_each(|client| client.running())?;
+        most = daemon.established("server")?;
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(most >= count as usize)
+    })?;
+    let opened = begin.elapsed().as_secs_f64();
+    let memory = own_memory(daemon)? >> 10;
+    let mut answered = 0.0;
+    for client in &mut clients {
+        answered += requests_a_second(client)?;
+    }
+    Ok(format!(
+        "{most} connections at once on one host, opened in {opened:.1} s, {answered:.0} requests/s over all of them, every \
+         reply compared; the daemon's own memory {memory} MiB for both ends"
+    ))
+}
+
+/// Connections opened and closed one after the other, by a few clients at once; the daemon's memory must stay flat.
+pub fn churn(session: &Session, files: &Files, link: Link, count: u64) -> Outcome {
+    let mut lab = Lab::new(session, link, "flextoe")?;
+    let seen = open_and_close(session, files, &lab, count)?;
+    let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
+    Ok(format!("{seen}; {clean}"))
+}
+
+fn open_and_close(session: &Session, files: &Files, lab: &Lab, count: u64) -> Outcome {
+    let bench = Bench { session, lab, files, port: files.fresh_port() };
+    let _server = bench.server(lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
+    let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let (steps, begin) = (20, Instant::now());
+    let mut seen = Vec::new();
+    for _ in 0..steps {
+        session.begin_case(Duration::from_secs(120));
+        let (address, port, number) = (bench.address(), bench.port(), (count / steps / 2).to_string());
+        let churn = ["-c", &address, "-p", &port, "-n", &number];
+        let start = || bench.client_in_background(&app("churn"), &churn);
+        let mut two = [start()?, start()?];
+        two.iter_mut().try_for_each(|client| client.succeed().map(drop))?;
+        seen.push(own_memory(daemon)?);
+    }
+    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    // After a tenth everything has its size: tables of connections that wait for old duplicates among it.
+    let (early, late) = (seen[1], seen[seen.len() - 1]);
+    if late > early + (4 << 10) {
+        return Err(format!("the daemon grew from {early} to {late} KiB: {seen:?}"));
+    }
+    Ok(format!(
+        "{count} connections opened, used and closed, {rate:.0} a second; the daemon's own memory {early} KiB after a tenth, \
+         {late} KiB at the end"
+    ))
+}
