@@ -5,6 +5,7 @@ use crate::process::{Process, Session};
 use crate::report::Outcome;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,10 @@ use std::process::Command;
 /// A running `toed`.
 pub struct Daemon<'a> {
     process: Process<'a>,
+    session: &'a Session,
+    file: PathBuf,
+    /// Of the daemon that runs now: this one, or who took its place.
+    id: Cell<u32>,
     socket: PathBuf,
     at_start: Holdings,
 }
@@ -27,13 +32,15 @@ impl<'a> Daemon<'a> {
         let home = if matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient) { &lab.far } else { &lab.near };
         let mut command = home.command(&beside("toed"));
         command.arg("--config").arg(&file);
-        let mut daemon = Daemon { process: session.spawn(command)?, socket, at_start: Holdings::default() };
+        let process = session.spawn(command)?;
+        let id = Cell::new(process.id());
+        let mut daemon = Daemon { process, session, file, id, socket, at_start: Holdings::default() };
         session.until("toed to answer", || {
             let process = &mut daemon.process;
             process.running().map_err(|error| format!("{error}: {}", process.stderr().trim()))?;
             Ok(daemon.ask("hello").is_ok())
         })?;
-        daemon.at_start = Holdings::of(daemon.process.id());
+        daemon.at_start = Holdings::of(daemon.id());
         Ok(daemon)
     }
 
@@ -42,6 +49,24 @@ impl<'a> Daemon<'a> {
         let mut command = namespace.command(&beside("toe"));
         command.args(["run", "--socket"]).arg(&self.socket).args(["--host", host, "--", program]);
         command
+    }
+
+    /// Another daemon takes the place of the one that runs: its process, and what it says.
+    pub fn take_over(&self) -> Result<(Process<'a>, String), String> {
+        let mut command = Command::new(beside("toed"));
+        command.arg("--config").arg(&self.file).arg("--takeover");
+        let mut new = self.session.spawn(command)?;
+        let stat = PathBuf::from(format!("/proc/{}/stat", self.id.get()));
+        // Its parent has not looked for it yet.
+        let ended = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        self.session.until("a takeover", || {
+            new.running().map_err(|error| format!("{error}: {}", new.stderr().trim()))?;
+            Ok(ended() && self.ask("hello").is_ok_and(|hello| hello["pid"] == new.id()))
+        })?;
+        self.id.set(new.id());
+        let said = new.stderr();
+        let line = said.lines().find_map(|line| line.split_once("took over ")).map(|(_, words)| words.to_string());
+        Ok((new, line.ok_or(format!("the new daemon does not say what it took over: {said}"))?))
     }
 
     /// The `toe` command with these arguments, on this daemon.
@@ -127,6 +152,45 @@ impl Daemon<'_> {
         Ok(self.ask_with(&load, &object)?["name"].as_str().unwrap_or_default().into())
     }
 
+    /// As [`Daemon::finish`], of the daemon that took the last one's place.
+    pub fn finish_successor(&self, last: &mut Process<'_>) -> Result<(), String> {
+        self.session.until("the new daemon's flows, contexts and listeners to go", || {
+            last.running()?;
+            self.is_empty()
+        })?;
+        let holds = Holdings::of(last.id());
+        if holds != self.at_start {
+            return Err(format!("the new daemon holds {holds:?}; the first one began with {:?}", self.at_start));
+        }
+        last.stop()?;
+        match last.wait()?.success() && !self.socket.exists() {
+            true => Ok(()),
+            false => Err(format!("the new daemon did not end cleanly: {}", last.stderr().trim())),
+        }
+    }
+
+    /// Nothing of the applications is left.
+    fn is_empty(&self) -> Result<bool, String> {
+        let answer = self.ask("ls")?;
+        let hosts = answer["hosts"].as_array().ok_or("the daemon names no hosts")?;
+        let empty = |list: &str| hosts.iter().all(|host| host[list].as_array().is_some_and(Vec::is_empty));
+        Ok(["flows", "contexts", "listeners"].into_iter().all(empty))
+    }
+
+    /// A takeover that must be refused with a sentence, while this daemon goes on.
+    pub fn refuse_takeover(&self, configuration: &str) -> Outcome {
+        let file = self.session.dir().join("other.toml");
+        fs::write(&file, configuration).map_err(|error| error.to_string())?;
+        let mut command = Command::new(beside("toed"));
+        command.arg("--config").arg(&file).arg("--takeover");
+        let mut new = self.session.spawn(command)?;
+        let status = new.wait()?;
+        match status.success() || self.ask("hello").is_err() {
+            true => Err(format!("{status}: {}", new.stderr().trim())),
+            false => Ok(new.stderr().trim().lines().last().unwrap_or_default().into()),
+        }
+    }
+
     /// Where applications attach.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -134,7 +198,7 @@ impl Daemon<'_> {
 
     /// Its process.
     pub fn id(&self) -> u32 {
-        self.process.id()
+        self.id.get()
     }
 
     /// Waits until nothing of the applications is left in the daemon, then ends it. TIME-WAIT counts as left.
@@ -142,10 +206,7 @@ impl Daemon<'_> {
         session
             .until("the daemon's flows, contexts and listeners to go", || {
                 self.process.running()?;
-                let answer = self.ask("ls")?;
-                let hosts = answer["hosts"].as_array().ok_or("the daemon names no hosts")?;
-                let empty = |list: &str| hosts.iter().all(|host| host[list].as_array().is_some_and(Vec::is_empty));
-                Ok(["flows", "contexts", "listeners"].into_iter().all(empty))
+                self.is_empty()
             })
             .map_err(|error| format!("{error}: {}", self.ask("ls").unwrap_or_default()))?;
         let holds = Holdings::of(self.process.id());

@@ -151,7 +151,7 @@ fn hold(session: &Session, files: &Files, lab: &Lab, count: u32) -> Outcome {
         running.push(bench.server(lab.on_server(&app("echo_server")), &["-p", &bench.port()])?);
         let number = (count / servers).to_string();
         let (address, port) = (bench.address(), bench.port());
-        let words = ["-c", &address, "-p", &port, "-n", &number, "-s", "64", "-d", "1", "-t", "40"];
+        let words = ["-c", &address, "-p", &port, "-n", &number, "-s", "64", "-d", "1", "-t", "100"];
         clients.push(bench.client_in_background(&app("echo_client"), &words)?);
     }
     let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;

@@ -9,6 +9,7 @@ use crate::process::Process;
 use crate::report::Outcome;
 use crate::splicing;
 use crate::strangers;
+use crate::takeover;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub struct Fault {
     pub name: &'static str,
     /// Where it is tried.
     pub links: &'static [Link],
-    /// The daemon must be whole afterwards.
+    /// The daemon that ran at first must be whole afterwards.
     pub daemon_survives: bool,
     /// What happens, and what must follow.
     pub run: fn(&Bench) -> Outcome,
@@ -61,6 +62,8 @@ pub const ALL: &[Fault] = &[
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
     fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
     fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
+    Fault { name: "takeover under load", links: OPENTOE, daemon_survives: false, run: takeover::under_load },
+    fault("takeover refused", &[Link::Fabric], takeover::refused),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
 ];
 

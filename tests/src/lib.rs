@@ -21,3 +21,4 @@ pub mod refusals;
 pub mod report;
 pub mod splicing;
 mod strangers;
+mod takeover;

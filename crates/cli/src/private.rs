@@ -112,7 +112,8 @@ pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
     config.service.socket_mode = "0666".into();
     config.service.log = config.service.log.min(config::LogLevel::Warn);
     logging::start(config.service.log);
-    let options = Options { owner: Some(*owner), announce: true, log: Some(directory.join("toed.log")) };
+    let options =
+        Options { owner: Some(*owner), announce: true, log: Some(directory.join("toed.log")), takeover: false };
     let done = daemon::run(&config, &options);
     let _ = fs::remove_dir_all(directory);
     done

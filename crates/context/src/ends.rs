@@ -3,7 +3,7 @@ use crate::layout::{APP_BELL, DAEMON_BELL};
 use crate::{Geometry, Slot};
 use shm::{Consumer, Doorbell, Mirror, Producer, Region};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The engine's end of the data pair.
@@ -34,6 +34,22 @@ impl ControlEnd {
     /// The sizes of the region.
     pub fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// A new end for an engine that takes over from another one, where that one stopped.
+    pub fn engine_end(&self) -> EngineEnd {
+        let g = &self.geometry;
+        EngineEnd {
+            bumps: Consumer::new(&self.region, g.bumps_at(), g.data_entries),
+            notices: Producer::new(&self.region, g.notices_at(), g.data_entries),
+            app_bell: Arc::clone(&self.app_bell),
+        }
+    }
+
+    /// What another daemon needs to go on with this context: the region, its end of the application's doorbell, and its
+    /// own doorbell.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.region.fd(), self.app_bell.fd(), self.daemon_bell.fd()]
     }
 
     /// Maps the receive and the transmit buffer of slot `index`, in this order.

@@ -27,7 +27,7 @@ pub const VERSION: u32 = 4;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Slot {
     /// Index, below [`Geometry::slots`].
     pub index: u32,

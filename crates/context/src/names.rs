@@ -1,7 +1,7 @@
 //! What both sides name by a code: congestion-control policies, socket options, reasons.
 
 /// Congestion-control policies of the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Congestion {
     /// The host's default.
@@ -78,7 +78,7 @@ impl OptionName {
 }
 
 /// Why a socket is the kernel's and not OpenTOE's: what `toe why` answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Unaccelerated {
     /// It is accelerated.

@@ -4,7 +4,7 @@ use crate::names::{Congestion, OptionName, Unaccelerated};
 use std::net::Ipv4Addr;
 
 /// An address and port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Endpoint {
     /// IPv4 address; unspecified for any.
     pub ip: Ipv4Addr,

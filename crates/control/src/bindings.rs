@@ -68,6 +68,22 @@ impl Bindings {
         self.last
     }
 
+    /// Adds a binding under the number that it had.
+    pub fn add_at(&mut self, id: u32, binding: Binding) {
+        self.by_port.entry(binding.local.port).or_default().push(id);
+        self.all.insert(id, binding);
+    }
+
+    /// The last number that was given.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// Numbers up to this one were given by another host.
+    pub fn go_on_after(&mut self, last: u32) {
+        self.last = last;
+    }
+
     pub fn remove(&mut self, id: u32) -> Option<Binding> {
         let binding = self.all.remove(&id)?;
         if let Some(ids) = self.by_port.get_mut(&binding.local.port) {

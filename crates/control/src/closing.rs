@@ -175,6 +175,9 @@ impl Plane {
     }
 
     fn flow_removed(&mut self, now: Nanos, id: FlowId, end: &FlowEnd) {
+        if self.take_end(id, end) {
+            return;
+        }
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;

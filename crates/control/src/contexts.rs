@@ -1,12 +1,13 @@
 //! Attached applications, with their slots.
 use context::{ControlEnd, Endpoint, Reply, Slot, Unaccelerated};
 use engine::{ContextId, FlowId};
+use serde::{Deserialize, Serialize};
 use shm::Mirror;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Who attached, as the kernel says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Application {
     /// Process number.
     pub pid: u32,
@@ -19,7 +20,7 @@ pub struct Application {
 }
 
 /// Whoever has a share of a binding or of a flow; the last one closes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Holder {
     /// An attached application.
     Context(ContextId),
@@ -41,7 +42,7 @@ pub(crate) enum Life {
 }
 
 /// What a descriptor of the application is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub reason: Unaccelerated,
     pub slot: Option<Slot>,
@@ -119,10 +120,24 @@ impl Context {
         std::mem::take(&mut self.to_ring) && self.end.app_bell.ring()
     }
 
+    /// Replies that wait for room, as they will be left.
+    pub fn waiting_replies(&self) -> Vec<[u64; 8]> {
+        self.backlog.iter().map(|reply| reply.to_words()).collect()
+    }
+
     /// Most labels that it may leave: one for each slot, and some for sockets without one.
     pub fn most_labels(&self) -> usize {
         self.end.geometry().slots as usize + 1024
     }
+}
+
+/// Which slots are in use, and how often each was.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SlotsState {
+    generations: Vec<u16>,
+    flows: Vec<Option<FlowId>>,
+    free: Vec<u32>,
+    used: u32,
 }
 
 /// Receive and transmit buffer of a slot.
@@ -150,6 +165,18 @@ impl Slots {
             buffers: BTreeMap::new(),
             cached: cached as usize,
         }
+    }
+
+    /// As another daemon goes on with them.
+    pub fn state(&self) -> SlotsState {
+        let (generations, flows, free) = (self.generations.clone(), self.flows.clone(), self.free.clone());
+        SlotsState { generations, flows, free, used: self.used }
+    }
+
+    /// Goes on with another daemon's.
+    pub fn go_on(&mut self, state: SlotsState) {
+        let SlotsState { generations, flows, free, used } = state;
+        (self.generations, self.flows, self.free, self.used) = (generations, flows, free, used);
     }
 
     pub fn used(&self) -> u32 {

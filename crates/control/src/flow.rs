@@ -4,6 +4,7 @@ use crate::tcp::{Agreed, Closing};
 use crate::timing::{FlowOptions, Pace};
 use context::Slot;
 use engine::{ContextId, FlowStats, FourTuple};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) enum Spliced {
 }
 
 /// A slot of a context that names a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Name {
     pub context: ContextId,
     pub slot: Slot,

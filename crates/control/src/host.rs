@@ -1,6 +1,7 @@
 //! A host: the control plane and an engine, joined. An object without I/O: frames, time and randomness are passed in.
 use crate::config::HostConfig;
 use crate::contexts::Application;
+use crate::handover::HostState;
 use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
@@ -11,6 +12,7 @@ use engine::{
 use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
 use shm::Doorbell;
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use trace::{NO_FLOW, Point, Traces};
@@ -103,6 +105,9 @@ impl Host {
         pool: &mut FramePool,
     ) -> usize {
         self.plane.tracer.refresh();
+        if self.plane.stopped.is_some() {
+            return self.poll_stopped(now, rx, tx, pool);
+        }
         let mut done = self.plane.take_requests(now) + self.fire_timers(now);
         let mut back = std::mem::take(&mut self.back);
         back.append(&mut self.looped);
@@ -133,6 +138,79 @@ impl Host {
             self.recorder.hand_over(done == 0);
         }
         done
+    }
+
+    /// While it is handed over, only the engine works, until it has given up everything.
+    fn poll_stopped(
+        &mut self,
+        now: Nanos,
+        rx: &mut Vec<Box<Frame>>,
+        tx: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) -> usize {
+        let (mut back, sent_before) = (std::mem::take(&mut self.back), tx.len());
+        let done = self.round(now, (rx, &mut back), tx, pool);
+        self.flush(now, tx, pool);
+        with_burst!(self, (rx, &mut back), tx, pool, |burst| self.engine.egress(now, sent_before, burst));
+        self.back = back;
+        self.finish(pool);
+        done
+    }
+
+    /// Why this host cannot be handed over to another daemon, in a sentence.
+    pub fn handover_obstacle(&self) -> Option<String> {
+        let (name, engine) = (&self.plane.config.name, self.engine.name());
+        if !self.engine.hands_over() {
+            return Some(format!("host {name} runs {engine}, whose connections cannot be handed over"));
+        }
+        self.plane.handover_obstacle()
+    }
+
+    /// Nothing is in the middle of something that takes several rounds: it may be stopped.
+    pub fn is_settled(&self) -> bool {
+        self.plane.is_settled() && !self.draining
+    }
+
+    /// Stops: from now on nothing is received or taken from applications. [`Host::poll`] until [`Host::is_stopped`].
+    pub fn stop(&mut self) {
+        self.plane.stop();
+    }
+
+    /// The engine has given up everything.
+    pub fn is_stopped(&self) -> bool {
+        self.plane.is_stopped()
+    }
+
+    /// What another daemon needs to go on. The host has stopped.
+    pub fn state(&self, now: Nanos) -> HostState {
+        self.plane.state(now, self.geometry())
+    }
+
+    /// The descriptors of a context: its region, this side's end of its doorbell, and this side's own doorbell.
+    pub fn descriptors(&self, context: ContextId) -> Option<[BorrowedFd<'_>; 3]> {
+        self.plane.contexts.get(context.0).map(|context| context.end.descriptors())
+    }
+
+    /// A stopped host goes on: nobody took it over.
+    pub fn go_on(&mut self) {
+        self.plane.go_on();
+    }
+
+    /// A fresh host becomes one that another daemon stopped, with the ends of its contexts. The clock goes on from that
+    /// daemon's. Fails with a sentence; then this host is of no use.
+    pub fn restore(
+        &mut self,
+        now: Nanos,
+        state: HostState,
+        ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
+    ) -> Result<(), String> {
+        let (name, address) = (&self.plane.config.name, self.plane.config.address);
+        if state.address != address || state.mac != self.mac() || state.geometry() != self.geometry() {
+            return Err(format!(
+                "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"
+            ));
+        }
+        self.plane.restore(now, state, ends).map_err(|sentence| format!("host {}: {sentence}", self.plane.config.name))
     }
 
     fn fire_timers(&mut self, now: Nanos) -> usize {

@@ -12,6 +12,7 @@ use crate::traced;
 use context::{Congestion, Endpoint, Reply, Slot};
 use engine::{Command, ContextId, Drop, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
 use port::Frame;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use trace::{NO_FLOW, Point};
@@ -28,22 +29,22 @@ pub(crate) struct Opening {
     pub owner: Owner,
     pub congestion: Congestion,
     /// Time until the SYN is sent again, and how often it was.
-    rto: Nanos,
-    tries: u32,
+    pub rto: Nanos,
+    pub tries: u32,
     /// Its SYN waits for the next hop's hardware address.
     pub unsent: bool,
     /// What an ICMP message said: the reason if nobody answers (RFC 9293 section 3.9.2.2).
     pub soft_error: Option<i32>,
     /// The peer's hardware address as last seen, should ARP not know it.
-    peer_mac: Option<Mac>,
+    pub peer_mac: Option<Mac>,
     /// Open, and waiting for a context that takes it.
     pub open: Option<Established>,
     /// Frames that came while it waited: the engine gets them when it takes over.
-    held: Vec<Box<Frame>>,
+    pub held: Vec<Box<Frame>>,
 }
 
 /// Who wants the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Owner {
     Connect { context: ContextId, tag: u32, slot: Slot, binding: u32 },
     Listener(u32),
@@ -437,7 +438,7 @@ impl Plane {
     }
 
     /// What the engine is told of a new flow.
-    fn flow_params(&self, id: FlowId, open: &Established, (rx, tx): Buffers) -> Option<FlowParams> {
+    pub fn flow_params(&self, id: FlowId, open: &Established, (rx, tx): Buffers) -> Option<FlowParams> {
         let flow = self.flows.get(id.0)?;
         let Name { context, slot, .. } = flow.name();
         Some(FlowParams {

@@ -14,7 +14,7 @@ use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use context::{Endpoint, Reply};
-use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowId, FourTuple, Nanos};
+use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use trace::Tracer;
@@ -120,6 +120,8 @@ pub(crate) struct Plane {
     /// Frames kept for connections that nobody has accepted yet.
     pub held: u32,
     pub tracer: Tracer,
+    /// The host is being handed over, or was: where the engine left its flows.
+    pub stopped: Option<HashMap<FlowId, FlowEnd>>,
     /// TCP options that the engine carries.
     pub carries: Carries,
 }
@@ -158,6 +160,7 @@ impl Plane {
             tracked: 0,
             held: 0,
             tracer: Tracer::off(),
+            stopped: None,
             carries,
             caps,
             config,

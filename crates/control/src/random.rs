@@ -26,6 +26,16 @@ impl Random {
         Random { key, count: 0 }
     }
 
+    /// What another host needs to make the same numbers.
+    pub fn state(&self) -> ([u8; 16], u64) {
+        (self.key, self.count)
+    }
+
+    /// Goes on with another host's numbers.
+    pub fn go_on(&mut self, (key, count): ([u8; 16], u64)) {
+        (self.key, self.count) = (key, count);
+    }
+
     fn prf(&self, purpose: Purpose, what: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         purpose.hash(&mut hasher);

@@ -9,10 +9,10 @@ use engine::{Command, ContextId, FlowId, Nanos};
 
 /// What a process had when it forked, held until its child attaches.
 pub(crate) struct Hold {
-    parent: ContextId,
-    uid: u32,
-    flows: Vec<FlowId>,
-    bindings: Vec<u32>,
+    pub parent: ContextId,
+    pub uid: u32,
+    pub flows: Vec<FlowId>,
+    pub bindings: Vec<u32>,
 }
 
 /// Descriptors that an engine takes from one context in one round at least: so many rounds empty a ring.

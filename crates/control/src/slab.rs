@@ -37,6 +37,20 @@ impl<T> Slab<T> {
         Some(key)
     }
 
+    /// Adds a value under a number of its own; `None` where that is taken or beyond the limit.
+    pub fn insert_at(&mut self, key: u32, value: T) -> Option<()> {
+        if key >= self.most || self.get(key).is_some() {
+            return None;
+        }
+        while self.entries.len() <= key as usize {
+            self.free.insert(self.entries.len() as u32);
+            self.entries.push(None);
+        }
+        self.free.remove(&key);
+        self.entries[key as usize] = Some(value);
+        Some(())
+    }
+
     pub fn remove(&mut self, key: u32) -> Option<T> {
         let value = self.entries.get_mut(key as usize)?.take()?;
         self.free.insert(key);
@@ -76,5 +90,11 @@ mod tests {
         assert_eq!(slab.remove(0), Some('a'));
         assert_eq!((slab.remove(0), slab.vacant(), slab.len()), (None, Some(0), 1));
         assert_eq!((slab.insert('d'), slab.is_full(), slab.bound()), (Some(0), true, 2));
+        let mut placed = Slab::new(4);
+        assert_eq!(
+            (placed.insert_at(2, 'c'), placed.insert_at(2, 'x'), placed.insert_at(4, 'x')),
+            (Some(()), None, None)
+        );
+        assert_eq!((placed.insert('a'), placed.insert('b'), placed.insert('d')), (Some(0), Some(1), Some(3)));
     }
 }

@@ -4,6 +4,7 @@
 use crate::congestion::{Decision, Policy, Sample};
 use crate::rtt::RttEstimator;
 use engine::{FlowFigures, Nanos};
+use serde::{Deserialize, Serialize};
 use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -11,7 +12,7 @@ const MILLISECOND: Nanos = 1_000_000;
 const QUIET_TICKS: u32 = 2;
 
 /// What the application or the configuration wants of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FlowOptions {
     pub keepalive: bool,
     pub keepalive_idle: Nanos,

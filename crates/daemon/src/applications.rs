@@ -1,6 +1,8 @@
 //! The attach socket: who comes gets a context, who goes loses it.
+use crate::access::Access;
 use crate::build::HostPlace;
 use crate::datapath::Handle;
+use crate::takeover::{self, Wish};
 use context::attach::{Answer, Hello, Welcome};
 use context::daemon_ends;
 use control::Application;
@@ -34,11 +36,13 @@ pub(crate) struct Applications {
     peers: HashMap<u64, Peer>,
     handles: Vec<Handle>,
     hosts: Vec<HostPlace>,
+    /// Who may take over.
+    operators: Access,
 }
 
 impl Applications {
-    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>) -> Applications {
-        Applications { peers: HashMap::new(), handles, hosts }
+    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>, operators: Access) -> Applications {
+        Applications { peers: HashMap::new(), handles, hosts, operators }
     }
 
     /// Contexts of live processes.
@@ -63,24 +67,61 @@ impl Applications {
         self.peers.get(&number).map(|peer| peer.socket.as_fd())
     }
 
-    /// A connection's socket is readable: a hello, or the end. Returns whether the connection stays.
-    pub(crate) fn readable(&mut self, number: u64) -> bool {
-        let Some(peer) = self.peers.get(&number) else { return false };
+    /// A connection's socket is readable: a hello, or the end. Or it is a new daemon that wants to take over: then its
+    /// socket is given back.
+    pub(crate) fn readable(&mut self, number: u64) -> Option<OwnedFd> {
+        let peer = self.peers.get(&number)?;
         let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
-            (None, Ok(message)) if !message.is_empty() => self.greet(&peer.socket, &message),
+            (None, Ok(message)) if !message.is_empty() => match serde_json::from_slice::<Wish>(&message) {
+                Ok(wish) => match self.may_take_over(&peer.socket, &wish) {
+                    Ok(()) => return self.peers.remove(&number).map(|peer| peer.socket),
+                    Err(sentence) => {
+                        takeover::refuse(&peer.socket, sentence);
+                        None
+                    }
+                },
+                Err(_) => self.greet(&peer.socket, &message),
+            },
             // The end of the process; or it speaks out of turn, which no library of ours does.
             _ => None,
         };
         match (attached, self.peers.get_mut(&number)) {
-            (Some(place), Some(peer)) => {
-                peer.place = Some(place);
-                true
-            }
-            _ => {
-                self.remove(number);
-                false
-            }
+            (Some(place), Some(peer)) => peer.place = Some(place),
+            _ => self.remove(number),
         }
+        None
+    }
+
+    fn may_take_over(&self, socket: &OwnedFd, wish: &Wish) -> Result<(), String> {
+        if !self.operators.may_manage(socket.as_fd()) {
+            return Err("only root, the daemon's own user and manage_group may take a daemon over".into());
+        }
+        let version = takeover::VERSION;
+        match wish.takeover == version {
+            true => Ok(()),
+            false => Err(format!("the daemon that runs hands over in version {version}, not {}", wish.takeover)),
+        }
+    }
+
+    /// A process that was attached to a daemon which this one took over.
+    pub(crate) fn adopt(&mut self, number: u64, socket: OwnedFd, host: usize, context: ContextId) {
+        let place = &self.hosts[host];
+        let place = Attached { thread: place.thread, host: place.index, context };
+        self.peers.insert(number, Peer { socket, place: Some(place) });
+    }
+
+    /// The connection to the process of a context, once more.
+    pub(crate) fn peer(&self, place: &HostPlace, context: ContextId) -> Option<OwnedFd> {
+        let mut found = self.peers.values().filter(|peer| {
+            let at = peer.place.as_ref();
+            at.is_some_and(|at| (at.thread, at.host, at.context) == (place.thread, place.index, context))
+        });
+        found.next()?.socket.try_clone().ok()
+    }
+
+    /// What is to be given to a daemon that takes over.
+    pub(crate) fn places(&self) -> (&[Handle], &[HostPlace]) {
+        (&self.handles, &self.hosts)
     }
 
     /// Ends a connection; its context goes with it.

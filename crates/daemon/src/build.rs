@@ -3,12 +3,14 @@ use crate::access::Access;
 use crate::clock::Clock;
 use crate::config::{Config, EngineName, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
+use crate::takeover::OldTap;
 use context::Congestion;
 use control::Host;
 use engine::{Engine, Limits};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
+use std::collections::HashMap;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -46,7 +48,9 @@ pub(crate) struct HostPlace {
 }
 
 /// Opens and makes everything. The error is a sentence.
-pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
+///
+/// TAP devices of a daemon that is taken over are used as they are.
+pub(crate) fn build(config: &Config, clock: Clock, taps: &mut HashMap<String, OldTap>) -> Result<Built, String> {
     let pool = FramePool::new(POOL);
     let threads = config.service.thread.len().max(1);
     let (mut paths, mut handles, mut traces) = (Vec::new(), Vec::new(), Vec::new());
@@ -64,7 +68,8 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Result<Built, String> {
         let path = &mut paths[section.thread];
         let index = path.hosts.len();
         let traces = Traces::new(Clock::ticks);
-        seat(path, section, &fabrics, &pool, &traces).map_err(|e| format!("host {}: {e}", section.stack.name))?;
+        seat(path, section, (&fabrics, taps.remove(&section.stack.name)), &pool, &traces)
+            .map_err(|e| format!("host {}: {e}", section.stack.name))?;
         let routes = path.hosts[index].host.routes();
         let access = Access::to_host(section).map_err(|e| format!("host {}: {e}", section.stack.name))?;
         hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes, traces, access });
@@ -109,13 +114,13 @@ fn add_uplink(fabric: &Fabric, section: &FabricSection, uplink: &PortSection, cl
 fn seat(
     path: &mut DataPath,
     section: &HostSection,
-    fabrics: &[(String, Fabric)],
+    (fabrics, old): (&[(String, Fabric)], Option<OldTap>),
     pool: &FramePool,
     traces: &Traces,
 ) -> Result<(), String> {
     let name = &section.stack.name;
-    let port: Box<dyn Port> = match section.port.kind {
-        PortKind::Fabric => {
+    let port: Box<dyn Port> = match (section.port.kind, old) {
+        (PortKind::Fabric, _) => {
             let wanted = section.port.fabric.as_deref();
             let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
             let (_, fabric) = found.ok_or("its fabric is not there")?;
@@ -123,7 +128,10 @@ fn seat(
             let mac = section.port.mac()?.unwrap_or(derived);
             Box::new(fabric.join(name, mac).map_err(|e| format!("cannot join the fabric: {e}"))?)
         }
-        PortKind::Tap | PortKind::Afxdp => open(&section.port, name)?,
+        (PortKind::Tap, Some((device, mac, fd))) => {
+            Box::new(Tap::adopt(fd, &TapConfig { name: device, mac: Some(mac), ..tap_config(&section.port)? }))
+        }
+        (PortKind::Tap | PortKind::Afxdp, _) => open(&section.port, name)?,
     };
     let port = captured(port, &section.port, path.clock)?;
     let host = host(section, port.capabilities(), port.mac(), pool)?;
@@ -149,15 +157,7 @@ fn open(section: &PortSection, owner: &str) -> Result<Box<dyn Port>, String> {
     match section.kind {
         PortKind::Fabric => Err(format!("a fabric is no device that {owner} can open")),
         PortKind::Tap => {
-            let default = TapConfig::default();
-            let tap = Tap::open(&TapConfig {
-                name: section.device.clone().unwrap_or(default.name),
-                mtu: section.mtu.unwrap_or(default.mtu),
-                mac: section.mac()?,
-                netns: section.netns.clone(),
-                kernel_address: section.kernel_address()?,
-                offload: section.offload.unwrap_or(default.offload),
-            })?;
+            let tap = Tap::open(&tap_config(section)?)?;
             Ok(Box::new(tap))
         }
         PortKind::Afxdp => {
@@ -172,6 +172,18 @@ fn open(section: &PortSection, owner: &str) -> Result<Box<dyn Port>, String> {
             Ok(Box::new(afxdp))
         }
     }
+}
+
+fn tap_config(section: &PortSection) -> Result<TapConfig, String> {
+    let default = TapConfig::default();
+    Ok(TapConfig {
+        name: section.device.clone().unwrap_or(default.name),
+        mtu: section.mtu.unwrap_or(default.mtu),
+        mac: section.mac()?,
+        netns: section.netns.clone(),
+        kernel_address: section.kernel_address()?,
+        offload: section.offload.unwrap_or(default.offload),
+    })
 }
 
 /// The port, and around it the capture where one is asked for.

@@ -1,7 +1,7 @@
 //! The one clock of a daemon: nanoseconds since its start.
 use port::Nanos;
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time since the daemon started; the same on all of its threads.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,12 @@ static START: OnceLock<Instant> = OnceLock::new();
 impl Clock {
     pub(crate) fn start() -> Clock {
         Clock(*START.get_or_init(Instant::now))
+    }
+
+    /// The clock of a daemon that goes on with another one's: it shows this now. To be called before any other use.
+    pub(crate) fn start_at(now: Nanos) -> Clock {
+        let begin = Instant::now().checked_sub(Duration::from_nanos(now)).unwrap_or_else(Instant::now);
+        Clock(*START.get_or_init(|| begin))
     }
 
     /// Unix time, in nanoseconds, of its 0.

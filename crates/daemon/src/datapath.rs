@@ -5,7 +5,7 @@ use crate::config::PollingConfig;
 use crate::wake::Wake;
 use crate::workers::Workers;
 use context::{ControlEnd, EngineEnd};
-use control::{Application, Host};
+use control::{Application, Host, HostState};
 use engine::ContextId;
 use port::{DropCounts, Fabric, Frame, FramePool, Nanos, Port};
 use rustix::event::{Timespec, epoll};
@@ -15,9 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use trace::{NO_FLOW, Point, Tracer, Traces};
+use wire::Mac;
 
 /// Frames taken from a port in one round.
 const BURST: usize = 64;
+/// How long a daemon that is taken over waits for a moment at which it may stop.
+const SETTLE: Nanos = 500_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 
@@ -62,6 +65,8 @@ pub(crate) struct DataPath {
     tracer: Tracer,
     pub(crate) figures: ThreadFigures,
     stopping: bool,
+    /// Its hosts are being handed over: it only does what it is asked to.
+    paused: bool,
 }
 
 /// What a data-path thread has done.
@@ -134,6 +139,7 @@ impl DataPath {
             tracer: traces.tracer("data-path"),
             figures: ThreadFigures::default(),
             stopping: false,
+            paused: false,
         };
         Ok((path, handle))
     }
@@ -208,6 +214,70 @@ impl DataPath {
         }
     }
 
+    /// What a new daemon needs to make a host's TAP port: device, hardware address, descriptor. Fails with a sentence where
+    /// the host cannot be handed over.
+    pub(crate) fn handover_of(&self, host: usize) -> Result<(String, Mac, OwnedFd), String> {
+        let seat = self.hosts.get(host).ok_or("the host is gone")?;
+        if let Some(sentence) = seat.host.handover_obstacle() {
+            return Err(sentence);
+        }
+        let name = seat.port.name();
+        let device = name.strip_prefix("tap ").unwrap_or(&name);
+        // Of a port that has no descriptor, its doorbell's stands for it: only a TAP's is used.
+        let fd = seat.port.wait_fd().map_or_else(|| self.wake.fd().try_clone_to_owned(), |fd| fd.try_clone_to_owned());
+        Ok((device.into(), seat.host.mac(), fd.map_err(|e| e.to_string())?))
+    }
+
+    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they are to be told to go on.
+    pub(crate) fn stop_hosts(&mut self) -> Result<Vec<Stopped>, String> {
+        let begin = self.clock.now();
+        while !self.hosts.iter().all(|seat| seat.host.is_settled()) {
+            let now = self.clock.now();
+            if now - begin > SETTLE {
+                return Err("programs are leaving at this moment: try again".into());
+            }
+            self.round(now);
+        }
+        self.paused = true;
+        self.hosts.iter_mut().for_each(|seat| seat.host.stop());
+        while !self.hosts.iter().all(|seat| seat.host.is_stopped()) {
+            let now = self.clock.now();
+            if now - begin > 2 * SETTLE {
+                return Err("an engine does not stop".into());
+            }
+            for seat in &mut self.hosts {
+                seat.poll_host(now, &mut self.pool);
+            }
+        }
+        let now = self.clock.now();
+        self.hosts.iter().map(|seat| Stopped::of(seat, now)).collect()
+    }
+
+    /// Nobody took the hosts over.
+    pub(crate) fn go_on(&mut self) {
+        if std::mem::take(&mut self.paused) {
+            self.hosts.iter_mut().for_each(|seat| seat.host.go_on());
+        }
+    }
+
+    /// A host goes on with what another daemon's was; `bells` are to be watched.
+    pub(crate) fn restore(
+        &mut self,
+        host: usize,
+        state: HostState,
+        ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
+        bells: Vec<(ContextId, OwnedFd)>,
+    ) -> Result<(), String> {
+        let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
+        seat.host.restore(self.clock.now(), state, ends)?;
+        for (context, bell) in bells {
+            watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET)
+                .map_err(|e| format!("no room for a doorbell: {e}"))?;
+            seat.bells.insert(context, bell);
+        }
+        Ok(())
+    }
+
     /// Connections that are not closed yet; those that only wait for old duplicates do not count.
     pub(crate) fn open_flows(&self) -> usize {
         self.hosts.iter().flat_map(|seat| seat.host.flows()).filter(|flow| flow.flow.is_some()).count()
@@ -220,6 +290,13 @@ impl DataPath {
         let patience = spin + Nanos::from(self.polling.yield_us) * 1000;
         let mut idle_since: Option<Nanos> = None;
         while !self.stopping {
+            if self.paused {
+                match self.actions.recv() {
+                    Ok(action) => action(&mut self),
+                    Err(_) => return,
+                }
+                continue;
+            }
             self.figures.rounds += 1;
             let acted = self.act();
             // Asked once a round: a clock costs a good part of a round in which nothing happens.
@@ -339,6 +416,26 @@ impl DataPath {
     }
 }
 
+/// A host that stands still.
+pub(crate) struct Stopped {
+    pub(crate) state: HostState,
+    /// Of its contexts: region, both doorbells.
+    pub(crate) descriptors: Vec<(ContextId, [OwnedFd; 3])>,
+}
+
+impl Stopped {
+    fn of(seat: &HostSeat, now: Nanos) -> Result<Stopped, String> {
+        let state = seat.host.state(now);
+        let descriptors = state.contexts().map(|context| {
+            let own = seat.host.descriptors(context).ok_or("a context is gone")?;
+            let [region, bell, mine] = own.map(|fd| fd.try_clone_to_owned().map_err(|e| e.to_string()));
+            Ok::<_, String>((context, [region?, bell?, mine?]))
+        });
+        let descriptors = descriptors.collect::<Result<_, _>>()?;
+        Ok(Stopped { state, descriptors })
+    }
+}
+
 impl HostSeat {
     fn round(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
         self.tracer.refresh();
@@ -346,6 +443,11 @@ impl HostSeat {
         if received > 0 {
             self.tracer.value(Point::PortReceived, NO_FLOW, received as u64);
         }
+        received + self.poll_host(now, pool)
+    }
+
+    /// The host's part of a round.
+    fn poll_host(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
         let done = self.host.poll(now, &mut self.received, &mut self.to_send, pool);
         if !self.to_send.is_empty() {
             let before = self.tracer.is_on(Point::PortDropped).then(|| self.port_drops.clone());
@@ -355,7 +457,7 @@ impl HostSeat {
                 self.trace_drops(&before);
             }
         }
-        received + done
+        done
     }
 
     /// What the port dropped of a burst.

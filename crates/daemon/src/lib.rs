@@ -20,6 +20,7 @@ pub mod protocol;
 mod service;
 mod sockets;
 mod splices;
+mod takeover;
 mod tracepoints;
 mod views;
 mod wake;

@@ -21,6 +21,9 @@ struct Arguments {
     /// Attach socket, instead of the configuration's
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Take the place of the daemon that runs at this socket, with its programs and connections (docs/TAKEOVER.md)
+    #[arg(long)]
+    takeover: bool,
     /// Only check the configuration
     #[arg(long)]
     check: bool,
@@ -52,5 +55,8 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
         config.service.socket = Some(socket.clone());
     }
     logging::start(config.service.log);
-    daemon::run(&config, &Options { owner: arguments.owner, announce: arguments.announce, log: None })
+    daemon::run(
+        &config,
+        &Options { owner: arguments.owner, announce: arguments.announce, log: None, takeover: arguments.takeover },
+    )
 }

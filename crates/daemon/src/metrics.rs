@@ -21,6 +21,21 @@ pub(crate) fn listen(at: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(at).map_err(|e| format!("cannot serve metrics at {at}: {e} (metrics.listen)"))
 }
 
+/// The socket for [`serve`], as soon as the daemon that had it is gone; none, with a line in the log, where it stays.
+pub(crate) fn listen_patiently(at: SocketAddr) -> Option<TcpListener> {
+    let begin = std::time::Instant::now();
+    loop {
+        match listen(at) {
+            Ok(listener) => return Some(listener),
+            Err(sentence) if begin.elapsed().as_secs() >= 3 => {
+                tracing::error!("{sentence}");
+                return None;
+            }
+            Err(_) => thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    }
+}
+
 /// Answers on a socket from now on, on a thread of its own. The error is a sentence.
 pub(crate) fn serve(listener: TcpListener, metrics: Metrics) -> Result<(), String> {
     let at = listener.local_addr().map_err(|e| e.to_string())?;

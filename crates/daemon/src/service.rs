@@ -10,8 +10,10 @@ use crate::management::Management;
 use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
 use crate::sockets::{Sockets, default_socket};
+use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
+use engine::ContextId;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
@@ -36,6 +38,8 @@ pub struct Options {
     pub announce: bool,
     /// From then on, log to this file and keep none of the standard streams: they may be pipes that somebody waits on.
     pub log: Option<PathBuf>,
+    /// Take the place of the daemon that runs at the socket, with its programs and connections.
+    pub takeover: bool,
 }
 
 /// How long connections may take to end in order when the daemon ends.
@@ -50,46 +54,88 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
     let owner = options.owner.map(owner).transpose()?;
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
-    let sockets = Sockets::open(&path, &config.service)?;
-    let clock = Clock::start();
-    let Built { paths, handles, hosts, traces } = build(config, clock)?;
+    let taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
+    let clock = taking.as_ref().map_or_else(Clock::start, |taking| Clock::start_at(taking.now));
+    let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
+    let mut ports = taking.as_ref().map(Taking::ports).transpose()?.unwrap_or_default();
+    let Built { mut paths, handles, hosts, traces } = build(config, clock, &mut ports)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
-    let metrics_listener = config.service.metrics.listen.map(metrics::listen).transpose()?;
+    let listen = config.service.metrics.listen;
+    let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
     if config.service.confine {
         // Ports and sockets are open, and no thread runs yet that would keep what this one gives up.
         confine::drop_capabilities()?;
     }
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
+    let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
     let threads = start(paths, &config.service.thread)?;
+    let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
     let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));
-    modules.load_configured()?;
+    match modules.load_configured() {
+        // The connections that it took over are worth more than a module.
+        Err(sentence) if options.takeover => tracing::error!("{sentence}"),
+        loaded => loaded?,
+    }
+    if options.takeover {
+        metrics_listener = listen.and_then(metrics::listen_patiently);
+    }
     if let Some(listener) = metrics_listener {
         metrics::serve(listener, Metrics::new(Arc::clone(&observer), Arc::clone(&tracepoints)))?;
     }
-    let management = Management::new(observer, modules, tracepoints, operators).map_err(failed)?;
-    let applications = Applications::new(handles.clone(), hosts);
+    let management = Management::new(observer, modules, tracepoints, operators.clone()).map_err(failed)?;
+    let applications = Applications::new(handles.clone(), hosts, operators);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();
-    let mut desk = Desk { epoll, sockets, applications, management, owner, next: FIRST_PEER, spare: spare() };
+    let (next, config) = (FIRST_PEER, config.clone());
+    let mut desk = Desk { epoll, sockets, applications, management, owner, next, spare: spare(), config, clock };
     desk.watch_all(&signals).map_err(failed)?;
-    announce(config, options, &path);
-    if config.service.confine {
+    desk.adopt(peers);
+    announce(&desk.config, options, &path);
+    if desk.config.service.confine {
         confine::filter_system_calls()?;
     }
     let ended = desk.serve(owned);
-    desk.applications.remove_all();
-    let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };
-    farewell(&handles, patience);
+    if !matches!(ended, Ended::TakenOver) {
+        desk.applications.remove_all();
+        let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };
+        farewell(&handles, patience);
+    }
     handles.iter().for_each(Handle::stop);
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
+}
+
+/// Attached processes: their connections, index of the host, context.
+type Peers = Vec<(OwnedFd, usize, ContextId)>;
+
+/// The sockets that a daemon has opened, or those of the one that it took over, with whoever is attached.
+fn settle_in(
+    path: &Path,
+    opened: Option<Sockets>,
+    taken: Option<TakenHosts>,
+    clock: Clock,
+) -> Result<(Sockets, Peers), String> {
+    match (opened, taken) {
+        (Some(sockets), _) => Ok((sockets, Vec::new())),
+        (None, Some(taken)) => {
+            let TakenHosts { listeners, peers, connections, stopped } = taken;
+            let pause = clock.now().saturating_sub(stopped) as f64 / 1e6;
+            let programs = peers.len();
+            tracing::info!(
+                "took over {connections} connections of {programs} programs; they stood still for {pause:.2} ms"
+            );
+            Ok((Sockets::adopt(path, listeners), peers))
+        }
+        (None, None) => Err("there is no socket".into()),
+    }
 }
 
 /// Why a daemon ends.
 enum Ended {
     Told,
     OwnerGone,
+    TakenOver,
 }
 
 /// The main thread's place: it waits for whoever comes.
@@ -104,6 +150,8 @@ struct Desk {
     next: u64,
     /// Given up for a moment where there is no other descriptor left.
     spare: Option<OwnedFd>,
+    config: Config,
+    clock: Clock,
 }
 
 // What a descriptor in the main thread's epoll set is.
@@ -142,8 +190,51 @@ impl Desk {
                     MANAGE => self.answer(),
                     // Closing its descriptor also takes it out of the epoll set.
                     OWNER => self.owner = None,
-                    number => drop(self.applications.readable(number)),
+                    number => {
+                        if let Some(socket) = self.applications.readable(number) {
+                            if self.hand_over(socket) {
+                                return Ended::TakenOver;
+                            }
+                        }
+                    }
                 }
+            }
+        }
+    }
+
+    /// Goes on with processes that were attached to another daemon.
+    fn adopt(&mut self, peers: Peers) {
+        for (socket, host, context) in peers {
+            let number = self.next;
+            self.next += 1;
+            let watched = self.watch(socket.as_fd(), number);
+            self.applications.adopt(number, socket, host, context);
+            if watched.is_err() {
+                self.applications.remove(number);
+            }
+        }
+    }
+
+    /// A new daemon wants to take over; returns whether it did.
+    fn hand_over(&mut self, socket: OwnedFd) -> bool {
+        let _ = epoll::delete(&self.epoll, &socket);
+        let (handles, hosts) = self.applications.places();
+        let giving = Giving {
+            config: &self.config,
+            handles,
+            hosts,
+            listeners: [self.sockets.attach.as_fd(), self.sockets.management.as_fd()],
+            peer: &|place, context| self.applications.peer(place, context),
+        };
+        match give(&giving, socket, self.clock) {
+            Ok(()) => {
+                tracing::info!("another daemon took over");
+                self.sockets.keep();
+                true
+            }
+            Err(sentence) => {
+                tracing::warn!("a takeover came to nothing: {sentence}");
+                false
             }
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Sockets {
     pub(crate) attach: OwnedFd,
     pub(crate) management: UnixListener,
     paths: [PathBuf; 2],
+    /// They stay when this daemon ends.
+    kept: bool,
 }
 
 impl Sockets {
@@ -54,13 +56,26 @@ impl Sockets {
             failed(path, e)
         })?;
         management.set_nonblocking(true).map_err(|e| failed(&management_path, e))?;
-        Ok(Sockets { attach, management, paths: [path.into(), management_path] })
+        Ok(Sockets { attach, management, paths: [path.into(), management_path], kept: false })
+    }
+}
+
+impl Sockets {
+    /// The sockets of the daemon at `path`, which this one took over.
+    pub(crate) fn adopt(path: &Path, [attach, management]: [OwnedFd; 2]) -> Sockets {
+        let paths = [path.into(), management_path(path)];
+        Sockets { attach, management: UnixListener::from(management), paths, kept: false }
+    }
+
+    /// Another daemon listens on them from now on.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
     }
 }
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        for path in &self.paths {
+        for path in self.paths.iter().filter(|_| !self.kept) {
             let _ = fs::remove_file(path);
         }
     }

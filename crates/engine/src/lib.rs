@@ -12,6 +12,7 @@ pub use port::{Drop, DropCounts, DropSet, Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 
 use context::EngineEnd;
+use serde::{Deserialize, Serialize};
 use shm::Mirror;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,15 +20,15 @@ use trace::Traces;
 use wire::{Mac, Seq};
 
 /// A flow of a host: an index below [`Limits::flows`], chosen by the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FlowId(pub u32);
 
 /// A context of a host: an index below [`Limits::contexts`], chosen by the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContextId(pub u32);
 
 /// What identifies a connection, seen from this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FourTuple {
     /// This host's address.
     pub local_ip: Ipv4Addr,
@@ -108,7 +109,7 @@ pub struct FlowParams {
 }
 
 /// State of the timestamps option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimestampState {
     /// The peer's clock as last seen: to echo, and for PAWS.
     pub recent: u32,
@@ -117,7 +118,7 @@ pub struct TimestampState {
 }
 
 /// What a flow was when it left the engine: for TIME-WAIT and for moving flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowEnd {
     /// Next sequence number to send.
     pub snd_nxt: Seq,
@@ -129,6 +130,30 @@ pub struct FlowEnd {
     pub unread: u32,
     /// Timestamps, as last seen.
     pub timestamps: Option<TimestampState>,
+    /// What another engine needs besides to go on; `None` from an engine whose flows cannot go elsewhere.
+    pub resume: Option<Resume>,
+}
+
+/// The rest of a flow's state: with [`FlowEnd`], enough to go on in another engine ([`Command::Resume`]). What was received
+/// out of order is not in it: the peer sends it again, as it must (RFC 2018 section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Stream position of `snd_una`, a FIN counted as a byte.
+    pub tx_pos: u32,
+    /// Stream position of `rcv_nxt`, a FIN counted as a byte.
+    pub rx_pos: u32,
+    /// Bytes written and not acknowledged.
+    pub pending: u32,
+    /// Bytes between `rcv_nxt` and the right edge of the advertised window, which never moves back.
+    pub window: u32,
+    /// The peer's receive window, bytes.
+    pub snd_wnd: u32,
+    /// A FIN follows what is pending.
+    pub fin: bool,
+    /// It was acknowledged.
+    pub fin_acked: bool,
+    /// The peer's FIN was received in order.
+    pub peer_fin: bool,
 }
 
 /// Control plane to engine. Commands take effect in order, before any frame or descriptor of the same
@@ -180,6 +205,9 @@ pub enum Command {
     },
     /// A frozen flow goes on. The application's descriptors since [`Command::Freeze`] are lost: it repeats them.
     Thaw(FlowId),
+    /// Directly after [`Command::Install`]: the flow goes on where another engine left it. What was sent and is not
+    /// acknowledged is sent again; the peer and the application are told where it stands.
+    Resume(FlowId, FlowEnd),
     /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
     Advance {
         /// Which flow.
@@ -276,7 +304,7 @@ pub struct Burst<'a> {
 }
 
 /// TCP options that an engine's segments can carry. What it does not carry is not negotiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carries {
     /// Timestamps (RFC 7323 section 3).
     pub timestamps: bool,
@@ -328,6 +356,10 @@ pub trait Engine: Send {
     /// Why not, with places in the program; then nothing has changed. Engines that run no program always refuse.
     fn load(&mut self, _program: &ProgramSource) -> Result<(), String> {
         Err(format!("engine {} runs no program that can be exchanged", self.name()))
+    }
+    /// Its flows can go on in another engine of its kind: [`FlowEnd::resume`]. By default they cannot.
+    fn hands_over(&self) -> bool {
+        false
     }
     /// Where it runs modules that an operator adds; nowhere by default.
     fn stages(&self) -> &'static [Stage] {

@@ -209,6 +209,12 @@ impl FlexToe {
                     self.commands.push_front(Step::Rebind { flow, context, slot, buffers });
                 }
             }
+            Command::Resume(flow, end) => {
+                if self.group(flow).is_some() {
+                    let aside = Some(Box::new(Aside::Resume(end)));
+                    self.batch.push(Work { aside, ..Work::new(flow.0, Job::Resume) });
+                }
+            }
             Command::Advance { flow, tx_head, rx_head, fin } => self.order(flow, Job::Bump { tx_head, rx_head, fin }),
             Command::Freeze { flow, tx_head, rx_head } => self.order(flow, Job::Freeze { tx_head, rx_head }),
             Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
@@ -410,6 +416,10 @@ impl Engine for FlexToe {
         if !self.egress.is_empty() && burst.tx.len() > from {
             modules::depart(&mut self.egress, from, now, burst);
         }
+    }
+
+    fn hands_over(&self) -> bool {
+        true
     }
 
     fn stages(&self) -> &'static [Stage] {

@@ -121,6 +121,8 @@ pub(crate) enum Job {
     Remove,
     /// The flow's bytes are copied to new buffers: [`Aside::Move`].
     Move,
+    /// The flow goes on where another engine left it: [`Aside::Resume`].
+    Resume,
     /// Nothing is left to do.
     Void,
 }
@@ -129,6 +131,8 @@ pub(crate) enum Job {
 pub(crate) enum Aside {
     /// Where a flow's bytes are to be copied.
     Move(Relocation),
+    /// Where a flow stood in another engine.
+    Resume(FlowEnd),
     /// For the control plane, in answer to a removal.
     End(FlowEnd),
     /// For the control plane: whether the flow could stop, and where it stands.

@@ -328,6 +328,7 @@ impl Flow {
             rcv_nxt: self.rcv_nxt(),
             unread: self.rx_tail.wrapping_sub(self.rx_head),
             timestamps,
+            resume: None,
         }
     }
 

@@ -132,6 +132,8 @@ impl Laminar {
             }
             Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
             Command::Thaw(flow) => self.thaw(flow.0),
+            // Its flows are not handed over.
+            Command::Resume(..) => {}
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
                 self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);

@@ -10,7 +10,7 @@ use crate::{
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use wire::Mac;
 
@@ -96,6 +96,22 @@ impl Tap {
             more: false,
             failure: None,
         })
+    }
+
+    /// A device that another process opened as `config` says, with the hardware address of its host. Nothing of it is
+    /// changed, so this needs no privilege.
+    pub fn adopt(fd: OwnedFd, config: &TapConfig) -> Tap {
+        let super_segment = if config.offload { MAX_SUPER_SEGMENT } else { 0 };
+        Tap {
+            file: File::from(fd),
+            name: config.name.clone(),
+            mac: config.mac.unwrap_or_else(|| local_mac(&config.name)),
+            capabilities: Capabilities { mtu: config.mtu, super_segment, checksum: config.offload },
+            counters: PortCounters::default(),
+            spare: None,
+            more: true,
+            failure: None,
+        }
     }
 
     /// The device's name.

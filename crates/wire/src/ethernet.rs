@@ -25,7 +25,7 @@ pub fn payload_at(frame: &[u8], kind: EtherType) -> Option<usize> {
 }
 
 /// A 48-bit hardware address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {

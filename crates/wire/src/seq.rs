@@ -3,7 +3,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 /// A sequence number. Ordering is by the sign of the wrapped difference, so it is only meaningful for
 /// numbers less than 2^31 apart; there is deliberately no `Ord`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Seq(pub u32);
 
 impl Seq {

@@ -114,7 +114,7 @@ impl Plane {
         let snd_nxt = other.translation.seq(own_fin);
         let timestamps =
             side.clock_offset.map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(now, offset) });
-        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt: fin, unread: 0, timestamps };
+        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt: fin, unread: 0, timestamps, resume: None };
         self.start_wait(now, Wait::new(now, side.tuple, &end, true));
     }
 

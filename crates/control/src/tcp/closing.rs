@@ -2,7 +2,7 @@
 //! engine's events and the application's close.
 
 /// State of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) enum State {
     #[default]
     Established,
@@ -28,7 +28,7 @@ pub(crate) enum ClosingEvent {
 }
 
 /// A connection's state, and whether its application still has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Closing {
     pub state: State,
     /// The application has closed it: nobody reads or writes any more.

@@ -2,11 +2,12 @@
 use super::negotiate::{Agreed, Offer, Peer};
 use crate::net::Segment;
 use engine::{Drop, FourTuple, Nanos, TimestampState};
+use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// A connection between its first SYN and the moment when an engine takes it over.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Handshake {
     state: State,
     pub iss: Seq,
@@ -16,7 +17,7 @@ pub(crate) struct Handshake {
     first_sent: Nanos,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     SynSent,
     SynReceived { irs: Seq, peer: Peer, recent: u32, passive: bool },
@@ -40,7 +41,7 @@ pub(crate) enum Disposition {
 }
 
 /// A connection that is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Established {
     pub agreed: Agreed,
     pub iss: Seq,

@@ -1,6 +1,7 @@
 //! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
 //! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
 use engine::{Carries, Nanos};
+use serde::{Deserialize, Serialize};
 use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
@@ -11,7 +12,7 @@ const LEAST_MSS: u16 = 88;
 const MOST_SHIFT: u8 = 14;
 
 /// What this host offers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Most payload bytes that it wants in a segment, options not taken off.
     pub mss: u16,
@@ -28,7 +29,7 @@ pub(crate) struct Offer {
 }
 
 /// What a peer's SYN said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Peer {
     pub mss: u16,
     pub shift: Option<u8>,
@@ -38,7 +39,7 @@ pub(crate) struct Peer {
 }
 
 /// What both agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Agreed {
     /// Payload bytes of a full segment, options taken off.
     pub mss: u16,

@@ -2,11 +2,12 @@
 //! connections that nobody reads. A compact entry each, outside the engine.
 use crate::net::Segment;
 use engine::{FlowEnd, FourTuple, Nanos, TimestampState};
+use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// A closed connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wait {
     pub tuple: FourTuple,
     pub snd_nxt: Seq,
@@ -41,7 +42,7 @@ const REUSE_DISTANCE: u32 = 65_535 + 2;
 
 impl Wait {
     pub fn new(now: Nanos, tuple: FourTuple, end: &FlowEnd, fin_received: bool) -> Wait {
-        let FlowEnd { snd_nxt, snd_una: _, rcv_nxt, unread: _, timestamps } = *end;
+        let FlowEnd { snd_nxt, rcv_nxt, timestamps, snd_una: _, unread: _, resume: _ } = *end;
         Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now }
     }
 
@@ -145,7 +146,8 @@ mod tests {
 
     fn wait(fin_received: bool, recent: Option<u32>) -> Wait {
         let timestamps = recent.map(|recent| TimestampState { recent, offset: 0 });
-        let end = FlowEnd { snd_nxt: Seq(500), snd_una: Seq(500), rcv_nxt: Seq(900), unread: 0, timestamps };
+        let (snd_nxt, rcv_nxt) = (Seq(500), Seq(900));
+        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt, unread: 0, timestamps, resume: None };
         Wait::new(0, TUPLE, &end, fin_received)
     }
 

@@ -144,7 +144,7 @@ impl Log {
             Command::Retransmit(flow) => Told::Retransmit(flow),
             Command::Untrack(flow) => Told::Untrack(flow),
             Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
-            Command::Window(..) | Command::Rate(..) | Command::Modules(_) => Told::Other,
+            Command::Window(..) | Command::Rate(..) | Command::Resume(..) | Command::Modules(_) => Told::Other,
         }
     }
 
@@ -164,6 +164,7 @@ fn end_of(params: &FlowParams) -> FlowEnd {
         rcv_nxt: params.rcv_nxt,
         unread: 0,
         timestamps: params.timestamps,
+        resume: None,
     }
 }
 

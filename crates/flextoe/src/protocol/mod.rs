@@ -119,6 +119,12 @@ impl Protocol {
                     state.relocate(relocation);
                 }
             }
+            Job::Resume => {
+                if let Some(Aside::Resume(end)) = work.aside.take().as_deref() {
+                    state.resume(end);
+                    work.notice = Some(state.positions());
+                }
+            }
             Job::Freeze { tx_head, rx_head } => {
                 work.aside = Some(Box::new(Aside::Frozen(state.freeze(tx_head, rx_head))));
             }

@@ -1,7 +1,7 @@
 //! The TCP state of a flow, and what follows from it alone.
 use super::challenges::Challenges;
 use crate::message::{Positions, Segment};
-use engine::{FlowEnd, FlowParams, FlowStats, Nanos, TimestampState};
+use engine::{FlowEnd, FlowParams, FlowStats, Nanos, Resume, TimestampState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::ipv4::Ecn;
@@ -296,7 +296,30 @@ impl ProtocolState {
             rcv_nxt: self.rcv_nxt,
             unread: self.rcv_data_end() - self.rcv_head,
             timestamps: self.fixed.ts_offset.map(|offset| TimestampState { recent: self.ts_recent, offset }),
+            resume: Some(Resume {
+                tx_pos: self.una - self.fixed.tx_base,
+                rx_pos: self.rcv_nxt - self.fixed.rx_base,
+                pending: if self.fin_acked { 0 } else { self.head - self.una },
+                window: if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 },
+                snd_wnd: self.snd_wnd,
+                fin: self.fin,
+                fin_acked: self.fin_acked,
+                peer_fin: self.peer_fin,
+            }),
         }
+    }
+
+    /// Goes on where another engine left the flow, whose `una` and `rcv_nxt` it was installed with. What was on its way in
+    /// between is lost: what is unacknowledged is sent again, and the peer hears what is expected of it.
+    pub fn resume(&mut self, end: &FlowEnd) {
+        let Some(resume) = end.resume else { return };
+        self.max = end.snd_nxt;
+        self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
+        (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
+        self.rcv_head = self.rcv_data_end() - end.unread;
+        self.rcv_adv = self.rcv_nxt + resume.window;
+        (self.recovering, self.recover) = (self.max != self.una, self.max);
+        self.ack_now = true;
     }
 
     /// Publishes the figures that mean "now". They do not commute, so the one module that changes them writes them.

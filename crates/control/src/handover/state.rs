@@ -1,0 +1,137 @@
+//! What a host is while nothing runs: everything that another daemon needs to go on with it, and nothing that it can find
+//! out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
+use crate::contexts::{Application, Holder, Label, SlotsState};
+use crate::flow::Name;
+use crate::opening::Owner;
+use crate::tcp::{Agreed, Closing, Established, Handshake, Wait};
+use crate::timing::FlowOptions;
+use context::{Congestion, Endpoint, Geometry};
+use engine::{ContextId, FlowEnd, FlowId, FourTuple, Nanos};
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+use wire::{Mac, Seq};
+
+/// A host that stands still. Its contents are the control plane's own; a daemon carries it to another one.
+#[derive(Serialize, Deserialize)]
+pub struct HostState {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// When it stopped, on the daemon's clock.
+    pub stopped: Nanos,
+    pub(crate) geometry: Geometry,
+    /// What its numbers are made from: so that sequence numbers and timestamps go on as they began.
+    pub(crate) secret: ([u8; 16], u64),
+    pub(crate) contexts: Vec<ContextState>,
+    pub(crate) bindings: Vec<BindingState>,
+    pub(crate) last_binding: u32,
+    pub(crate) openings: Vec<OpeningState>,
+    pub(crate) flows: Vec<FlowState>,
+    pub(crate) waits: Vec<(u32, Wait)>,
+    pub(crate) holds: Vec<HoldState>,
+}
+
+impl HostState {
+    /// The contexts whose rings another daemon has to map.
+    pub fn contexts(&self) -> impl Iterator<Item = ContextId> {
+        self.contexts.iter().map(|context| ContextId(context.id))
+    }
+
+    /// Connections that an engine runs.
+    pub fn connections(&self) -> usize {
+        self.flows.iter().filter(|flow| flow.end.is_some()).count()
+    }
+
+    /// Sizes of its applications' regions.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ContextState {
+    pub id: u32,
+    pub application: Application,
+    /// Otherwise its process is gone, and it stays for a child that has its buffers.
+    pub alive: bool,
+    pub released: bool,
+    pub slots: SlotsState,
+    pub flows: Vec<FlowId>,
+    pub bindings: Vec<u32>,
+    pub connects: Vec<(u32, u32)>,
+    pub labels: Vec<(u32, Label)>,
+    /// Replies that found the ring full.
+    pub replies: Vec<[u64; 8]>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct BindingState {
+    pub id: u32,
+    pub local: Endpoint,
+    pub uid: u32,
+    pub reuse: (bool, bool),
+    pub holders: Vec<Holder>,
+    pub listener: Option<ListenerState>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ListenerState {
+    pub backlog: u32,
+    pub half_open: u32,
+    pub cookie_sent: Option<Nanos>,
+    pub ready: Vec<u32>,
+    pub parked: Vec<FlowId>,
+    pub armed: Vec<(ContextId, u32)>,
+    pub last: Option<ContextId>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OpeningState {
+    pub key: u32,
+    pub tuple: FourTuple,
+    pub handshake: Handshake,
+    pub owner: Owner,
+    pub congestion: Congestion,
+    pub rto: Nanos,
+    pub tries: u32,
+    pub unsent: bool,
+    pub soft_error: Option<i32>,
+    pub peer_mac: Option<Mac>,
+    pub open: Option<Established>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct FlowState {
+    pub id: u32,
+    pub tuple: FourTuple,
+    pub next_hop: Ipv4Addr,
+    pub remote_mac: Mac,
+    pub agreed: Agreed,
+    pub mss: u16,
+    pub iss: Seq,
+    pub names: Vec<Name>,
+    pub current: usize,
+    pub holders: Vec<Holder>,
+    pub unaccepted: Option<u32>,
+    pub closing: Closing,
+    pub options: FlowOptions,
+    pub congestion: Congestion,
+    /// Smoothed round-trip time.
+    pub rtt: Option<Nanos>,
+    /// Bytes received and sent so far.
+    pub bytes: (u64, u64),
+    /// Where the engine left it; none where no engine runs it any more.
+    pub end: Option<FlowEnd>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct HoldState {
+    pub token: u64,
+    pub parent: ContextId,
+    pub uid: u32,
+    pub flows: Vec<FlowId>,
+    pub bindings: Vec<u32>,
+}

@@ -1,0 +1,166 @@
+//! A host is stopped in the middle of everything and another one goes on: not a byte is lost, in either direction.
+mod support;
+
+use context::{Slot, daemon_ends};
+use control::{ContextId, Host, HostState};
+use engine::Limits;
+use flextoe::{FlexToe, Mapping};
+use shm::Region;
+use std::collections::HashMap;
+use std::sync::Arc;
+use support::sockets::Sockets;
+use support::*;
+
+fn engine(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+    let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+    Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
+}
+
+/// Stops the host of a node, as a daemon does.
+fn stop(net: &mut Net, node: usize) {
+    let Node { host, pool, .. } = &mut net.nodes[node];
+    assert!(host.handover_obstacle().is_none() && host.is_settled());
+    host.stop();
+    let mut sent = Vec::new();
+    for _ in 0..100 {
+        if host.is_stopped() {
+            break;
+        }
+        host.poll(net.now, &mut Vec::new(), &mut sent, pool);
+    }
+    assert!(host.is_stopped());
+}
+
+/// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.
+fn take_over(net: &mut Net, node: usize) {
+    let old = &net.nodes[node].host;
+    let text = serde_json::to_string(&old.state(net.now)).unwrap();
+    let state: HostState = serde_json::from_str(&text).unwrap();
+    let mut ends = HashMap::new();
+    for id in state.contexts() {
+        let [region, bell, own] = old.descriptors(id).unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
+        let region = Arc::new(Region::from_fd(region).unwrap());
+        ends.insert(id, daemon_ends(&region, state.geometry(), bell, own));
+    }
+    let config = config(node);
+    let engine = engine(&config);
+    let mut new = Host::new(config, CAPS, mac_of(node), engine, [99; 16]).unwrap();
+    new.restore(net.now, state, ends).unwrap();
+    net.nodes[node].host = new;
+}
+
+struct Two {
+    net: Net,
+    apps: [App; 2],
+    slots: [Slot; 2],
+    sockets: [Sockets; 2],
+}
+
+fn connected() -> Two {
+    let mut net = Net::new(vec![config(0), config(1)], |_, config| engine(config));
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let slots = [client.connected(tag).unwrap().unwrap(), server.accepted().unwrap()];
+    let mut sockets = [Sockets::default(), Sockets::default()];
+    sockets[0].open(&client, slots[0]);
+    sockets[1].open(&server, slots[1]);
+    Two { net, apps: [client, server], slots, sockets }
+}
+
+/// Byte `at` of the stream that side `from` sends.
+fn byte(from: usize, at: usize) -> u8 {
+    (at * 31 + at / 251 + from * 7) as u8
+}
+
+#[derive(Default)]
+struct Progress {
+    written: [usize; 2],
+    read: [usize; 2],
+}
+
+impl Two {
+    /// Both sides write and read what they can.
+    fn work(&mut self, progress: &mut Progress, most: usize) {
+        for side in 0..2 {
+            let left = (most - progress.written[side]).min(3000);
+            let at = progress.written[side];
+            let bytes: Vec<u8> = (at..at + left).map(|at| byte(side, at)).collect();
+            let slot = self.slots[side];
+            progress.written[side] += self.sockets[side].write(&mut self.apps[side], slot, &bytes);
+            let got = self.sockets[side].read(&mut self.apps[side], slot);
+            for value in got {
+                assert_eq!(value, byte(1 - side, progress.read[side]), "byte {} to side {side}", progress.read[side]);
+                progress.read[side] += 1;
+            }
+        }
+    }
+}
+
+/// Every so many rounds of a transfer in both directions a host is taken over, or stopped and let go on.
+#[test]
+fn a_transfer_goes_on_over_takeovers() {
+    for (every, really) in [(7, true), (7, false), (23, true), (61, true)] {
+        let mut two = connected();
+        let (mut progress, most) = (Progress::default(), 400_000);
+        let mut taken = 0;
+        for round in 1..200_000 {
+            two.work(&mut progress, most);
+            two.net.round();
+            if round % 50 == 0 {
+                two.net.run_for(MS);
+            }
+            if round % every == 0 && taken < 200 {
+                let node = (round / every) % 2;
+                if !two.net.nodes[node].host.is_settled() {
+                    continue;
+                }
+                taken += 1;
+                stop(&mut two.net, node);
+                // What the applications do meanwhile waits in their rings.
+                two.work(&mut progress, most);
+                match really {
+                    true => take_over(&mut two.net, node),
+                    false => two.net.nodes[node].host.go_on(),
+                }
+            }
+            if progress.read == [most; 2] {
+                break;
+            }
+        }
+        assert_eq!(progress.read, [most; 2], "after {taken} takeovers");
+        assert!(taken >= 3, "{taken}");
+    }
+}
+
+#[test]
+fn listeners_openings_and_closed_connections_go_on() {
+    let mut two = connected();
+    // One that is being opened while the server's host changes: its SYN-ACK came from the old one.
+    let tag = two.apps[0].connect(ip_of(1), 80, 0);
+    two.net.round();
+    two.net.round();
+    stop(&mut two.net, 1);
+    take_over(&mut two.net, 1);
+    two.net.run_for(3 * SECOND);
+    let late = two.apps[0].connected(tag).unwrap().unwrap();
+    let accepted = two.apps[1].accepted().unwrap();
+    // One in FIN-WAIT-2 there, and closed by the other side after another takeover.
+    two.apps[1].close(accepted, 0, 0, false);
+    two.net.settle();
+    stop(&mut two.net, 1);
+    take_over(&mut two.net, 1);
+    two.apps[0].close(late, 0, 0, false);
+    two.net.settle();
+    assert_eq!(two.net.states(1).iter().filter(|state| **state == "TIME-WAIT").count(), 1, "{:?}", two.net.states(1));
+    // The listener takes new ones.
+    let tag = two.apps[0].connect(ip_of(1), 80, 0);
+    two.net.settle();
+    two.apps[0].connected(tag).unwrap().unwrap();
+    two.apps[1].accepted().unwrap();
+    let Two { mut net, apps: [client, server], .. } = two;
+    let ids: Vec<ContextId> = net.nodes[1].host.contexts().iter().map(|context| ContextId(context.context)).collect();
+    assert_eq!(ids, [server.id]);
+    net.end_all(vec![client, server]);
+}

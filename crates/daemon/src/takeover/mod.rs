@@ -1,0 +1,114 @@
+//! `toed --takeover`: a new daemon goes on with the hosts of the one that runs, connections and all. docs/TAKEOVER.md is
+//! the page; here is what the two say to each other, over a connection to the attach socket.
+mod give;
+mod take;
+
+pub(crate) use give::{Giving, give};
+pub(crate) use take::{OldTap, TakenHosts, Taking};
+
+use engine::Nanos;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use shm::{Mirror, PAGE, Region, handover};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::Mac;
+
+/// Version of all that is handed over. A daemon refuses another one's.
+pub(crate) const VERSION: u32 = 1;
+/// How long either waits for the other. Past it, the old daemon goes on.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The new daemon's first message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    /// [`VERSION`].
+    pub(crate) takeover: u32,
+}
+
+/// What follows. Where descriptors come with a message, they are named.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// Old: it can be taken over. So many [`Word::Tap`] follow.
+    Ready { now: Nanos, taps: usize },
+    /// Old: a host's TAP device, with its descriptor.
+    Tap { host: String, device: String, mac: Mac },
+    /// New: it has made everything; stop now.
+    Stop,
+    /// Old: it has stopped. With the states of its hosts, of so many bytes, and its two listening sockets. So many
+    /// [`Word::Context`] follow.
+    Stopped { bytes: usize, contexts: usize },
+    /// Old: a context, with region, both doorbells, and the connection to its process where that lives.
+    Context { host: String, context: u32 },
+    /// New: it goes on; the old daemon ends.
+    Taken,
+    /// Either: it is not to be, for this reason. The old daemon goes on.
+    Refused(String),
+}
+
+/// The connection between the two.
+struct Line(OwnedFd);
+
+impl Line {
+    fn new(socket: OwnedFd) -> Result<Line, String> {
+        for which in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(|e| e.to_string())?;
+        }
+        Ok(Line(socket))
+    }
+
+    fn say(&self, word: &Word, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
+        let text = serde_json::to_vec(word).map_err(|e| e.to_string())?;
+        handover::send(self.0.as_fd(), &text, fds).map_err(|e| format!("the other daemon is gone: {e}"))
+    }
+
+    fn hear(&self) -> Result<(Word, Vec<OwnedFd>), String> {
+        let silent = |e: std::io::Error| format!("the other daemon does not answer: {e}");
+        let (text, fds) = handover::recv(self.0.as_fd()).map_err(silent)?;
+        if text.is_empty() {
+            return Err("the other daemon is gone".into());
+        }
+        match read(&text)? {
+            Word::Refused(sentence) => Err(sentence),
+            word => Ok((word, fds)),
+        }
+    }
+}
+
+/// Tells a daemon that it may not take over, where it still listens.
+pub(crate) fn refuse(socket: &OwnedFd, sentence: String) {
+    tracing::warn!("a takeover was refused: {sentence}");
+    let text = serde_json::to_vec(&Word::Refused(sentence)).unwrap_or_default();
+    let _ = handover::send(socket.as_fd(), &text, &[]);
+}
+
+fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|e| format!("the other daemon says what this one does not understand: {e}"))
+}
+
+fn strange() -> String {
+    "the other daemon says something out of turn".into()
+}
+
+/// A text of any length, in shared memory.
+fn in_memory(text: &[u8]) -> Result<Arc<Region>, String> {
+    let failed = |e: std::io::Error| format!("no memory for the hosts' states: {e}");
+    let size = text.len().max(PAGE).next_power_of_two();
+    let region = Arc::new(Region::create("takeover", size).map_err(failed)?);
+    Mirror::map(&region, 0, size).map_err(failed)?.write(0, text);
+    Ok(region)
+}
+
+fn from_memory(fd: OwnedFd, len: usize) -> Result<Vec<u8>, String> {
+    let failed = |e: std::io::Error| format!("the hosts' states cannot be read: {e}");
+    let region = Arc::new(Region::from_fd(fd).map_err(failed)?);
+    let mirror = Mirror::map(&region, 0, region.len()).map_err(failed)?;
+    if len > region.len() {
+        return Err(strange());
+    }
+    let mut text = vec![0; len];
+    mirror.read(0, &mut text);
+    Ok(text)
+}
