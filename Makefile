@@ -7,13 +7,14 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp bench grid faults differential setup clean bench-instructions p4-tofino
+.PHONY: help demo test build apps xdp bench grid faults endurance differential setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
 	@echo 'make test    format, lints, unit tests, then real programs over every port'
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
-	@echo 'make faults  only the bad input and the killed processes'
+	@echo 'make faults  only the bad input and the killed processes (FAULTS="--filter hostile")'
+	@echo 'make endurance  a thousand kills each, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make build   everything, optimised'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
@@ -50,6 +51,12 @@ grid: build
 
 faults: build
 	$(AS_ROOT) $(TARGET)/release/faults $(FAULTS)
+
+endurance: build
+	for victim in client server daemon; do for link in fabric tap-server tap-client; do \
+		$(AS_ROOT) $(TARGET)/release/endurance kills $$victim $$link 350 || exit 1; done; done
+	$(AS_ROOT) $(TARGET)/release/endurance connections 32000
+	$(AS_ROOT) $(TARGET)/release/endurance churn fabric 1000000
 
 differential: build
 	$(TARGET)/release/differential $(DIFFERENTIAL)
