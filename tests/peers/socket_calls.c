@@ -27,6 +27,7 @@ enum { SLOTS = 8, MOST = 20000, CALLS = 28, IN_FLIGHT = 60000 };
 /* A connection's two directions are numbered by who sends; bytes in flight stay below what any stack buffers. */
 struct slot {
     int fd;
+    int file;       /* which socket: descriptors that dup made share it */
     int port;       /* own port, network order, once bound or connected */
     int line;       /* connection, 0 for none */
     int end;        /* which end of it */
@@ -36,7 +37,7 @@ struct slot {
 static struct slot slots[SLOTS];
 static int in_flight[2][64];
 static unsigned sent[2][64];
-static int lines, set;
+static int lines, files, set;
 static uint64_t state;
 static struct in_addr here;
 static long quiet;
@@ -110,7 +111,7 @@ static void at_once(int fd) {
 static void open_socket(void) {
     int i = free_slot();
     if (i < 0) return;
-    slots[i] = (struct slot){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0), 0)};
+    slots[i] = (struct slot){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0), 0), .file = ++files};
     say("socket", i, slots[i].fd < 0 ? -1 : 0);
     at_once(slots[i].fd);
 }
@@ -138,7 +139,11 @@ static void connect_socket(int i) {
     printf(" to %d\n", to);
     say("connect", i, connect(slots[i].fd, (void *)&address, sizeof address));
     settle();
-    if (!slots[i].line && lines < 63) slots[i].line = ++lines, slots[i].end = 0;
+    if (!slots[i].line && lines < 63) {
+        lines++;
+        for (int j = 0; j < SLOTS; j++)
+            if (slots[j].file == slots[i].file) slots[j].line = lines, slots[j].end = 0;
+    }
     struct pollfd state = {.fd = slots[i].fd};
     if (!poll(&state, 1, 0) || !(state.revents & POLLHUP)) learn_port(i);
 }
@@ -153,7 +158,7 @@ static void accept_socket(int i) {
     if (fd < 0) return;
     at_once(fd);
     printf("  from %d %d\n", peer.sin_family, len);
-    slots[fresh] = (struct slot){.fd = fd, .end = 1};
+    slots[fresh] = (struct slot){.fd = fd, .file = ++files, .end = 1};
     for (int j = 0; j < SLOTS; j++)
         if (slots[j].port == peer.sin_port && slots[j].line && slots[j].end == 0) slots[fresh].line = slots[j].line;
 }
@@ -308,7 +313,7 @@ static void call(void) {
 /* Every sequence begins with a connection more often than not: calls on sockets that lead nowhere are soon all seen. */
 static void begin(void) {
     memset(in_flight, 0, sizeof in_flight), memset(sent, 0, sizeof sent);
-    lines = 0;
+    lines = files = 0;
     for (int i = 0; i < SLOTS; i++) slots[i] = (struct slot){.fd = -1};
     set = epoll_create1(EPOLL_CLOEXEC);
     if (below(4) == 0) return;

@@ -1,4 +1,5 @@
 //! Closing flows: shares of connections, errors, and what becomes of a connection when its flow leaves the engine.
+use crate::bindings::Listener;
 use crate::contexts::{Holder, Life};
 use crate::flow::{After, Place};
 use crate::plane::{MILLISECOND, Plane, Stage};
@@ -219,7 +220,8 @@ impl Plane {
         let Some(context) = self.contexts.get(context.0) else { return };
         let bindings: Vec<u32> = context.bindings.iter().copied().collect();
         for binding in bindings {
-            if self.bindings.listener(binding).is_some_and(|listener| !listener.ready.is_empty()) {
+            let waits = |listener: &mut Listener| !listener.ready.is_empty() || !listener.parked.is_empty();
+            if self.bindings.listener(binding).is_some_and(waits) {
                 self.place(now, binding);
             }
         }

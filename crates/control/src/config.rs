@@ -118,6 +118,10 @@ pub struct LimitConfig {
     pub max_backlog: u32,
     /// Connections of one listener whose handshake is not complete.
     pub syn_backlog: u32,
+    /// Answer with cookies what a listener has no room to remember, instead of not at all (RFC 4987). A connection that came
+    /// to be by a cookie exists for its client first: where that client waits for the server to begin, and its last
+    /// acknowledgement is lost, it waits for ever.
+    pub syn_cookies: bool,
     /// Connections being opened, of all applications.
     pub max_openings: u32,
     /// Connections in TIME-WAIT; the oldest goes when a new one comes.
@@ -243,6 +247,7 @@ impl Default for LimitConfig {
         LimitConfig {
             max_backlog: 4096,
             syn_backlog: 4096,
+            syn_cookies: true,
             max_openings: 16_384,
             max_time_wait: 32_768,
             connections_per_application: 0,

@@ -104,6 +104,12 @@ impl Context {
         !self.backlog.is_empty()
     }
 
+    /// It left requests that can be taken, or made room for replies that wait.
+    pub fn has_work(&self) -> bool {
+        let ready = if self.is_backlogged() { self.end.replies.is_drained() } else { !self.end.requests.is_empty() };
+        self.alive() && ready
+    }
+
     /// Moves waiting replies into the ring.
     pub fn push_replies(&mut self) {
         while let Some(reply) = self.backlog.front() {

@@ -22,6 +22,9 @@ use wire::ethernet;
 /// Timers that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
 
+/// How long to sleep at most while an application's ring has no room for its replies.
+const REPLY_RETRY: Nanos = 200_000;
+
 /// Frames for the engine: from the port, and from this host itself.
 type Received<'a> = (&'a mut Vec<Box<Frame>>, &'a mut Vec<(Exception, Box<Frame>)>);
 
@@ -314,8 +317,6 @@ impl Host {
     /// There is something to do now. Looked at before sleeping.
     pub fn has_work(&self, now: Nanos) -> bool {
         let plane = &self.plane;
-        let asked =
-            |(_, context): (u32, &crate::contexts::Context)| context.alive() && !context.end.requests.is_empty();
         self.draining
             || !self.looped.is_empty()
             || !plane.commands.is_empty()
@@ -323,12 +324,15 @@ impl Host {
             || plane.net.has_outgoing()
             || plane.timers.next().is_some_and(|due| due <= now)
             || self.engine.has_work(now)
-            || plane.contexts.iter().any(asked)
+            || plane.contexts.iter().any(|(_, context)| context.has_work())
     }
 
     /// When something is due by itself.
-    pub fn next_deadline(&self, _now: Nanos) -> Option<Nanos> {
-        [self.plane.timers.next(), self.engine.next_deadline()].into_iter().flatten().min()
+    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        // Nobody rings when there is room in a ring of replies again.
+        let waits = self.plane.contexts.iter().any(|(_, context)| context.alive() && context.is_backlogged());
+        let retry = waits.then_some(now + REPLY_RETRY);
+        [self.plane.timers.next(), self.engine.next_deadline(), retry].into_iter().flatten().min()
     }
 
     /// Announces to all applications that the daemon is about to sleep. Afterwards, ask [`Host::has_work`] once more.

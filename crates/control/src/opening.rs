@@ -192,8 +192,8 @@ impl Plane {
         if crowded || listener.half_open >= most.min(listener.backlog.max(8)) {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
-                None => self.send_cookie(now, binding, segment, src_mac),
-                Some(_) => self.drops.count(Drop::Backlog),
+                None if self.config.limits.syn_cookies => self.send_cookie(now, binding, segment, src_mac),
+                _ => self.drops.count(Drop::Backlog),
             };
         }
         listener.half_open += 1;

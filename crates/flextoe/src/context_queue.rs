@@ -17,6 +17,8 @@ struct Context {
     flows: Vec<Option<(u16, u32)>>,
     /// Flows that have a notice to give, each once: notices are absolute, so the latest one says all.
     pending: VecDeque<u32>,
+    /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
+    parting: VecDeque<Notice>,
     /// The context stands in the list of those that have notices to give.
     listed: bool,
     corrupt: bool,
@@ -49,11 +51,11 @@ impl ContextQueue {
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
-            let pending = VecDeque::new();
+            let (pending, parting) = (VecDeque::new(), VecDeque::new());
             if place.is_none() {
                 self.attached.push(context);
             }
-            *place = Some(Context { end, flows: Vec::new(), pending, listed: false, corrupt: false });
+            *place = Some(Context { end, flows: Vec::new(), pending, parting, listed: false, corrupt: false });
         }
     }
 
@@ -92,6 +94,20 @@ impl ContextQueue {
             }
         }
         name.notice
+    }
+
+    /// A flow is gone. A notice of it that found no room is still given: it says how the flow ended.
+    pub fn part(&mut self, flow: u32) {
+        let Some(Name { context, slot, .. }) = self.names.get(flow) else { return };
+        let (context, slot) = (*context, *slot);
+        let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
+        let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
+        at.parting.retain(|notice| notice.slot.index != slot.index);
+        at.parting.push_back(Notice { slot, rx_tail, tx_tail, fin });
+        if !at.listed {
+            at.listed = true;
+            self.listed.push(context);
+        }
     }
 
     /// Takes descriptors of all contexts in turn, at most `most`.
@@ -153,7 +169,7 @@ impl ContextQueue {
 
     /// Notices that are not given yet.
     pub fn waiting(&self) -> usize {
-        self.attached().map(|context| context.pending.len()).sum()
+        self.attached().map(|context| context.pending.len() + context.parting.len()).sum()
     }
 
     fn attached(&self) -> impl Iterator<Item = &Context> {
@@ -195,6 +211,14 @@ impl Context {
     /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.
     fn give(&mut self, id: u32, names: &mut Slots<Name>, tracer: &Tracer) -> bool {
         let mut given = false;
+        while let Some(notice) = self.parting.front() {
+            if self.end.notices.push(notice.to_words()).is_err() {
+                tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.parting.len() as u64]);
+                break;
+            }
+            self.parting.pop_front();
+            given = true;
+        }
         while let Some(flow) = self.pending.front().copied() {
             if let Some(name) = names.get_mut(flow).filter(|name| name.context == id) {
                 if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
@@ -213,7 +237,7 @@ impl Context {
         if given && self.end.app_bell.ring() {
             tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);
         }
-        self.listed = !self.pending.is_empty();
+        self.listed = !self.pending.is_empty() || !self.parting.is_empty();
         !self.listed
     }
 }

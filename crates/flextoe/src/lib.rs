@@ -274,7 +274,7 @@ impl FlexToe {
             return Some(Step::Command(Command::Remove(flow)));
         }
         self.groups[flow.0 as usize] = None;
-        self.service.contexts.forget(flow.0);
+        self.service.contexts.part(flow.0);
         self.service.scheduler.remove(flow.0);
         self.batch.push(Work { group, ..Work::new(flow.0, Job::Remove) });
         None

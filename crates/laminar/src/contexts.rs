@@ -15,6 +15,8 @@ struct Context {
     flows: Vec<Option<(u16, u32)>>,
     /// Flows that have a notice to give, each once.
     pending: VecDeque<u32>,
+    /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
+    parting: VecDeque<Notice>,
     corrupt: bool,
 }
 
@@ -34,7 +36,8 @@ impl Contexts {
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.list.get_mut(context as usize) {
-            *place = Some(Context { end, flows: Vec::new(), pending: VecDeque::new(), corrupt: false });
+            let (pending, parting) = (VecDeque::new(), VecDeque::new());
+            *place = Some(Context { end, flows: Vec::new(), pending, parting, corrupt: false });
             if let Err(at) = self.attached.binary_search(&context) {
                 self.attached.insert(at, context);
             }
@@ -69,6 +72,13 @@ impl Contexts {
         at.pending.retain(|pending| *pending != flow);
     }
 
+    /// A flow is gone that had this notice to give: it says how the flow ended.
+    pub fn part(&mut self, context: u32, notice: Notice) {
+        let Some(at) = self.get(context) else { return };
+        at.parting.retain(|other| other.slot.index != notice.slot.index);
+        at.parting.push_back(notice);
+    }
+
     /// Takes descriptors of all contexts in turn, at most about `most`.
     pub fn take(&mut self, most: usize, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts, events: &mut Vec<Event>) {
         let count = self.attached.len();
@@ -100,6 +110,13 @@ impl Contexts {
         for id in &self.attached {
             let Some(context) = &mut self.list[*id as usize] else { continue };
             let mut given = false;
+            while let Some(parting) = context.parting.front() {
+                if context.end.notices.push(parting.to_words()).is_err() {
+                    break;
+                }
+                context.parting.pop_front();
+                given = true;
+            }
             while let Some(flow) = context.pending.front() {
                 if context.end.notices.free() == 0 {
                     break;
@@ -118,7 +135,7 @@ impl Contexts {
     /// There are descriptors to take, or notices that have room now.
     pub fn has_work(&self) -> bool {
         let ready = |context: &Context| {
-            let waits = !context.pending.is_empty() && context.end.notices.is_drained();
+            let waits = context.waits() && context.end.notices.is_drained();
             !context.corrupt && (!context.end.bumps.is_empty() || waits)
         };
         self.contexts().any(ready)
@@ -130,11 +147,16 @@ impl Contexts {
 
     /// Notices wait for room.
     pub fn waits(&self) -> bool {
-        self.contexts().any(|context| !context.pending.is_empty())
+        self.contexts().any(Context::waits)
     }
 }
 
 impl Context {
+    /// Notices wait for room.
+    fn waits(&self) -> bool {
+        !self.pending.is_empty() || !self.parting.is_empty()
+    }
+
     /// Takes a turn's descriptors; false where the ring is corrupt.
     fn take(&mut self, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts) -> bool {
         for _ in 0..TURN {

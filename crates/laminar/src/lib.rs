@@ -125,8 +125,11 @@ impl Laminar {
             Command::Rename { flow, context, slot } => self.rename(flow.0, context, slot),
             Command::Move { flow, context, slot, rx, tx } => {
                 let Some(state) = self.flow(flow.0) else { return };
-                copy_buffer(&state.params.rx, &rx, state.rx_head);
-                copy_buffer(&state.params.tx, &tx, state.una - state.tx_base);
+                let most = state.params.rx.size().min(rx.size());
+                copy_buffer(&state.params.rx, &rx, state.rx_head, most);
+                // Not more than was written before: behind it, the new context may be writing already.
+                let unacknowledged = state.head - state.una;
+                copy_buffer(&state.params.tx, &tx, state.una - state.tx_base, unacknowledged);
                 (state.params.rx, state.params.tx) = (rx, tx);
                 self.rename(flow.0, context, slot);
             }
@@ -204,6 +207,9 @@ impl Laminar {
         self.switch.program.remove(&flow.params);
         self.tuples.remove(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
+        if flow.noticed && !flow.orphan {
+            self.contexts.part(flow.params.context.0, flow.notice(flow.params.slot));
+        }
         self.paced.retain(|paced| *paced != id.0);
         self.ready.retain(|ready| *ready != id.0);
         burst.events.push(Event::Removed(id, end));
@@ -464,9 +470,9 @@ impl Laminar {
     }
 }
 
-/// All that may be of use in a buffer: what is unread, out of order or unacknowledged begins at `from`.
-fn copy_buffer(old: &std::sync::Arc<shm::Mirror>, new: &shm::Mirror, from: u32) {
-    new.write_span(from, &shm::Span::new(old, from, old.size().min(new.size())));
+/// Copies what is unread, out of order or unacknowledged, from position `from` on.
+fn copy_buffer(old: &std::sync::Arc<shm::Mirror>, new: &shm::Mirror, from: u32, len: u32) {
+    new.write_span(from, &shm::Span::new(old, from, len.min(old.size()).min(new.size())));
 }
 
 impl Engine for Laminar {

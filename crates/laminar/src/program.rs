@@ -94,7 +94,7 @@ type Key = (u32, u8, ProgramSource);
 /// Programs that were compiled before, the latest last: hosts of one daemon share the code.
 static COMPILED: Mutex<Vec<(Key, Native)>> = Mutex::new(Vec::new());
 /// Kept at most.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
 
 fn kept() -> MutexGuard<'static, Vec<(Key, Native)>> {
     COMPILED.lock().unwrap_or_else(PoisonError::into_inner)

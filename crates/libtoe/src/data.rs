@@ -64,7 +64,16 @@ unsafe fn receive_rest(
         lib.drain();
         // SAFETY: the caller vouches for the buffers.
         let got = unsafe { take_now(lib, key, into, wanted, done, flags) };
-        return if done > 0 { Ok(done + got.unwrap_or(Ok(0)).unwrap_or(0)) } else { got.unwrap_or(Err(libc::EAGAIN)) };
+        return match got.unwrap_or(Err(libc::EAGAIN)) {
+            Err(errno) if done > 0 => {
+                if errno != libc::EAGAIN {
+                    // Kept for the next call.
+                    lib.need_socket(key)?.error = errno;
+                }
+                Ok(done)
+            }
+            got => got.map(|more| done + more),
+        };
     }
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let targets = [Target::Socket(key)];

@@ -211,6 +211,16 @@ pub fn watch_in_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize, fd: 
     set.has_kernel = true;
 }
 
+/// The kernel's half of a listener that is in the set listens no more.
+pub fn unwatch_in_kernel(sets: &mut Slab<EpollSet>, set: usize, entry: usize) {
+    let Some(set) = sets.get_mut(set) else { return };
+    let Some(Entry { fd, target: Target::Socket(key), .. }) = set.entries.get(entry) else { return };
+    if table::get(*fd) == table::Entry::Socket(key.index) {
+        // SAFETY: valid descriptors; no event is looked at. It may not be there, where the kernel had no room for it.
+        unsafe { real::epoll_ctl(set.fd, libc::EPOLL_CTL_DEL, *fd, std::ptr::null_mut()) };
+    }
+}
+
 /// Whether another process may take news of a connection in the set.
 pub fn has_shared(lib: &mut Lib, key: Key) -> bool {
     members_after_fork(lib, key).iter().any(|member| is_shared(lib, *member))
@@ -335,8 +345,13 @@ pub fn control(lib: &mut Guard, set: Key, operation: c_int, fd: RawFd, event: Op
         Some(Target::Socket(key)) => lib.socket(key).is_some_and(|socket| socket.listens_in_kernel()),
         _ => true,
     };
+    let known = |lib: &mut Guard, target| lib.set(set).is_some_and(|set| set.by_name.contains_key(&(fd, target)));
     if kernel_half {
-        control_kernel(lib, set, operation, fd, event)?;
+        match (control_kernel(lib, set, operation, fd, event), target) {
+            // The kernel's half is there already, for another descriptor of the socket that is closed by now.
+            (Err(libc::EEXIST), Some(target)) if !known(lib, target) => {}
+            (result, _) => result?,
+        }
     }
     let Some(target) = target else { return Ok(()) };
     if is_set && target == Target::Set(set) {

@@ -375,7 +375,10 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
     let context::Reply::Bound { binding, local: got, .. } = reply else { return Err(libc::EPROTO) };
     match lib.socket(key) {
         Some(socket) => {
-            socket.asked_ip = local.ip;
+            // As on Linux, an address that was asked for once is kept, even through a later bind to any.
+            if !local.ip.is_unspecified() {
+                socket.asked_ip = local.ip;
+            }
             socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 });
         }
         None => {
@@ -463,6 +466,9 @@ fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
     socket.last_local = listener.bound.local;
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
+        if socket.kernel_half {
+            socket.watchers.iter().for_each(|(set, entry)| epoll::unwatch_in_kernel(sets, *set, *entry));
+        }
         readiness::notify(socket, sets, readiness::ALL);
     }
     let context = lib.need_context()?;

@@ -192,6 +192,25 @@ static void reset(void) {
     close(e[1]);
 }
 
+/* An error that MSG_WAITALL meets behind some bytes is the next call's. */
+static void error_behind_bytes(void) {
+    int e[2];
+    char buffer[16];
+    struct linger none = {.l_onoff = 1, .l_linger = 0};
+    struct pollfd gone;
+    pair(e);
+    CHECK(write(e[0], "abc", 3) == 3);
+    CHECK(recv(e[1], buffer, 1, MSG_WAITALL) == 1);
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+    close(e[0]);
+    gone = (struct pollfd){.fd = e[1], .events = 0};
+    while (!(gone.revents & POLLHUP)) CHECK(poll(&gone, 1, 1000) == 1);
+    CHECK(recv(e[1], buffer, 16, MSG_WAITALL | MSG_DONTWAIT) == 2);
+    CHECK(recv(e[1], buffer, 16, MSG_DONTWAIT) < 0 && errno == ECONNRESET);
+    CHECK(recv(e[1], buffer, 16, MSG_DONTWAIT) == 0);
+    close(e[1]);
+}
+
 static void nonblocking_connect(void) {
     int l = listener(SOCK_NONBLOCK), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
     socklen_t len = sizeof error;
@@ -252,6 +271,43 @@ static void level_and_edge(void) {
     CHECK(epoll_now(set, events, 1) == 1);
     close(e[1]);
     CHECK(epoll_wait(set, events, 8, 10) == 0);
+    close(set);
+}
+
+/* A listener on any address has a half in the kernel, which is in the kernel's set as long as it listens. */
+static void listeners_in_sets(void) {
+    int set = epoll_create1(EPOLL_CLOEXEC), s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), other;
+    struct epoll_event events[4] = {0};
+    CHECK(listen(s, 4) == 0);
+    watch(set, EPOLL_CTL_ADD, s, EPOLLIN, 1);
+    CHECK(epoll_wait(set, events, 4, 0) == 0);
+    CHECK(shutdown(s, SHUT_RD) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, s, NULL) == 0 && epoll_wait(set, events, 4, 0) == 0);
+    CHECK(listen(s, 4) == 0);
+    watch(set, EPOLL_CTL_ADD, s, EPOLLIN, 2);
+    CHECK(epoll_wait(set, events, 4, 0) == 0);
+    close(s);
+    /* Bound again, to one address: then the kernel has no part in it. (To a loopback address it cannot be bound again
+     * under libtoe.so: docs/POSIX.md.) */
+    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_in one = here;
+    one.sin_port = 0;
+    CHECK(listen(s, 4) == 0 && shutdown(s, SHUT_RD) == 0);
+    if (bind(s, (void *)&one, sizeof one) == 0) {
+        CHECK(listen(s, 4) == 0);
+        CHECK(accept(s, NULL, NULL) < 0 && errno == EAGAIN);
+    }
+    close(s);
+    /* An entry outlives its descriptor, and another descriptor of the same socket has an entry of its own. */
+    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    watch(set, EPOLL_CTL_ADD, s, EPOLLIN, 3);
+    other = dup(s);
+    close(s);
+    CHECK(listen(other, 4) == 0);
+    watch(set, EPOLL_CTL_ADD, other, EPOLLIN, 4);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, other, events) < 0 && errno == EEXIST);
+    CHECK(epoll_wait(set, events, 4, 0) == 0);
+    close(other);
     close(set);
 }
 
@@ -545,7 +601,8 @@ static const struct {
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
     {"descriptors", descriptors}, {"files", files},         {"forked", forked},
     {"shared_after_fork", shared_after_fork}, {"executed", executed},
-    {"joining", joining},
+    {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
+    {"error_behind_bytes", error_behind_bytes},
 };
 
 int main(int argc, char **argv) {

@@ -185,6 +185,8 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
     let Kind::Listener(listener) = &socket.kind else { return Ok(()) };
     let local = listener.bound.local;
     if !local.ip.is_unspecified() {
+        // It may have listened on any address before.
+        socket.kernel_half = false;
         return Ok(());
     }
     if !socket.kernel_half && !bind_kernel_half(fd, local, socket.is_v6) {
@@ -197,8 +199,8 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
         real::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as libc::c_ulong);
         real::listen(fd, backlog) == 0
     };
-    let before = std::mem::replace(&mut lib.need_socket(key)?.kernel_half, listening);
-    if listening && !before {
+    lib.need_socket(key)?.kernel_half = listening;
+    if listening {
         lib.watch_kernel_half(key, fd);
     }
     Ok(())

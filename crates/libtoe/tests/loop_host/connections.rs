@@ -77,7 +77,8 @@ fn carry(from: &mut End, to: &mut End) -> bool {
     }
     from.tx_sent = from.tx_sent.wrapping_add(len);
     to.rx_tail = to.rx_tail.wrapping_add(len);
-    let fin = from.fin && !from.fin_sent && from.tx_sent == from.tx_head;
+    // A reset is no end of what was sent.
+    let fin = from.fin && !from.aborted && !from.fin_sent && from.tx_sent == from.tx_head;
     if fin {
         from.fin_sent = true;
         to.peer_fin = true;
