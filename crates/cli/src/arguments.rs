@@ -2,6 +2,7 @@
 use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
 use port::capture::{Direction, SNAPLEN};
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -125,6 +126,17 @@ Examples:
     Xdp(XdpArguments),
     /// Check P4 programs for match-action pipelines, and run changed ones
     P4(P4Arguments),
+    /// Replay or search simulated faults by seed
+    #[command(
+        disable_help_flag = true,
+        disable_version_flag = true,
+        after_help = "Runs the program toe-sim, which stands beside toe; `toe sim --help` shows its options.
+
+Examples:
+  toe sim --seed 4711                    that scenario again
+  toe sim --hours 8 --jobs 2             go on searching, with a progress line"
+    )]
+    Sim(SimArguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
     /// The daemon of one program
@@ -508,6 +520,13 @@ fn define(text: &str) -> Result<(String, String), String> {
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if is_name { Ok((name.into(), value.into())) } else { Err("it is NAME or NAME=VALUE".into()) }
+}
+
+#[derive(Args)]
+pub struct SimArguments {
+    /// What toe-sim is told
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<OsString>,
 }
 
 #[derive(Args)]

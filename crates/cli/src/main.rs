@@ -11,6 +11,7 @@ mod p4;
 mod pcap;
 mod private;
 mod run;
+mod sim;
 mod stats;
 mod table;
 mod top;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Verb::Trace(arguments) => trace::trace(&arguments),
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Xdp(arguments) => xdp::xdp(&arguments),
+        Verb::Sim(arguments) => sim::sim(&arguments),
         Verb::P4(arguments) => p4::p4(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),

@@ -75,6 +75,8 @@ pub struct App {
     /// When each wants to act.
     due: BTreeMap<u32, Nanos>,
     pub(crate) unknown: BTreeMap<u32, Unknown>,
+    /// The last notice of each slot that came before its connection.
+    early: BTreeMap<u32, Notice>,
     /// Slots given up and not free yet, since when.
     pub closing: BTreeMap<u32, (Slot, Nanos)>,
     /// Listeners.
@@ -109,6 +111,7 @@ impl App {
             connections: BTreeMap::new(),
             due: BTreeMap::new(),
             unknown: BTreeMap::new(),
+            early: BTreeMap::new(),
             closing: BTreeMap::new(),
             held: Vec::new(),
             caller,
@@ -178,7 +181,7 @@ impl App {
             }
             let tag = self.tag(Purpose::Bind(listen));
             let local = context::Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: plan.port };
-            self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+            self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: plan.reuse_port });
         }
     }
 
@@ -200,7 +203,7 @@ impl App {
     ) -> Result<(), String> {
         self.check_slot(slot)?;
         let buffers = self.buffers(slot)?;
-        let connection = Connection::new(pair, side, slot, buffers);
+        let mut connection = Connection::new(pair, side, slot, buffers);
         let half = &mut scene.pairs[pair].halves[side];
         if half.stage != Stage::Waiting {
             return Err(format!("{}: opened twice on one side", scene.pairs[pair].name()));
@@ -208,6 +211,9 @@ impl App {
         half.stage = Stage::Open;
         half.buffer = Some(connection.receive_buffer());
         scene.pairs[pair].progress_at = now;
+        if let Some(notice) = self.early.remove(&slot.index).filter(|notice| notice.slot == slot) {
+            connection.notice(now, notice, &mut scene.pairs[pair])?;
+        }
         self.connections.insert(slot.index, connection);
         self.due.insert(slot.index, 0);
         let tag = self.tag(Purpose::Info(pair, side));
@@ -265,8 +271,12 @@ impl App {
         while let Some(words) = self.end.notices.pop().map_err(|_| "the ring of notices is corrupt")? {
             let notice = Notice::from_words(words);
             let known = self.connections.get_mut(&notice.slot.index);
-            // A notice for a connection given up, or not yet claimed, is late or early: it is repeated where it matters.
-            let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else { continue };
+            // One for a connection given up is late. One for a connection that it does not have yet is early: the two
+            // pairs are not ordered.
+            let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else {
+                self.early.insert(notice.slot.index, notice);
+                continue;
+            };
             connection.notice(now, notice, &mut scene.pairs[connection.pair])?;
             self.due.insert(notice.slot.index, 0);
         }

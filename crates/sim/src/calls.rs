@@ -8,6 +8,8 @@ use port::Nanos;
 
 /// How long an application waits before it tries again what found no room.
 const TRY_AGAIN: Nanos = 5_000_000;
+/// First port of connections between applications of one host: below those that hosts choose.
+const FIRST_OWN: u16 = 10_000;
 /// How often it looks whether somebody listens yet.
 const LOOK_AGAIN: Nanos = 1_000_000;
 
@@ -106,11 +108,14 @@ impl App {
     /// Asks for a pair's connection, or first for its local address.
     fn begin(&mut self, scene: &Scene, pair: usize) {
         let call = &scene.plan.calls[scene.pairs[pair].call];
-        if call.bind == 0 {
+        let to_self = scene.plan.apps[scene.plan.listens[call.to].app].host == self.host;
+        // A host's frames to itself are not seen, so only its port says which connection one that came in is.
+        let port = if call.bind == 0 && to_self { FIRST_OWN + pair as u16 } else { call.bind };
+        if port == 0 {
             return self.connect(scene, pair, 0);
         }
         let tag = self.tag(Purpose::BindCall(pair));
-        let local = Endpoint { ip: Plan::address(self.host), port: call.bind };
+        let local = Endpoint { ip: Plan::address(self.host), port };
         self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
     }
 

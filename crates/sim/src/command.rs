@@ -2,14 +2,14 @@
 #![forbid(unsafe_code)]
 
 use crate::generate::generate;
-use crate::runner::{Tally, run_caught, run_seeds};
+use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
 use clap::Args;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What to run.
 #[derive(Args, Debug)]
@@ -23,16 +23,19 @@ pub struct Arguments {
     /// How many seeds to run
     #[arg(long, default_value_t = 1000)]
     pub seeds: u64,
-    /// The first of them
-    #[arg(long, default_value_t = 0)]
-    pub start: u64,
+    /// Go on for so many hours instead, with seeds that differ from time to time
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "plan", "seeds"])]
+    pub hours: Option<f64>,
+    /// The first seed
+    #[arg(long)]
+    pub start: Option<u64>,
     /// Threads
     #[arg(long, default_value_t = 1)]
     pub jobs: usize,
     /// Stop after so many failures
     #[arg(long, default_value_t = 5)]
     pub failures: usize,
-    /// Make a scenario that fails smaller, and print it
+    /// Make a scenario that fails smaller, and print it; a search does it with the first one
     #[arg(long)]
     pub shrink: bool,
     /// Print the last segments, requests and replies
@@ -91,14 +94,27 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// What is to be searched. A search by time begins elsewhere each time, so that the searches of many nights add up.
+fn search(arguments: &Arguments, begin: Instant) -> Search {
+    let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let Arguments { seeds, jobs, failures, .. } = *arguments;
+    let end = |hours: f64| begin + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0);
+    let first = arguments.start.unwrap_or_else(|| if arguments.hours.is_some() { since_1970() << 20 } else { 0 });
+    let count = if arguments.hours.is_some() { u64::MAX } else { seeds };
+    Search { first, count, jobs, failures, until: arguments.hours.map(end) }
+}
+
 /// Runs many seeds.
 fn many(arguments: &Arguments) -> ExitCode {
     let begin = Instant::now();
+    let search = search(arguments, begin);
+    let pause = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { 30 });
     let mut shown = begin;
-    let tally = run_seeds(arguments.start, arguments.seeds, arguments.jobs, arguments.failures, |tally| {
-        if shown.elapsed() > Duration::from_secs(1) {
+    println!("seeds from {} on", search.first);
+    let tally = run_seeds(search, |tally| {
+        if shown.elapsed() > pause {
             shown = Instant::now();
-            progress(tally, arguments.seeds, begin);
+            progress(tally, &search, begin);
         }
     });
     if std::io::stderr().is_terminal() {
@@ -106,19 +122,24 @@ fn many(arguments: &Arguments) -> ExitCode {
     }
     println!("{}", summary(&tally, begin));
     for (seed, failure) in &tally.failures {
-        println!("seed {seed} FAILED {failure}\n  again: cargo run --release -p sim -- --seed {seed} --shrink");
+        println!("seed {seed} FAILED {failure}\n  again: toe sim --seed {seed} --shrink");
     }
-    if let (true, Some((seed, _))) = (arguments.shrink, tally.failures.first()) {
+    if let Some((seed, _)) = tally.failures.first() {
         print_smaller(&generate(*seed));
     }
     if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn progress(tally: &Tally, of: u64, begin: Instant) {
+fn progress(tally: &Tally, search: &Search, begin: Instant) {
     let mut out = std::io::stderr();
+    let left = search.until.map(|until| until.saturating_duration_since(Instant::now()).as_secs());
+    let of = match left {
+        Some(seconds) => format!("{}:{:02} h left", seconds / 3600, seconds / 60 % 60),
+        None => format!("of {}", search.count),
+    };
     let line = summary(tally, begin);
     // Failing to show progress is no reason to stop.
-    let _ = if out.is_terminal() { write!(out, "\r\x1b[Kof {of}: {line}") } else { writeln!(out, "of {of}: {line}") };
+    let _ = if out.is_terminal() { write!(out, "\r\x1b[K{of}: {line}") } else { writeln!(out, "{of}: {line}") };
 }
 
 fn summary(tally: &Tally, begin: Instant) -> String {

@@ -1,5 +1,7 @@
 //! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
-use crate::plan::{Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, ListenPlan, Plan, Script, Turns};
+use crate::plan::{
+    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Plan, Script, Turns,
+};
 use crate::random::Random;
 use flextoe::Mapping;
 use port::FabricConfig;
@@ -25,6 +27,7 @@ pub fn generate(seed: u64) -> Plan {
         .collect();
     let listens: Vec<ListenPlan> =
         (0..random.spread(1, 4)).map(|index| listen(random, index, apps.len(), rough)).collect();
+    let listens = share_ports(random, &apps, listens);
     let mut left = random.spread(20_000, MOST_BYTES);
     if random.one_in(30) {
         left *= 10;
@@ -33,21 +36,24 @@ pub fn generate(seed: u64) -> Plan {
     let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
-    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts };
+    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts, jumps: Vec::new() };
     separate_ports(&mut plan);
     fill_tables(random, &mut plan);
+    leap(random, &mut plan);
     plan
 }
 
 fn host(random: &mut Random) -> HostPlan {
     let tiny = random.one_in(5);
-    let large = if tiny { 1 } else { random.between(0, 8) };
+    let slots = random.pick(&[2, 8, 64, 64, 256]);
+    let large = if tiny { 1 } else { random.between(0, if slots > 64 { 3 } else { 8 }) };
     HostPlan {
+        engine: if random.one_in(4) { EngineName::Laminar } else { EngineName::Flextoe },
         mapping: mapping(random),
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
-        slots: random.pick(&[2, 8, 64]),
+        slots,
         flows: 1024,
         max_time_wait: 1024,
         data_entries: random.pick(&[64, 64, 1024]),
@@ -110,7 +116,22 @@ fn listen(random: &mut Random, index: u64, apps: usize, rough: bool) -> ListenPl
         backlog: random.pick(&[1, 4, 128]),
         credits: random.pick(&[1, 4, 256]),
         close_us: (rough && random.one_in(5)).then(|| random.spread(10, 200_000)),
+        reuse_port: false,
     }
+}
+
+/// Some listeners share the port of an earlier one on the same host.
+fn share_ports(random: &mut Random, apps: &[AppPlan], mut listens: Vec<ListenPlan>) -> Vec<ListenPlan> {
+    for index in 1..listens.len() {
+        let host = |listen: &ListenPlan| apps[listen.app].host;
+        let earlier = (0..index).find(|other| host(&listens[*other]) == host(&listens[index]));
+        if let (Some(other), true) = (earlier, random.one_in(2)) {
+            listens[index].port = listens[other].port;
+            listens[index].reuse_port = true;
+            listens[other].reuse_port = true;
+        }
+    }
+    listens
 }
 
 fn call(
@@ -123,11 +144,12 @@ fn call(
 ) -> CallPlan {
     let to = random.up_to(listens.len() as u64 - 1) as usize;
     let app = random.up_to(apps.len() as u64 - 1) as usize;
-    let count = random.pick(&[1, 1, 2, 8, 30, 60]);
+    let storm = random.one_in(12);
+    let count = if storm { random.spread(100, 400) as u32 } else { random.pick(&[1, 1, 2, 8, 30, 60]) };
     // One that also accepts must not fill its own slots with connections to itself.
     let accepts = listens.iter().any(|listen| listen.app == app);
     let slots = hosts[apps[app].host].slots / if accepts { 2 } else { 1 };
-    let share = (*left / u64::from(count)).max(1);
+    let share = if storm { 100 } else { (*left / u64::from(count)).max(1) };
     let (mut client, mut server) = (script(random, share), script(random, share));
     let turns = random.one_in(3).then(|| turns(random, &mut client, &mut server));
     *left = left.saturating_sub((client.send + server.send) * u64::from(count)).max(1000);
@@ -136,10 +158,10 @@ fn call(
         app,
         to,
         count,
-        parallel: random.pick(&[1, 2, count]).min(if accepts { slots } else { slots + 1 }),
+        parallel: if storm { count } else { random.pick(&[1, 2, count]) }.min(if accepts { slots } else { slots + 1 }),
         start_us: random.spread(1, 50_000),
-        gap_us: random.pick(&[0, 10, 1000]),
-        bind: if random.one_in(6) && !gives_up(&client) { 7000 } else { 0 },
+        gap_us: if storm { 0 } else { random.pick(&[0, 10, 1000]) },
+        bind: if random.one_in(6) && !storm && !gives_up(&client) { 7000 } else { 0 },
         turns,
         client,
         server,
@@ -197,6 +219,16 @@ fn cut(random: &mut Random, hosts: usize) -> Cut {
     let from_us = random.spread(10, 100_000);
     let host = random.up_to(hosts as u64 - 1) as usize;
     Cut { host, from_us, until_us: from_us + random.spread(100, 3_000_000) }
+}
+
+/// A clock that leaps ahead ends TIME-WAIT early, which is there so that ports are not used again too soon.
+fn leap(random: &mut Random, plan: &mut Plan) {
+    if random.one_in(10) && plan.calls.iter().all(|call| call.bind == 0) {
+        let host = random.up_to(plan.hosts.len() as u64 - 1) as usize;
+        // Not so far that a fork or a connection being closed would rightly be given up.
+        let most = if plan.apps.iter().any(|app| app.fork_us.is_some()) { 2_000 } else { 20_000 };
+        plan.jumps.push(Jump { host, at_us: random.spread(10, 200_000), by_ms: random.spread(1, most) });
+    }
 }
 
 fn aim(random: &mut Random) -> Option<Aim> {

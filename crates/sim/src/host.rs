@@ -1,11 +1,12 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
-use crate::plan::{Cut, HostPlan, Plan};
+use crate::plan::{Cut, EngineName, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::scene::Scene;
-use context::{AppEnd, ControlEnd, EngineEnd};
+use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
 use control::{Application, CongestionName, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
-use engine::{ContextId, Limits, Worker};
+use engine::{ContextId, Engine, Limits, Worker};
 use flextoe::FlexToe;
+use laminar::{Extensions, Laminar};
 use port::{Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct SimHost {
     idle_rounds: u32,
     random: Random,
     cuts: Vec<(Nanos, Nanos)>,
+    /// When its clock leaps, and by how much.
+    jumps: Vec<(Nanos, Nanos)>,
 }
 
 impl SimHost {
@@ -53,18 +56,24 @@ impl SimHost {
         let memory = config.memory;
         let pool = FramePool::new(4096);
         let host_mtu = host_plan.mtu;
-        let engine = FlexToe::new(
-            Limits { flows: host_plan.flows, contexts: CONTEXTS },
-            host_plan.mapping.clone(),
-            pool.clone(),
-        );
+        let limits = Limits { flows: host_plan.flows, contexts: CONTEXTS };
+        let engine: Box<dyn Engine> = match host_plan.engine {
+            EngineName::Flextoe => Box::new(FlexToe::new(limits, host_plan.mapping.clone(), pool.clone())),
+            EngineName::Laminar => {
+                // As the daemon has it.
+                let timely = config.default_congestion() == Congestion::Timely;
+                let extensions = Extensions { timely, ..Extensions::default() };
+                Box::new(Laminar::new(limits, config.window_shift(), extensions)?)
+            }
+        };
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
         let capabilities = port.capabilities();
-        let mut host = Host::new(config, capabilities, mac, Box::new(engine), secret)?;
+        let mut host = Host::new(config, capabilities, mac, engine, secret)?;
         let workers = host.workers();
         let of_host = |cut: &&Cut| cut.host == index;
         let times = |cut: &Cut| (start + cut.from_us * 1000, start + cut.until_us * 1000);
+        let leap = |jump: &Jump| (start + jump.at_us * 1000, jump.by_ms * 1_000_000);
         Ok(SimHost {
             host,
             port,
@@ -80,6 +89,7 @@ impl SimHost {
             idle_rounds: 0,
             random: Random::new(random.bits()),
             cuts: plan.cuts.iter().filter(of_host).map(times).collect(),
+            jumps: plan.jumps.iter().filter(|jump| jump.host == index).map(leap).collect(),
         })
     }
 
@@ -87,7 +97,7 @@ impl SimHost {
     pub fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
         let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
         let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}") };
-        let context = self.host.attach(now, application, ends, token)?;
+        let context = self.host.attach(self.clock(now), application, ends, token)?;
         self.busy = true;
         Ok((context, app))
     }
@@ -103,16 +113,24 @@ impl SimHost {
 
     /// A process is gone.
     pub fn detach(&mut self, now: Nanos, context: ContextId) {
-        self.host.detach(now, context);
+        self.host.detach(self.clock(now), context);
         self.busy = true;
+    }
+
+    /// What its own clock shows.
+    fn clock(&self, now: Nanos) -> Nanos {
+        now + self.jumps.iter().filter(|(at, _)| *at <= now).map(|(_, by)| by).sum::<Nanos>()
     }
 
     /// When it next wants to be polled.
     pub fn next(&self, now: Nanos) -> Nanos {
-        if self.busy || self.port.has_work(now) || self.host.has_work(now) {
+        let clock = self.clock(now);
+        if self.busy || self.port.has_work(now) || self.host.has_work(clock) {
             return self.free_at.max(now);
         }
-        let due = [self.port.next_deadline(), self.host.next_deadline(now)].into_iter().flatten().min();
+        let own = self.host.next_deadline(clock).map(|due| due.saturating_sub(clock - now));
+        let leap = self.jumps.iter().map(|(at, _)| *at).filter(|at| *at > now).min();
+        let due = [self.port.next_deadline(), own, leap].into_iter().flatten().min();
         due.map_or(Nanos::MAX, |due| due.max(self.free_at).max(now))
     }
 
@@ -125,8 +143,9 @@ impl SimHost {
             self.rx.drain(..).for_each(|frame| self.pool.put(frame));
         }
         self.rx.iter().for_each(|frame| scene.inspector.received(now - scene.start, frame));
-        done += self.host.poll(now, &mut self.rx, &mut self.tx, &mut self.pool);
-        done += self.poll_workers(now);
+        let clock = self.clock(now);
+        done += self.host.poll(clock, &mut self.rx, &mut self.tx, &mut self.pool);
+        done += self.poll_workers(clock);
         for frame in &self.tx {
             scene.inspector.sent(now - scene.start, frame, self.mtu, &scene.pairs)?;
         }
@@ -176,7 +195,7 @@ impl SimHost {
         nothing("contexts", format!("{contexts:?}"), contexts.is_empty())?;
         nothing("bindings", format!("{bindings:?}"), bindings.is_empty())?;
         self.check_counts(plan)?;
-        nothing("work", "has_work() is true".into(), !self.host.has_work(now))
+        nothing("work", "has_work() is true".into(), !self.host.has_work(self.clock(now)))
     }
 }
 
@@ -214,6 +233,8 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         timers: timers(host),
         limits: LimitConfig {
             max_time_wait: host.max_time_wait,
+            // A connection that exists for its client only may wait for ever, or be reset, without anybody's fault.
+            syn_cookies: false,
             resets_per_s: 1_000_000,
             challenge_acks_per_s: 1_000_000,
             ..LimitConfig::default()

@@ -28,6 +28,9 @@ pub struct Plan {
     /// When a host's link is cut.
     #[serde(default)]
     pub cuts: Vec<Cut>,
+    /// When a host's clock leaps ahead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jumps: Vec<Jump>,
 }
 
 /// Shifts the time at which the scenario starts, so that the first connection's number wraps while it is used.
@@ -52,10 +55,24 @@ pub enum AimAt {
     ClientTimestamp,
 }
 
+/// Which engine a host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineName {
+    /// FlexTOE, with the mapping of the plan.
+    #[default]
+    Flextoe,
+    /// Laminar.
+    Laminar,
+}
+
 /// One host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
+    /// Its engine.
+    #[serde(default)]
+    pub engine: EngineName,
     /// Module mapping of the engine. The simulation polls each thread's modules in an order that follows from the
     /// seed; there are no real threads.
     #[serde(default)]
@@ -135,6 +152,9 @@ pub struct ListenPlan {
     pub backlog: u32,
     /// Connections that may wait in the context.
     pub credits: u32,
+    /// `SO_REUSEPORT`: other listeners that have it too may have the same port on the same host, and share what comes.
+    #[serde(default)]
+    pub reuse_port: bool,
     /// It is closed at this time, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub close_us: Option<u64>,
@@ -267,6 +287,18 @@ pub struct Cut {
     pub until_us: u64,
 }
 
+/// A host's clock leaps ahead, as after a machine was suspended: everything that was due in between is due at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Jump {
+    /// Which host.
+    pub host: usize,
+    /// When, microseconds of the others' time.
+    pub at_us: u64,
+    /// How far, milliseconds.
+    pub by_ms: u64,
+}
+
 impl Plan {
     /// Reads a saved plan.
     pub fn from_toml(text: &str) -> Result<Plan, String> {
@@ -303,10 +335,23 @@ impl Plan {
             known("listener", call.to, self.listens.len())?;
             call.check()?;
         }
-        for cut in &self.cuts {
-            known("host", cut.host, self.hosts.len())?;
+        for host in self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)) {
+            known("host", host, self.hosts.len())?;
+        }
+        let alone = |(index, listen): (usize, &ListenPlan)| {
+            let rivals = (0..index).filter(|other| self.share_port(*other, index));
+            rivals.into_iter().all(|other| listen.reuse_port && self.listens[other].reuse_port)
+        };
+        if !self.listens.iter().enumerate().all(alone) {
+            return Err("two listeners have one port, and not both of them share it".into());
         }
         Ok(())
+    }
+
+    /// Two listeners have the same port of the same host.
+    pub fn share_port(&self, one: usize, other: usize) -> bool {
+        let place = |listen: usize| (self.apps[self.listens[listen].app].host, self.listens[listen].port);
+        place(one) == place(other)
     }
 
     /// Address of a host.
@@ -325,7 +370,11 @@ impl Plan {
         let stays = |app: &AppPlan| app.crash_us.is_none() && app.fork_us.is_none();
         let willing = |listen: &ListenPlan| listen.close_us.is_none() && listen.backlog >= 64 && listen.credits >= 64;
         let steady = self.listens.iter().all(willing);
-        calm && steady && self.cuts.is_empty() && self.hosts.iter().all(prompt) && self.apps.iter().all(stays)
+        calm && steady
+            && self.cuts.is_empty()
+            && self.jumps.is_empty()
+            && self.hosts.iter().all(prompt)
+            && self.apps.iter().all(stays)
     }
 
     /// Bytes that all applications send, where nothing goes wrong.

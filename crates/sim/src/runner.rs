@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -52,18 +53,39 @@ pub struct Tally {
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs `count` seeds from `first` on `jobs` threads; stops early after `most` failures. `progress` is told of each.
-pub fn run_seeds(first: u64, count: u64, jobs: usize, most: usize, mut progress: impl FnMut(&Tally)) -> Tally {
+/// Which seeds to run, and when to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Search {
+    /// The first seed.
+    pub first: u64,
+    /// How many, at most.
+    pub count: u64,
+    /// Threads.
+    pub jobs: usize,
+    /// Stops after so many failures.
+    pub failures: usize,
+    /// Begins none after this moment.
+    pub until: Option<Instant>,
+}
+
+/// Runs seeds one after another. `progress` is told of each.
+pub fn run_seeds(search: Search, mut progress: impl FnMut(&Tally)) -> Tally {
+    let Search { first, count, jobs, failures: most, until } = search;
+    let over = || until.is_some_and(|until| Instant::now() >= until);
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (sender, receiver) = channel();
     let mut tally = Tally::default();
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
-            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            let (sender, next, stop, over) = (sender.clone(), &next, &stop, &over);
             scope.spawn(move || {
-                while !stop.load(Relaxed) {
+                while !stop.load(Relaxed) && !over() {
                     let index = next.fetch_add(1, Relaxed);
-                    if index >= count || sender.send((first + index, run_caught(&generate(first + index)))).is_err() {
+                    if index >= count
+                        || sender
+                            .send((first.wrapping_add(index), run_caught(&generate(first.wrapping_add(index)))))
+                            .is_err()
+                    {
                         break;
                     }
                 }

@@ -68,8 +68,9 @@ impl Scene {
         };
         if self.listening[listen] == Listening::Over {
             let plan = Arc::clone(&self.plan);
-            let waiting =
-                |pair: &&mut Pair| plan.calls[pair.call].to == listen && pair.halves[SERVER].stage == Stage::Waiting;
+            let waiting = |pair: &&mut Pair| {
+                plan.share_port(plan.calls[pair.call].to, listen) && pair.halves[SERVER].stage == Stage::Waiting
+            };
             self.pairs.iter_mut().filter(waiting).for_each(|pair| pair.spoil("its listener went"));
         }
     }

@@ -1,5 +1,5 @@
 //! Makes a scenario that fails smaller, as long as it goes on failing.
-use crate::plan::{Ending, Plan, Script};
+use crate::plan::{Ending, EngineName, Plan, Script};
 use flextoe::Mapping;
 use port::FabricConfig;
 
@@ -47,6 +47,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         plan.fabric = FabricConfig { mtu: plan.fabric.mtu, delay_ns: plan.fabric.delay_ns, ..Default::default() }
     });
     add(&|plan| plan.cuts.clear());
+    add(&|plan| plan.jumps.clear());
     add(&|plan| plan.aim = None);
     impairments(&mut add);
     for index in 0..plan.calls.len() {
@@ -59,6 +60,11 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     }
     for index in 0..plan.listens.len() {
         add(&|plan| plan.listens[index].close_us = None);
+        add(&|plan| {
+            plan.listens.remove(index);
+            plan.calls.retain(|call| call.to != index);
+            plan.calls.iter_mut().filter(|call| call.to > index).for_each(|call| call.to -= 1);
+        });
         add(&|plan| plan.listens[index].backlog = 128);
         add(&|plan| plan.listens[index].credits = 128);
     }
@@ -90,6 +96,8 @@ fn drop_unused(plan: &mut Plan) {
             plan.apps.iter_mut().filter(|app| app.host > host).for_each(|app| app.host -= 1);
             plan.cuts.retain(|cut| cut.host != host);
             plan.cuts.iter_mut().filter(|cut| cut.host > host).for_each(|cut| cut.host -= 1);
+            plan.jumps.retain(|jump| jump.host != host);
+            plan.jumps.iter_mut().filter(|jump| jump.host > host).for_each(|jump| jump.host -= 1);
         }
     }
 }
@@ -159,6 +167,7 @@ fn smaller_script(index: usize, client: bool, add: &mut Add<'_>) {
 }
 
 fn simpler_host(index: usize, add: &mut Add<'_>) {
+    add(&|plan| plan.hosts[index].engine = EngineName::Flextoe);
     add(&|plan| plan.hosts[index].mapping = Mapping::default());
     add(&|plan| plan.hosts[index].stall = 0.0);
     add(&|plan| plan.hosts[index].mtu = 0);

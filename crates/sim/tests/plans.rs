@@ -1,5 +1,5 @@
 //! Replays every saved scenario, and a number of random ones.
-use sim::runner::run_seeds;
+use sim::runner::{Search, run_seeds};
 use sim::{Plan, run, run_caught};
 use std::path::PathBuf;
 
@@ -28,9 +28,10 @@ fn saved_scenarios_pass() {
 
 #[test]
 fn random_scenarios_pass() {
-    let tally = run_seeds(0, SEEDS, 2, 3, |_| ());
+    let search = Search { first: 0, count: SEEDS, jobs: 2, failures: 3, until: None };
+    let tally = run_seeds(search, |_| ());
     for (seed, failure) in &tally.failures {
-        println!("seed {seed} {failure}\n  again: cargo run --release -p sim -- --seed {seed} --shrink");
+        println!("seed {seed} {failure}\n  again: toe sim --seed {seed} --shrink");
     }
     assert!(tally.failures.is_empty(), "{} scenarios failed", tally.failures.len());
     assert!(tally.figures.completed > SEEDS, "too little happened to mean anything: {:?}", tally.figures);
