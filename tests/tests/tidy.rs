@@ -14,7 +14,7 @@ const ROWS: &[&[&str]] = &[
     &["cli"],
     &["bench"],
     &["daemon"],
-    &["sim"],
+    &["sim", "script"],
     &["libtoe", "libverbs"],
     &["control"],
     &["flextoe", "laminar", "zeronic", "smartns"],
@@ -27,7 +27,7 @@ const ROWS: &[&[&str]] = &[
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
-const UNSAFE: &[&str] = &["shm", "port", "libtoe"];
+const UNSAFE: &[&str] = &["shm", "port", "libtoe", "script"];
 
 /// Crates with a code generator: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[

@@ -1,0 +1,99 @@
+//! What `--so_flags` may say: words `key=value`, separated by commas.
+use control::{CongestionName, HostConfig};
+use std::net::Ipv4Addr;
+
+/// Which engine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineName {
+    /// FlexTOE, all modules on one thread.
+    Flextoe,
+    /// FlexTOE with replicated modules, which take turns here.
+    Threads,
+    /// Laminar.
+    Laminar,
+}
+
+/// A host and its engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flags {
+    /// Its engine: `engine=flextoe`, `threads`, `laminar`.
+    pub engine: EngineName,
+    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `min_rto_ms`, `ecn`,
+    /// `congestion`.
+    pub host: HostConfig,
+}
+
+impl Flags {
+    /// Reads the text; the error is a sentence.
+    pub fn parse(text: &str) -> Result<Flags, String> {
+        let mut host = HostConfig {
+            name: "script".into(),
+            address: Ipv4Addr::new(192, 168, 0, 2),
+            prefix_len: 16,
+            gateway: Some(Ipv4Addr::new(192, 168, 0, 1)),
+            max_flows: 128,
+            unprivileged_port_start: 0,
+            ..HostConfig::default()
+        };
+        host.memory.slots = 64;
+        host.memory.rx_bytes = 1 << 16;
+        host.memory.tx_bytes = 1 << 16;
+        let mut flags = Flags { engine: EngineName::Flextoe, host };
+        for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
+            flags.set(key, value)?;
+        }
+        flags.host.validate()?;
+        Ok(flags)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let refused = || format!("{key}={value}: this is no value for {key}");
+        let address = || value.parse::<Ipv4Addr>().map_err(|_| refused());
+        let number = || value.parse::<u32>().map_err(|_| refused());
+        match key {
+            "engine" => {
+                self.engine = match value {
+                    "flextoe" => EngineName::Flextoe,
+                    "threads" => EngineName::Threads,
+                    "laminar" => EngineName::Laminar,
+                    _ => return Err(refused()),
+                }
+            }
+            "address" => self.host.address = address()?,
+            "gateway" => self.host.gateway = Some(address()?),
+            "mtu" => self.host.mtu = value.parse().map_err(|_| refused())?,
+            "rx_bytes" => self.host.memory.rx_bytes = number()?,
+            "tx_bytes" => self.host.memory.tx_bytes = number()?,
+            "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
+            "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
+            "congestion" => {
+                self.host.congestion = Some(match value {
+                    "cubic" => CongestionName::Cubic,
+                    "dctcp" => CongestionName::Dctcp,
+                    "timely" => CongestionName::Timely,
+                    "none" => CongestionName::None,
+                    _ => return Err(refused()),
+                })
+            }
+            _ => return Err(format!("{key} is no flag of this library")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_and_wrong_ones_named() {
+        let flags = Flags::parse("engine=laminar,address=10.0.0.1, min_rto_ms=200").unwrap();
+        assert_eq!((flags.engine, flags.host.timers.min_rto_ms), (EngineName::Laminar, 200));
+        assert_eq!(flags.host.address, Ipv4Addr::new(10, 0, 0, 1));
+        for (wrong, says) in [("engine=tofino", "engine=tofino"), ("speed=9", "speed"), ("ecn", "key=value")] {
+            assert!(Flags::parse(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+        assert!(Flags::parse("rx_bytes=5000").is_err());
+    }
+}

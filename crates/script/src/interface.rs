@@ -1,0 +1,541 @@
+//! The table of callbacks between a packet-script runner and a stack, and what stands between C and [`Sockets`].
+//!
+//! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner calls from two
+//! threads: a call that waits gives the stack free, and goes on when the other thread has changed something. Where that
+//! one waits for this call itself, nobody lets time pass any more; after a moment the waiting call does.
+use crate::flags::Flags;
+use crate::memory::{address, bytes, gather, give_address, parts, scatter};
+use crate::sockets::{Errno, Sockets};
+use crate::stack::Stack;
+use libc::{
+    EAGAIN, EDEADLK, EFAULT, EINPROGRESS, EINVAL, ENOSYS, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void,
+    epoll_event, iovec, loff_t, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval, timezone,
+};
+use std::ffi::CStr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+type Data = *mut c_void;
+
+/// The table, as the runner declares it. The two calls that take any number of arguments are declared with the one that
+/// they are called with; Linux's calling conventions pass it alike.
+#[repr(C)]
+#[allow(missing_docs, reason = "each is the system call of its name, with the table's own value first")]
+pub struct Interface {
+    pub userdata: Data,
+    pub free: unsafe extern "C" fn(Data),
+    pub socket: unsafe extern "C" fn(Data, c_int, c_int, c_int) -> c_int,
+    pub bind: unsafe extern "C" fn(Data, c_int, *const sockaddr, socklen_t) -> c_int,
+    pub listen: unsafe extern "C" fn(Data, c_int, c_int) -> c_int,
+    pub accept: unsafe extern "C" fn(Data, c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+    pub connect: unsafe extern "C" fn(Data, c_int, *const sockaddr, socklen_t) -> c_int,
+    pub read: unsafe extern "C" fn(Data, c_int, *mut c_void, size_t) -> ssize_t,
+    pub readv: unsafe extern "C" fn(Data, c_int, *const iovec, c_int) -> ssize_t,
+    pub recv: unsafe extern "C" fn(Data, c_int, *mut c_void, size_t, c_int) -> ssize_t,
+    pub recvfrom:
+        unsafe extern "C" fn(Data, c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t,
+    pub recvmsg: unsafe extern "C" fn(Data, c_int, *mut msghdr, c_int) -> ssize_t,
+    pub write: unsafe extern "C" fn(Data, c_int, *const c_void, size_t) -> ssize_t,
+    pub writev: unsafe extern "C" fn(Data, c_int, *const iovec, c_int) -> ssize_t,
+    pub send: unsafe extern "C" fn(Data, c_int, *const c_void, size_t, c_int) -> ssize_t,
+    pub sendto: unsafe extern "C" fn(Data, c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
+    pub sendmsg: unsafe extern "C" fn(Data, c_int, *const msghdr, c_int) -> ssize_t,
+    pub fcntl: unsafe extern "C" fn(Data, c_int, c_int, c_long) -> c_int,
+    pub ioctl: unsafe extern "C" fn(Data, c_int, c_ulong, *mut c_int) -> c_int,
+    pub close: unsafe extern "C" fn(Data, c_int) -> c_int,
+    pub shutdown: unsafe extern "C" fn(Data, c_int, c_int) -> c_int,
+    pub getsockopt: unsafe extern "C" fn(Data, c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    pub setsockopt: unsafe extern "C" fn(Data, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    pub poll: unsafe extern "C" fn(Data, *mut pollfd, nfds_t, c_int) -> c_int,
+    pub netdev_send: unsafe extern "C" fn(Data, *const c_void, size_t) -> c_int,
+    pub netdev_receive: unsafe extern "C" fn(Data, *mut c_void, *mut size_t, *mut c_longlong) -> c_int,
+    pub usleep: unsafe extern "C" fn(Data, c_uint) -> c_int,
+    pub gettimeofday: unsafe extern "C" fn(Data, *mut timeval, *mut timezone) -> c_int,
+    pub epoll_create: unsafe extern "C" fn(Data, c_int) -> c_int,
+    pub epoll_ctl: unsafe extern "C" fn(Data, c_int, c_int, c_int, *mut epoll_event) -> c_int,
+    pub epoll_wait: unsafe extern "C" fn(Data, c_int, *mut epoll_event, c_int, c_int) -> c_int,
+    pub pipe: unsafe extern "C" fn(Data, *mut c_int) -> c_int,
+    pub splice: unsafe extern "C" fn(Data, c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t,
+}
+
+/// Virtual time that a look at the clock takes: runners wait for the last millisecond by looking again and again.
+const LOOK_NS: u64 = 1_000;
+/// How far time passes while the runner waits for a packet; a connection that gives up takes minutes.
+const PATIENCE_NS: u64 = 1_000_000_000_000;
+/// How long nobody lets time pass before a call that waits does it itself, and how often before it gives up.
+const STANDSTILL: Duration = Duration::from_millis(50);
+const MOST_STANDSTILLS: u32 = 20;
+
+/// What `userdata` points to.
+struct Instance {
+    sockets: Mutex<Sockets>,
+    changed: Condvar,
+}
+
+/// Fills the table. `flags` is what stands in `--so_flags`, or null ([`crate::flags`]); with flags that cannot be, the
+/// process ends with a sentence, as the runner has no way to be told.
+///
+/// # Safety
+/// `flags` is null or a string that ends with 0; `interface` points to a table that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
+    // SAFETY: the caller says so.
+    let text = if flags.is_null() { "".into() } else { unsafe { CStr::from_ptr(flags) }.to_string_lossy() };
+    let sockets = match Flags::parse(&text).and_then(Stack::new) {
+        Ok(stack) => Sockets::new(stack),
+        Err(sentence) => {
+            eprintln!("libtoe_script.so: {sentence}");
+            std::process::exit(1);
+        }
+    };
+    let instance = Box::new(Instance { sockets: Mutex::new(sockets), changed: Condvar::new() });
+    let table = Interface {
+        userdata: Box::into_raw(instance).cast(),
+        free,
+        socket,
+        bind,
+        listen,
+        accept,
+        connect,
+        read,
+        readv,
+        recv,
+        recvfrom,
+        recvmsg,
+        write,
+        writev,
+        send,
+        sendto,
+        sendmsg,
+        fcntl,
+        ioctl,
+        close,
+        shutdown,
+        getsockopt,
+        setsockopt,
+        poll,
+        netdev_send,
+        netdev_receive,
+        usleep,
+        gettimeofday,
+        epoll_create,
+        epoll_ctl,
+        epoll_wait,
+        pipe,
+        splice,
+    };
+    // SAFETY: the caller says that it may be written.
+    unsafe { interface.write(table) };
+}
+
+impl Instance {
+    fn lock(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call again and again while it would wait, if it `waits`.
+    fn call<T>(
+        &self,
+        waits: impl Fn(&Sockets) -> bool,
+        mut attempt: impl FnMut(&mut Sockets) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut sockets = self.lock();
+        let mut standstills = 0;
+        loop {
+            let result = attempt(&mut sockets);
+            self.changed.notify_all();
+            if !matches!(result, Err(EAGAIN)) || !waits(&sockets) {
+                return result;
+            }
+            let before = sockets.stack.now();
+            let waited = self.changed.wait_timeout(sockets, STANDSTILL).unwrap_or_else(PoisonError::into_inner);
+            sockets = waited.0;
+            if waited.1.timed_out() && sockets.stack.now() == before {
+                standstills += 1;
+                sockets.stack.step(before + PATIENCE_NS);
+                if standstills > MOST_STANDSTILLS {
+                    return Err(EDEADLK);
+                }
+            }
+        }
+    }
+
+    /// A call that never waits.
+    fn at_once<T>(&self, mut call: impl FnMut(&mut Sockets) -> Result<T, Errno>) -> Result<T, Errno> {
+        self.call(|_| false, &mut call)
+    }
+
+    /// Writes all where the descriptor waits, else what there is room for.
+    fn write_all(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, Errno> {
+        let mut done = 0;
+        let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
+        let result = self.call(waits, |sockets| {
+            done += sockets.transmit(fd, &bytes[done..])?;
+            if done < bytes.len() && waits(sockets) { Err(EAGAIN) } else { Ok(done) }
+        });
+        if done > 0 { Ok(done) } else { result }
+    }
+
+    fn receive(&self, fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
+        let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
+        self.call(waits, |sockets| sockets.receive(fd, most, flags & libc::MSG_PEEK != 0))
+    }
+}
+
+/// # Safety
+/// `data` is a table's `userdata` that was not freed.
+unsafe fn instance<'a>(data: Data) -> &'a Instance {
+    // SAFETY: `packetdrill_interface_init` made it, and only `free` takes it back.
+    unsafe { &*data.cast::<Instance>() }
+}
+
+/// The result as C has it.
+fn answer<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
+    let value = result.and_then(|value| value.try_into().map_err(|_| EINVAL));
+    value.unwrap_or_else(|error| {
+        // SAFETY: the address of this thread's errno is always valid.
+        unsafe { *libc::__errno_location() = error };
+        -1
+    })
+}
+
+fn answer_int(result: Result<c_int, Errno>) -> c_int {
+    answer(result.map(|value| value as ssize_t)) as c_int
+}
+
+fn done(result: Result<(), Errno>) -> c_int {
+    answer_int(result.map(|()| 0))
+}
+
+unsafe extern "C" fn free(data: Data) {
+    // SAFETY: made by `packetdrill_interface_init`; the runner calls this once, at last.
+    let instance = unsafe { Box::from_raw(data.cast::<Instance>()) };
+    instance.sockets.into_inner().unwrap_or_else(PoisonError::into_inner).abandon();
+}
+
+unsafe extern "C" fn socket(data: Data, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the runner passes the table's own value, here and below.
+    let instance = unsafe { instance(data) };
+    answer_int(instance.at_once(|sockets| sockets.socket(domain, kind, protocol)))
+}
+
+unsafe extern "C" fn bind(data: Data, fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as in `socket`; the address is as the runner says.
+    let (instance, to) = unsafe { (instance(data), address(to, len)) };
+    done(to.and_then(|to| instance.at_once(|sockets| sockets.bind(fd, to))))
+}
+
+unsafe extern "C" fn listen(data: Data, fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| sockets.listen(fd, backlog)))
+}
+
+unsafe extern "C" fn accept(data: Data, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    let accepted = instance.call(|sockets| sockets.blocks(fd), |sockets| sockets.accept(fd));
+    answer_int(accepted.map(|(accepted, peer)| {
+        // SAFETY: the room is as the runner says.
+        unsafe { give_address(peer, from, len) };
+        accepted
+    }))
+}
+
+unsafe extern "C" fn connect(data: Data, fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as in `bind`.
+    let (instance, to) = unsafe { (instance(data), address(to, len)) };
+    let begun = to.and_then(|to| instance.at_once(|sockets| sockets.connect(fd, to)));
+    let waits = begun == Err(EINPROGRESS) && instance.lock().blocks(fd);
+    done(if waits { instance.call(|_| true, |sockets| sockets.connect_result(fd)) } else { begun })
+}
+
+unsafe extern "C" fn read(data: Data, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: as the runner says.
+    unsafe { recv(data, fd, into, len, 0) }
+}
+
+unsafe extern "C" fn readv(data: Data, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as the runner says.
+    let (instance, vector) = unsafe { (instance(data), parts(vector, count.max(0) as usize)) };
+    // SAFETY: as the runner says.
+    unsafe { receive_into(instance, fd, vector, 0) }
+}
+
+unsafe extern "C" fn recv(data: Data, fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    let one = [iovec { iov_base: into, iov_len: len }];
+    // SAFETY: the only part is as the runner says.
+    unsafe { receive_into(instance(data), fd, &one, flags) }
+}
+
+unsafe extern "C" fn recvfrom(
+    data: Data,
+    fd: c_int,
+    into: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    _from: *mut sockaddr,
+    _len: *mut socklen_t,
+) -> ssize_t {
+    // A stream's bytes come from its peer; Linux leaves the address alone, too.
+    // SAFETY: as the runner says.
+    unsafe { recv(data, fd, into, len, flags) }
+}
+
+unsafe extern "C" fn recvmsg(data: Data, fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: as the runner says.
+    let (instance, message) = unsafe { (instance(data), &mut *message) };
+    (message.msg_controllen, message.msg_flags, message.msg_namelen) = (0, 0, 0);
+    // SAFETY: as the runner says.
+    unsafe { receive_into(instance, fd, parts(message.msg_iov, message.msg_iovlen), flags) }
+}
+
+/// # Safety
+/// Each part has room for as many bytes as it says.
+unsafe fn receive_into(instance: &Instance, fd: c_int, parts: &[iovec], flags: c_int) -> ssize_t {
+    let most = parts.iter().map(|part| part.iov_len).sum();
+    answer(instance.receive(fd, most, flags).map(|received| {
+        // SAFETY: not more than the parts have room for was received.
+        unsafe { scatter(parts, &received) };
+        received.len()
+    }))
+}
+
+unsafe extern "C" fn write(data: Data, fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: as the runner says.
+    unsafe { send(data, fd, from, len, 0) }
+}
+
+unsafe extern "C" fn writev(data: Data, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as the runner says.
+    let (instance, all) = unsafe { (instance(data), gather(parts(vector, count.max(0) as usize))) };
+    answer(instance.write_all(fd, &all, 0))
+}
+
+unsafe extern "C" fn send(data: Data, fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as the runner says.
+    let (instance, from) = unsafe { (instance(data), bytes(from, len)) };
+    answer(instance.write_all(fd, from, flags))
+}
+
+unsafe extern "C" fn sendto(
+    data: Data,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    _to: *const sockaddr,
+    _len: socklen_t,
+) -> ssize_t {
+    // SAFETY: as the runner says; the address of a stream's peer is known.
+    unsafe { send(data, fd, from, len, flags) }
+}
+
+unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: as the runner says.
+    let (instance, message) = unsafe { (instance(data), &*message) };
+    // SAFETY: as the runner says.
+    let all = unsafe { gather(parts(message.msg_iov, message.msg_iovlen)) };
+    answer(instance.write_all(fd, &all, flags))
+}
+
+unsafe extern "C" fn fcntl(data: Data, fd: c_int, command: c_int, value: c_long) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    answer_int(instance.at_once(|sockets| {
+        let socket = sockets.get(fd)?;
+        match command {
+            libc::F_GETFL => Ok(libc::O_RDWR | if socket.nonblocking { libc::O_NONBLOCK } else { 0 }),
+            libc::F_SETFL => {
+                socket.nonblocking = value & c_long::from(libc::O_NONBLOCK) != 0;
+                Ok(0)
+            }
+            libc::F_GETFD | libc::F_SETFD => Ok(0),
+            _ => Err(EINVAL),
+        }
+    }))
+}
+
+unsafe extern "C" fn ioctl(data: Data, fd: c_int, request: c_ulong, value: *mut c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| {
+        let answer = match request {
+            libc::FIONREAD => sockets.waiting(fd)?.0,
+            libc::TIOCOUTQ => sockets.waiting(fd)?.1,
+            _ => return Err(EINVAL),
+        };
+        if value.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: these requests have an int for the answer.
+        unsafe { *value = answer as c_int };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn close(data: Data, fd: c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| sockets.close(fd)))
+}
+
+unsafe extern "C" fn shutdown(data: Data, fd: c_int, how: c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| sockets.shutdown(fd, how)))
+}
+
+unsafe extern "C" fn getsockopt(
+    data: Data,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| {
+        let found = sockets.option(fd, level, name)?;
+        if value.is_null() || len.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: not more is written than the caller has room for.
+        unsafe {
+            let part = found.len().min(*len as usize);
+            std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), part);
+            *len = part as socklen_t;
+        }
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn setsockopt(
+    data: Data,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: as the runner says.
+    let (instance, value) = unsafe { (instance(data), bytes(value, len as usize)) };
+    done(instance.at_once(|sockets| sockets.set_option(fd, level, name, value)))
+}
+
+unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    if fds.is_null() && count > 0 {
+        return answer_int(Err(EFAULT));
+    }
+    // SAFETY: as the runner says; without descriptors, the pointer is not looked at.
+    let (instance, fds) = unsafe {
+        (instance(data), if count == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(fds, count as usize) })
+    };
+    let end = instance.lock().stack.now() + timeout.max(0) as u64 * 1_000_000;
+    let look = |sockets: &mut Sockets, fds: &mut [pollfd]| {
+        for fd in fds.iter_mut() {
+            let always = libc::POLLERR | libc::POLLHUP;
+            fd.revents = sockets.readiness(fd.fd).map_or(libc::POLLNVAL, |bits| bits & (fd.events | always));
+        }
+        let ready = fds.iter().filter(|fd| fd.revents != 0).count() as c_int;
+        let over = timeout >= 0 && sockets.stack.now() >= end;
+        if ready > 0 || over { Ok(ready) } else { Err(EAGAIN) }
+    };
+    answer_int(instance.call(|_| timeout != 0, |sockets| look(sockets, fds)))
+}
+
+unsafe extern "C" fn netdev_send(data: Data, packet: *const c_void, len: size_t) -> c_int {
+    // SAFETY: as the runner says.
+    let (instance, packet) = unsafe { (instance(data), bytes(packet, len)) };
+    done(instance.at_once(|sockets| {
+        sockets.stack.inject(packet);
+        sockets.take_in();
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn netdev_receive(data: Data, into: *mut c_void, len: *mut size_t, time: *mut c_longlong) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    if into.is_null() || len.is_null() || time.is_null() {
+        return answer_int(Err(EFAULT));
+    }
+    let next = instance.at_once(|sockets| {
+        sockets.settle();
+        let limit = sockets.stack.now() + PATIENCE_NS;
+        loop {
+            if let Some(packet) = sockets.stack.take() {
+                return Ok(packet);
+            }
+            if !sockets.stack.step(limit) {
+                return Ok((sockets.stack.now(), Vec::new()));
+            }
+            sockets.take_in();
+        }
+    });
+    done(next.map(|(at, packet)| {
+        // SAFETY: not more is written than the caller has room for.
+        unsafe {
+            let part = packet.len().min(*len);
+            std::ptr::copy_nonoverlapping(packet.as_ptr(), into.cast(), part);
+            (*len, *time) = (part, (at / 1000) as c_longlong);
+        }
+    }))
+}
+
+unsafe extern "C" fn usleep(data: Data, microseconds: c_uint) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| {
+        let then = sockets.stack.now() + u64::from(microseconds) * 1000;
+        sockets.stack.run_until(then);
+        sockets.take_in();
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn gettimeofday(data: Data, time: *mut timeval, _zone: *mut timezone) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    done(instance.at_once(|sockets| {
+        let then = sockets.stack.now() + LOOK_NS;
+        sockets.stack.run_until(then);
+        sockets.take_in();
+        let us = (then / 1000) as i64;
+        if time.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: there is room for one.
+        unsafe { *time = timeval { tv_sec: us / 1_000_000, tv_usec: us % 1_000_000 } };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn epoll_create(_: Data, _: c_int) -> c_int {
+    answer_int(Err(ENOSYS))
+}
+
+unsafe extern "C" fn epoll_ctl(_: Data, _: c_int, _: c_int, _: c_int, _: *mut epoll_event) -> c_int {
+    answer_int(Err(ENOSYS))
+}
+
+unsafe extern "C" fn epoll_wait(_: Data, _: c_int, _: *mut epoll_event, _: c_int, _: c_int) -> c_int {
+    answer_int(Err(ENOSYS))
+}
+
+unsafe extern "C" fn pipe(_: Data, _: *mut c_int) -> c_int {
+    answer_int(Err(ENOSYS))
+}
+
+unsafe extern "C" fn splice(
+    _: Data,
+    _: c_int,
+    _: *mut loff_t,
+    _: c_int,
+    _: *mut loff_t,
+    _: size_t,
+    _: c_uint,
+) -> ssize_t {
+    answer::<ssize_t>(Err(ENOSYS))
+}

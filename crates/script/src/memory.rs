@@ -1,0 +1,83 @@
+//! The runner's memory: addresses, bytes and vectors, copied in and out.
+use crate::sockets::Errno;
+use libc::{EFAULT, EINVAL, c_int, c_void, iovec, sockaddr, sockaddr_in, socklen_t};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// # Safety
+/// `address` is null or points to `len` bytes.
+pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddrV4, Errno> {
+    if address.is_null() {
+        return Err(EFAULT);
+    }
+    if (len as usize) < size_of::<sockaddr_in>() {
+        return Err(EINVAL);
+    }
+    // SAFETY: it has the length of a `sockaddr_in`; any bytes are one.
+    let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+    if c_int::from(address.sin_family) != libc::AF_INET {
+        return Err(libc::EAFNOSUPPORT);
+    }
+    Ok(SocketAddrV4::new(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()), u16::from_be(address.sin_port)))
+}
+
+/// # Safety
+/// Both are null, or `to` has room for the number of bytes at `len`.
+pub(crate) unsafe fn give_address(peer: SocketAddrV4, to: *mut sockaddr, len: *mut socklen_t) {
+    if to.is_null() || len.is_null() {
+        return;
+    }
+    let address = sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: peer.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(peer.ip().octets()) },
+        sin_zero: [0; 8],
+    };
+    let whole = size_of::<sockaddr_in>();
+    // SAFETY: not more bytes are written than the caller has room for.
+    unsafe {
+        let part = whole.min(*len as usize);
+        std::ptr::copy_nonoverlapping((&raw const address).cast::<u8>(), to.cast::<u8>(), part);
+        *len = whole as socklen_t;
+    }
+}
+
+/// # Safety
+/// `from` points to `len` bytes, or is null and `len` 0.
+pub(crate) unsafe fn bytes<'a>(from: *const c_void, len: usize) -> &'a [u8] {
+    if from.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller says so.
+    unsafe { std::slice::from_raw_parts(from.cast(), len) }
+}
+
+/// The parts of a message.
+///
+/// # Safety
+/// `parts` points to `count` parts.
+pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
+    if parts.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller says so.
+    unsafe { std::slice::from_raw_parts(parts, count) }
+}
+
+/// # Safety
+/// Each part points to as many bytes as it says.
+pub(crate) unsafe fn gather(parts: &[iovec]) -> Vec<u8> {
+    // SAFETY: the caller says so.
+    parts.iter().flat_map(|part| unsafe { bytes(part.iov_base, part.iov_len) }).copied().collect()
+}
+
+/// # Safety
+/// Each part has room for as many bytes as it says.
+pub(crate) unsafe fn scatter(parts: &[iovec], received: &[u8]) {
+    let mut left = received;
+    for part in parts {
+        let (now, later) = left.split_at(left.len().min(part.iov_len));
+        // SAFETY: not more than the part has room for.
+        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), part.iov_base.cast(), now.len()) };
+        left = later;
+    }
+}

@@ -1,0 +1,91 @@
+//! Socket options: what has an effect goes to the control plane, everything else is remembered.
+use crate::sockets::{Errno, Kind, Sockets};
+use context::{FlowInfo, OptionName};
+use libc::{EINVAL, ENOPROTOOPT, IPPROTO_TCP, SOL_SOCKET};
+
+/// Options of the control plane: level, name, its name there.
+const PASSED_ON: [(i32, i32, OptionName); 6] = [
+    (SOL_SOCKET, libc::SO_KEEPALIVE, OptionName::Keepalive),
+    (IPPROTO_TCP, libc::TCP_KEEPIDLE, OptionName::KeepaliveIdle),
+    (IPPROTO_TCP, libc::TCP_KEEPINTVL, OptionName::KeepaliveInterval),
+    (IPPROTO_TCP, libc::TCP_KEEPCNT, OptionName::KeepaliveCount),
+    (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, OptionName::UserTimeout),
+    (IPPROTO_TCP, libc::TCP_LINGER2, OptionName::FinTimeout),
+];
+
+impl Sockets {
+    /// `setsockopt`.
+    pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        if level != SOL_SOCKET && level != IPPROTO_TCP && level != libc::IPPROTO_IP {
+            return Err(ENOPROTOOPT);
+        }
+        let socket = self.get(fd)?;
+        let number = value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+        if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
+            // Two ints: on, and seconds.
+            let seconds = value.get(4..8).and_then(|rest| rest.first_chunk()).map(|bytes| i32::from_ne_bytes(*bytes));
+            let (Some(on), Some(seconds)) = (number, seconds) else { return Err(EINVAL) };
+            socket.abort = on != 0 && seconds == 0;
+        }
+        socket.options.insert((level, name), value.to_vec());
+        if let Some((.., option)) = PASSED_ON.iter().find(|(of, called, _)| (*of, *called) == (level, name)) {
+            let number = number.filter(|number| *number >= 0).ok_or(EINVAL)?;
+            self.set(fd, *option, number as u64);
+        }
+        Ok(())
+    }
+
+    /// `getsockopt`: the value's bytes.
+    pub fn option(&mut self, fd: i32, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
+        self.settle();
+        let int = |value: i32| Ok(value.to_ne_bytes().to_vec());
+        match (level, name) {
+            (SOL_SOCKET, libc::SO_ERROR) => {
+                let error = self.take_error(fd)?;
+                int(error)
+            }
+            (SOL_SOCKET, libc::SO_TYPE) => int(libc::SOCK_STREAM),
+            (SOL_SOCKET, libc::SO_ACCEPTCONN) => int(matches!(self.get(fd)?.kind, Kind::Listening { .. }).into()),
+            (IPPROTO_TCP, libc::TCP_INFO) => Ok(tcp_info(&self.figures(fd)?)),
+            (IPPROTO_TCP, libc::TCP_MAXSEG) => match self.figures(fd) {
+                Ok(figures) => int(figures.mss.into()),
+                Err(_) => int(536),
+            },
+            (SOL_SOCKET | IPPROTO_TCP | libc::IPPROTO_IP, _) => {
+                Ok(self.get(fd)?.options.get(&(level, name)).cloned().unwrap_or(vec![0; 4]))
+            }
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    /// `SO_ERROR`, which asking takes away.
+    fn take_error(&mut self, fd: i32) -> Result<i32, Errno> {
+        let socket = self.get(fd)?;
+        if let Some(error) = socket.error.take() {
+            return Ok(error);
+        }
+        let Kind::Open(slot) = socket.kind else { return Ok(0) };
+        let connection = self.connections.get_mut(&slot.index);
+        Ok(connection.and_then(|connection| connection.error.take()).unwrap_or(0))
+    }
+}
+
+/// `struct tcp_info` of Linux up to the byte counts; what there is no figure for is zero.
+fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
+    let mut bytes = vec![0; 232];
+    bytes[0] = figures.state;
+    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    let mss = u32::from(figures.mss).max(1);
+    put(16, mss);
+    put(20, mss);
+    put(24, figures.unacked.div_ceil(mss));
+    put(68, figures.rtt_us);
+    put(72, figures.rttvar_us);
+    put(76, figures.ssthresh / mss);
+    put(80, figures.cwnd / mss);
+    put(84, mss);
+    put(100, figures.retransmits);
+    bytes[120..128].copy_from_slice(&figures.bytes_acked.to_ne_bytes());
+    bytes[128..136].copy_from_slice(&figures.bytes_received.to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,526 @@
+//! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
+use crate::stack::Stack;
+use context::{Bump, Congestion, Endpoint, Notice, OptionName, Reply, Request, Slot};
+use libc::{
+    EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
+    EOPNOTSUPP, EPIPE, EPROTONOSUPPORT,
+};
+use shm::{Doorbell, Mirror};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+
+/// A Linux error number.
+pub type Errno = i32;
+
+/// Descriptors at once.
+const MOST: usize = 1024;
+
+/// What a socket is.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Fresh,
+    Bound {
+        binding: u32,
+    },
+    Listening {
+        binding: u32,
+        backlog: u32,
+        waiting: VecDeque<(Slot, SocketAddrV4)>,
+    },
+    Connecting {
+        tag: u32,
+    },
+    Open(Slot),
+    /// A connection attempt that failed, or a listener that was shut down.
+    Dead,
+}
+
+/// One descriptor.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// A descriptor of the kernel that stays idle and gives the socket its number: runners close what a script leaves
+    /// open themselves, as they would any descriptor.
+    number: OwnedFd,
+    pub kind: Kind,
+    pub nonblocking: bool,
+    pub local: Option<SocketAddrV4>,
+    pub peer: Option<SocketAddrV4>,
+    /// `SO_ERROR`.
+    pub error: Option<Errno>,
+    /// Linger with time 0: close resets.
+    pub abort: bool,
+    /// Options as they were set: level, name.
+    pub options: BTreeMap<(i32, i32), Vec<u8>>,
+}
+
+/// An open connection: positions in its buffers.
+pub(crate) struct Connection {
+    slot: Slot,
+    rx: Mirror,
+    tx: Mirror,
+    tx_head: u32,
+    tx_tail: u32,
+    rx_head: u32,
+    rx_tail: u32,
+    peer_fin: bool,
+    fin: bool,
+    read_shut: bool,
+    pub error: Option<Errno>,
+    /// It was reset, or timed out: nothing more goes or comes.
+    pub broken: bool,
+}
+
+/// All sockets, and the host below them.
+pub struct Sockets {
+    /// The host.
+    pub stack: Stack,
+    pub(crate) table: BTreeMap<i32, Socket>,
+    pub(crate) connections: BTreeMap<u32, Connection>,
+    answers: BTreeMap<u32, Reply>,
+    /// Notices that overtook the replies that open their connections: the two pairs are not ordered.
+    early: BTreeMap<u32, Notice>,
+    next_tag: u32,
+}
+
+impl Sockets {
+    /// No sockets yet.
+    pub fn new(stack: Stack) -> Sockets {
+        let (table, connections) = (BTreeMap::new(), BTreeMap::new());
+        Sockets { stack, table, connections, answers: BTreeMap::new(), early: BTreeMap::new(), next_tag: 1 }
+    }
+
+    /// The runner is done, and closed what was open.
+    pub fn abandon(self) {
+        for socket in self.table.into_values() {
+            let _ = socket.number.into_raw_fd();
+        }
+    }
+
+    /// `socket`.
+    pub fn socket(&mut self, domain: i32, kind: i32, protocol: i32) -> Result<i32, Errno> {
+        let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
+        match (domain, kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
+            (libc::AF_INET, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => self.add(Kind::Fresh, nonblocking),
+            (libc::AF_INET, ..) => Err(EPROTONOSUPPORT),
+            _ => Err(EAFNOSUPPORT),
+        }
+    }
+
+    fn add(&mut self, kind: Kind, nonblocking: bool) -> Result<i32, Errno> {
+        if self.table.len() >= MOST {
+            return Err(EMFILE);
+        }
+        let number = Doorbell::eventfd().map_err(|_| EMFILE)?;
+        let (fd, options) = (number.as_raw_fd(), BTreeMap::new());
+        let socket = Socket { number, kind, nonblocking, local: None, peer: None, error: None, abort: false, options };
+        self.table.insert(fd, socket);
+        Ok(fd)
+    }
+
+    pub(crate) fn get(&mut self, fd: i32) -> Result<&mut Socket, Errno> {
+        self.table.get_mut(&fd).ok_or(EBADF)
+    }
+
+    /// The descriptor waits in its calls.
+    pub fn blocks(&self, fd: i32) -> bool {
+        self.table.get(&fd).is_some_and(|socket| !socket.nonblocking)
+    }
+
+    /// `bind`.
+    pub fn bind(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
+        let socket = self.get(fd)?;
+        if !matches!(socket.kind, Kind::Fresh) {
+            return Err(EINVAL);
+        }
+        let is_set =
+            |name| socket.options.get(&(libc::SOL_SOCKET, name)).is_some_and(|value| value.first() == Some(&1));
+        let (reuse_address, reuse_port) = (is_set(libc::SO_REUSEADDR), is_set(libc::SO_REUSEPORT));
+        let local = Endpoint { ip: *to.ip(), port: to.port() };
+        let tag = self.tag();
+        match self.ask(tag, Request::Bind { tag, local, reuse_address, reuse_port })? {
+            Reply::Bound { binding, local, .. } => {
+                let socket = self.get(fd)?;
+                socket.local = Some(SocketAddrV4::new(local.ip, local.port));
+                socket.kind = Kind::Bound { binding };
+                Ok(())
+            }
+            _ => Err(EADDRINUSE),
+        }
+    }
+
+    /// `listen`.
+    pub fn listen(&mut self, fd: i32, backlog: i32) -> Result<(), Errno> {
+        if matches!(self.get(fd)?.kind, Kind::Fresh) {
+            self.bind(fd, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        }
+        let backlog = backlog.clamp(1, 4096) as u32;
+        let binding = match self.get(fd)?.kind {
+            Kind::Bound { binding } | Kind::Listening { binding, .. } => binding,
+            _ => return Err(EINVAL),
+        };
+        let tag = self.tag();
+        self.ask(tag, Request::Listen { tag, binding, backlog })?;
+        let socket = self.get(fd)?;
+        if let Kind::Bound { .. } = socket.kind {
+            socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new() };
+        }
+        self.arm(binding, backlog);
+        Ok(())
+    }
+
+    /// As many may wait here as the backlog allows, and no more.
+    fn arm(&mut self, binding: u32, credits: u32) {
+        self.send(Request::Arm { binding, credits: credits.min(48) });
+        self.settle();
+    }
+
+    /// `accept`.
+    pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddrV4), Errno> {
+        self.settle();
+        let Kind::Listening { binding, backlog, waiting } = &mut self.get(fd)?.kind else { return Err(EINVAL) };
+        let (binding, left) = (*binding, backlog.saturating_sub(waiting.len() as u32) + 1);
+        let (slot, peer) = waiting.pop_front().ok_or(EAGAIN)?;
+        let local = self.get(fd)?.local.map(|local| local.port());
+        self.arm(binding, left);
+        if !self.connections.contains_key(&slot.index) {
+            return Err(ECONNABORTED);
+        }
+        let accepted = self.add(Kind::Open(slot), false)?;
+        let socket = self.get(accepted)?;
+        socket.peer = Some(peer);
+        socket.local = local.map(|port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+        Ok((accepted, peer))
+    }
+
+    /// `connect`; `EINPROGRESS` the first time, then what came of it ([`Sockets::connect_result`]).
+    pub fn connect(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
+        let binding = match self.get(fd)?.kind {
+            Kind::Fresh | Kind::Dead => 0,
+            Kind::Bound { binding } => binding,
+            Kind::Connecting { .. } => return Err(EALREADY),
+            Kind::Open(_) => return Err(EISCONN),
+            Kind::Listening { .. } => return Err(EISCONN),
+        };
+        let tag = self.tag();
+        let remote = Endpoint { ip: *to.ip(), port: to.port() };
+        let socket = self.get(fd)?;
+        (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
+        self.send(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+        self.settle();
+        Err(EINPROGRESS)
+    }
+
+    /// What came of an attempt: `EAGAIN` while nothing did.
+    pub fn connect_result(&mut self, fd: i32) -> Result<(), Errno> {
+        self.settle();
+        let socket = self.get(fd)?;
+        match socket.kind {
+            Kind::Open(_) => Ok(()),
+            Kind::Connecting { .. } => Err(EAGAIN),
+            _ => Err(socket.error.take().unwrap_or(ECONNABORTED)),
+        }
+    }
+
+    fn connection(&mut self, fd: i32) -> Result<&mut Connection, Errno> {
+        let kind = &self.get(fd)?.kind;
+        let Kind::Open(slot) = kind else {
+            return Err(if matches!(kind, Kind::Connecting { .. }) { EAGAIN } else { ENOTCONN });
+        };
+        let index = slot.index;
+        self.connections.get_mut(&index).ok_or(ENOTCONN)
+    }
+
+    /// `recv`: at most `most` bytes; with `peek`, they stay.
+    pub fn receive(&mut self, fd: i32, most: usize, peek: bool) -> Result<Vec<u8>, Errno> {
+        self.settle();
+        if let Some(error) = self.failed_attempt(fd)? {
+            return Err(error);
+        }
+        let connection = self.connection(fd)?;
+        let there = connection.rx_tail.wrapping_sub(connection.rx_head) as usize;
+        if there == 0 {
+            let over = connection.peer_fin || connection.read_shut || connection.broken;
+            return match connection.error.take() {
+                Some(error) => Err(error),
+                None if over || most == 0 => Ok(Vec::new()),
+                None => Err(EAGAIN),
+            };
+        }
+        let mut bytes = vec![0; there.min(most)];
+        connection.rx.read(connection.rx_head, &mut bytes);
+        if !peek {
+            connection.rx_head = connection.rx_head.wrapping_add(bytes.len() as u32);
+            let slot = connection.slot.index;
+            self.bump(slot);
+        }
+        Ok(bytes)
+    }
+
+    /// `send`: as many of the bytes as there is room for.
+    pub fn transmit(&mut self, fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
+        self.settle();
+        if let Some(error) = self.failed_attempt(fd)? {
+            return Err(error);
+        }
+        let connection = self.connection(fd).map_err(|error| if error == ENOTCONN { EPIPE } else { error })?;
+        if let Some(error) = connection.error.take() {
+            return Err(error);
+        }
+        if connection.fin || connection.broken {
+            return Err(EPIPE);
+        }
+        let room = connection.tx.size() - connection.tx_head.wrapping_sub(connection.tx_tail);
+        let len = bytes.len().min(room as usize);
+        if len == 0 && !bytes.is_empty() {
+            return Err(EAGAIN);
+        }
+        connection.tx.write(connection.tx_head, &bytes[..len]);
+        connection.tx_head = connection.tx_head.wrapping_add(len as u32);
+        let slot = connection.slot.index;
+        self.bump(slot);
+        Ok(len)
+    }
+
+    /// The error of an attempt that failed, once.
+    fn failed_attempt(&mut self, fd: i32) -> Result<Option<Errno>, Errno> {
+        Ok(self.get(fd)?.error.take())
+    }
+
+    /// `shutdown`.
+    pub fn shutdown(&mut self, fd: i32, how: i32) -> Result<(), Errno> {
+        if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+            return Err(EINVAL);
+        }
+        if let Kind::Listening { binding, .. } = self.get(fd)?.kind {
+            self.get(fd)?.kind = Kind::Dead;
+            self.send(Request::Unbind { binding });
+            self.settle();
+            return Ok(());
+        }
+        let connection = self.connection(fd).map_err(|_| ENOTCONN)?;
+        connection.read_shut |= how != libc::SHUT_WR;
+        connection.fin |= how != libc::SHUT_RD;
+        let slot = connection.slot.index;
+        self.bump(slot);
+        Ok(())
+    }
+
+    /// `close`.
+    pub fn close(&mut self, fd: i32) -> Result<(), Errno> {
+        self.settle();
+        let socket = self.table.remove(&fd).ok_or(EBADF)?;
+        match socket.kind {
+            Kind::Fresh | Kind::Dead => {}
+            Kind::Bound { binding } => self.send(Request::Unbind { binding }),
+            Kind::Listening { binding, waiting, .. } => {
+                self.send(Request::Unbind { binding });
+                waiting.into_iter().for_each(|(slot, _)| self.end(slot, true));
+            }
+            Kind::Connecting { tag } => self.send(Request::CancelConnect { tag }),
+            Kind::Open(slot) => self.end(slot, socket.abort),
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn end(&mut self, slot: Slot, abort: bool) {
+        let Some(Connection { tx_head, rx_head, .. }) = self.connections.remove(&slot.index) else { return };
+        self.send(Request::Close { slot, tx_head, rx_head, abort });
+    }
+
+    /// What `poll` says of a descriptor, all bits.
+    pub fn readiness(&mut self, fd: i32) -> Result<i16, Errno> {
+        self.settle();
+        let socket = self.get(fd)?;
+        let failed = socket.error.is_some();
+        let slot = match &socket.kind {
+            Kind::Open(slot) => slot.index,
+            Kind::Listening { waiting, .. } => return Ok(if waiting.is_empty() { 0 } else { libc::POLLIN }),
+            Kind::Connecting { .. } => return Ok(0),
+            Kind::Fresh | Kind::Bound { .. } | Kind::Dead => {
+                let error = if failed { libc::POLLERR | libc::POLLIN } else { 0 };
+                return Ok(libc::POLLOUT | libc::POLLHUP | error);
+            }
+        };
+        let Some(connection) = self.connections.get(&slot) else { return Ok(libc::POLLHUP) };
+        let mut bits = 0;
+        let mut set = |condition: bool, more: i16| bits |= if condition { more } else { 0 };
+        let no_more = connection.peer_fin || connection.read_shut || connection.broken;
+        let room = connection.tx.size() > connection.tx_head.wrapping_sub(connection.tx_tail);
+        set(connection.rx_tail != connection.rx_head || no_more, libc::POLLIN | libc::POLLRDNORM);
+        set(no_more, libc::POLLRDHUP);
+        set(room || connection.broken || connection.fin, libc::POLLOUT | libc::POLLWRNORM);
+        set(connection.broken || (connection.fin && connection.peer_fin), libc::POLLHUP);
+        set(connection.error.is_some(), libc::POLLERR);
+        Ok(bits)
+    }
+
+    /// Bytes that wait to be read, and those that wait for acknowledgement.
+    pub fn waiting(&mut self, fd: i32) -> Result<(u32, u32), Errno> {
+        self.settle();
+        let connection = self.connection(fd).map_err(|_| EINVAL)?;
+        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
+        Ok((unread, connection.tx_head.wrapping_sub(connection.tx_tail)))
+    }
+
+    /// A connection's option, for the control plane.
+    pub(crate) fn set(&mut self, fd: i32, option: OptionName, value: u64) {
+        if let Ok(Kind::Open(slot)) = self.get(fd).map(|socket| &socket.kind) {
+            let slot = *slot;
+            self.send(Request::Set { slot, option, value });
+            self.settle();
+        }
+    }
+
+    /// A connection's figures.
+    pub(crate) fn figures(&mut self, fd: i32) -> Result<context::FlowInfo, Errno> {
+        let Kind::Open(slot) = self.get(fd)?.kind else { return Err(EOPNOTSUPP) };
+        let tag = self.tag();
+        match self.ask(tag, Request::Info { tag, slot })? {
+            Reply::Info { info, .. } => Ok(info),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn tag(&mut self) -> u32 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    fn send(&mut self, request: Request) {
+        while self.stack.end.requests.push(request.to_words()).is_err() {
+            self.stack.settle();
+        }
+    }
+
+    /// Asks, and takes the answer, which comes without time passing.
+    fn ask(&mut self, tag: u32, request: Request) -> Result<Reply, Errno> {
+        self.send(request);
+        self.settle();
+        match self.answers.remove(&tag) {
+            Some(Reply::Failed { errno, .. }) => Err(errno.into()),
+            Some(reply) => Ok(reply),
+            None => Err(EINVAL),
+        }
+    }
+
+    /// Tells the engine where the application is.
+    fn bump(&mut self, index: u32) {
+        let Some(connection) = self.connections.get(&index) else { return };
+        let Connection { slot, tx_head, rx_head, fin, .. } = *connection;
+        let bump = Bump { slot, tx_head, rx_head, fin };
+        while self.stack.end.bumps.push(bump.to_words()).is_err() {
+            self.stack.settle();
+        }
+        self.settle();
+    }
+
+    /// Runs the host to rest, and takes what it says.
+    pub fn settle(&mut self) {
+        self.stack.settle();
+        self.take_in();
+    }
+
+    /// Takes replies and notices in.
+    pub fn take_in(&mut self) {
+        while let Ok(Some(words)) = self.stack.end.replies.pop() {
+            if let Some(reply) = Reply::from_words(words) {
+                self.reply(reply);
+            }
+        }
+        while let Ok(Some(words)) = self.stack.end.notices.pop() {
+            let notice = Notice::from_words(words);
+            let known = self.connections.get_mut(&notice.slot.index);
+            match known.filter(|connection| connection.slot == notice.slot) {
+                Some(connection) => connection.apply(notice),
+                None => drop(self.early.insert(notice.slot.index, notice)),
+            }
+        }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Accept { binding, slot, remote, .. } => {
+                let peer = SocketAddrV4::new(remote.ip, remote.port);
+                let listener = self.table.values_mut().find_map(|socket| match &mut socket.kind {
+                    Kind::Listening { binding: own, waiting, .. } if *own == binding => Some(waiting),
+                    _ => None,
+                });
+                match listener {
+                    Some(waiting) => {
+                        waiting.push_back((slot, peer));
+                        self.open(slot);
+                    }
+                    None => self.send(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true }),
+                }
+            }
+            Reply::Unaccept { slot, .. } => {
+                self.connections.remove(&slot.index);
+            }
+            Reply::Connecting { tag, local } => {
+                if let Some(socket) = self.connecting(tag) {
+                    socket.local = Some(SocketAddrV4::new(local.ip, local.port));
+                }
+            }
+            Reply::Connected { tag, slot, .. } => match self.connecting(tag) {
+                Some(socket) => {
+                    socket.kind = Kind::Open(slot);
+                    self.open(slot);
+                }
+                None => self.send(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true }),
+            },
+            Reply::Failed { tag, errno } if self.connecting(tag).is_some() => {
+                if let Some(socket) = self.connecting(tag) {
+                    (socket.kind, socket.error) = (Kind::Dead, Some(errno.into()));
+                }
+            }
+            Reply::Error { slot, errno } => {
+                if let Some(connection) = self.connections.get_mut(&slot.index) {
+                    (connection.error, connection.broken) = (Some(errno.into()), true);
+                }
+            }
+            Reply::Failed { tag, .. } | Reply::Done { tag } | Reply::Bound { tag, .. } | Reply::Info { tag, .. } => {
+                self.answers.insert(tag, reply);
+            }
+            _ => {}
+        }
+    }
+
+    fn connecting(&mut self, tag: u32) -> Option<&mut Socket> {
+        self.table.values_mut().find(|socket| matches!(socket.kind, Kind::Connecting { tag: own } if own == tag))
+    }
+
+    fn open(&mut self, slot: Slot) {
+        // Without memory for its buffers there is nothing to try: the runner sees a connection that is reset.
+        let Ok((rx, tx)) = self.stack.end.map_buffers(slot) else {
+            return self.send(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+        };
+        let mut connection = Connection {
+            slot,
+            rx,
+            tx,
+            tx_head: 0,
+            tx_tail: 0,
+            rx_head: 0,
+            rx_tail: 0,
+            peer_fin: false,
+            fin: false,
+            read_shut: false,
+            error: None,
+            broken: false,
+        };
+        if let Some(notice) = self.early.remove(&slot.index).filter(|notice| notice.slot == slot) {
+            connection.apply(notice);
+        }
+        self.connections.insert(slot.index, connection);
+    }
+}
+
+impl Connection {
+    fn apply(&mut self, notice: Notice) {
+        self.rx_tail = notice.rx_tail;
+        self.tx_tail = notice.tx_tail;
+        self.peer_fin |= notice.fin;
+    }
+}

@@ -1,0 +1,197 @@
+//! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when it is told to.
+use crate::flags::{EngineName, Flags};
+use context::{AppEnd, Congestion, daemon_ends};
+use control::{Application, ContextId, Host};
+use engine::{Engine, Limits, Worker};
+use flextoe::{FlexToe, Mapping};
+use laminar::{Extensions, Laminar};
+use port::{Capabilities, Frame, FramePool, Nanos};
+use shm::{Doorbell, Region};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::{EtherType, Mac, arp, ethernet};
+
+/// The clock at the start: not 0, so that nothing is taken for "never".
+const START: Nanos = 1_000_000_000;
+/// The only host's hardware address, and that of everybody else.
+const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+/// Rounds without time passing, after which a host counts as one that never comes to rest.
+const MOST_ROUNDS: u32 = 100_000;
+const CAPABILITIES: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
+
+/// A host on a wire that ends here.
+pub struct Stack {
+    host: Host,
+    workers: Vec<Box<dyn Worker>>,
+    pool: FramePool,
+    now: Nanos,
+    received: Vec<Box<Frame>>,
+    sending: Vec<Box<Frame>>,
+    /// IP packets that it sent, with the time of each.
+    sent: VecDeque<(Nanos, Vec<u8>)>,
+    context: ContextId,
+    /// The application's end of its only context.
+    pub end: AppEnd,
+}
+
+impl Stack {
+    /// A host with one application; the error is a sentence.
+    pub fn new(flags: Flags) -> Result<Stack, String> {
+        let pool = FramePool::new(1024);
+        let limits = Limits { flows: flags.host.max_flows, contexts: flags.host.max_contexts };
+        let replicated = Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 };
+        let engine: Box<dyn Engine> = match flags.engine {
+            EngineName::Flextoe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
+            EngineName::Threads => Box::new(FlexToe::new(limits, replicated, pool.clone())),
+            EngineName::Laminar => {
+                let timely = flags.host.default_congestion() == Congestion::Timely;
+                let extensions = Extensions { timely, ..Extensions::default() };
+                Box::new(Laminar::new(limits, flags.host.window_shift(), extensions)?)
+            }
+        };
+        let mut host = Host::new(flags.host, CAPABILITIES, OWN, engine, [7; 16])?;
+        let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
+        let workers = host.workers();
+        let (received, sending, sent) = (Vec::new(), Vec::new(), VecDeque::new());
+        Ok(Stack { host, workers, pool, now: START, received, sending, sent, context, end })
+    }
+
+    /// Its clock, nanoseconds.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Runs until nothing is left to do at this moment.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..MOST_ROUNDS {
+            let mut done = self.host.poll(self.now, &mut self.received, &mut self.sending, &mut self.pool);
+            done += self.workers.iter_mut().map(|worker| worker.poll(self.now)).sum::<usize>();
+            done += self.take_sent();
+            // What modules on threads of their own hand to each other takes a round more.
+            quiet = if done == 0 && self.received.is_empty() { quiet + 1 } else { 0 };
+            if quiet > self.workers.len().min(2) {
+                break;
+            }
+        }
+    }
+
+    /// Lets time pass until `then`, with everything that is due before.
+    pub fn run_until(&mut self, then: Nanos) {
+        while let Some(due) = self.host.next_deadline(self.now).filter(|due| *due <= then) {
+            self.now = due.max(self.now + 1).min(then.max(self.now));
+            self.settle();
+            if self.now >= then {
+                break;
+            }
+        }
+        self.now = self.now.max(then);
+        self.settle();
+    }
+
+    /// Goes to the next moment at which something is due, at most to `limit`; false where there is none.
+    pub fn step(&mut self, limit: Nanos) -> bool {
+        let due = self.host.next_deadline(self.now).map(|due| due.max(self.now + 1));
+        match due.filter(|due| *due <= limit) {
+            Some(due) => {
+                self.run_until(due);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// An IP packet comes in.
+    pub fn inject(&mut self, packet: &[u8]) {
+        let header = ethernet::Header { dst: OWN, src: OTHERS, ethertype: EtherType::Ipv4 };
+        self.put(header, packet);
+        self.settle();
+    }
+
+    /// Any bytes come in where a frame should be.
+    pub fn inject_frame(&mut self, bytes: &[u8]) {
+        let mut frame = self.pool.large();
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        self.received.push(frame);
+        self.settle();
+    }
+
+    /// The application goes. Gives a sentence about what is left of it after every timer has run out.
+    pub fn leave(&mut self) -> Result<(), String> {
+        self.host.detach(self.now, self.context);
+        self.settle();
+        for _ in 0..10_000 {
+            if !self.step(Nanos::MAX) {
+                break;
+            }
+            self.sent.clear();
+        }
+        let left: Vec<_> = self.host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("left over: {left:?}")) }
+    }
+
+    /// The next packet that the host sent, and when.
+    pub fn take(&mut self) -> Option<(Nanos, Vec<u8>)> {
+        self.sent.pop_front()
+    }
+
+    fn put(&mut self, header: ethernet::Header, packet: &[u8]) {
+        let mut frame = self.pool.large();
+        frame.resize(ethernet::HEADER_LEN + packet.len());
+        header.emit(frame.bytes_mut());
+        frame.bytes_mut()[ethernet::HEADER_LEN..].copy_from_slice(packet);
+        self.received.push(frame);
+    }
+
+    /// Keeps IP packets; questions for hardware addresses are answered at once.
+    fn take_sent(&mut self) -> usize {
+        let sending = std::mem::take(&mut self.sending);
+        let count = sending.len();
+        for mut frame in sending {
+            frame.complete_checksum();
+            let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default().to_vec();
+            match ethernet::Header::parse(frame.bytes()).map(|header| header.ethertype) {
+                Ok(EtherType::Ipv4) => self.sent.push_back((self.now, packet)),
+                Ok(EtherType::Arp) => self.answer(&packet),
+                _ => {}
+            }
+            self.pool.put(frame);
+        }
+        count
+    }
+
+    /// Everybody else is there, at one hardware address.
+    fn answer(&mut self, packet: &[u8]) {
+        let Ok(asked) = arp::Packet::parse(packet) else { return };
+        if asked.operation != arp::Operation::Request || asked.target_ip == asked.sender_ip {
+            return;
+        }
+        let reply = arp::Packet {
+            operation: arp::Operation::Reply,
+            sender_mac: OTHERS,
+            sender_ip: asked.target_ip,
+            target_mac: asked.sender_mac,
+            target_ip: asked.sender_ip,
+        };
+        let mut bytes = [0; arp::LEN];
+        reply.emit(&mut bytes);
+        self.put(ethernet::Header { dst: OWN, src: OTHERS, ethertype: EtherType::Arp }, &bytes);
+    }
+}
+
+/// The application's context, made as the daemon makes it.
+fn attach(host: &mut Host) -> Result<(ContextId, AppEnd), String> {
+    let geometry = host.geometry();
+    let make = || -> std::io::Result<_> {
+        let region = Arc::new(Region::create("script", geometry.region_len())?);
+        let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
+        let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
+        let ends = daemon_ends(&region, geometry, app, daemon);
+        Ok((ends, AppEnd::new(region, geometry, app_too, daemon_too)?))
+    };
+    let (ends, end) = make().map_err(|error| error.to_string())?;
+    let application = Application { pid: 1, uid: 0, gid: 0, command: "script".into() };
+    Ok((host.attach(START, application, ends, None)?, end))
+}

@@ -1,0 +1,315 @@
+//! Packet scripts in Rust: a peer whose segments are made and expected one by one, and socket calls, all through the table
+//! that the library fills for a packet-script runner. Sequence numbers are relative to each side's first one, as people
+//! write them.
+#![allow(dead_code)]
+
+use std::ffi::{CString, c_int};
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use toe_script::{Interface, packetdrill_interface_init};
+use wire::checksum::Sum;
+use wire::ipv4::{self, Ecn};
+use wire::tcp::{self, Flags};
+use wire::{Seq, tcp::Options};
+
+pub const FIN: Flags = Flags::FIN;
+pub const SYN: Flags = Flags::SYN;
+pub const RST: Flags = Flags::RST;
+pub const PSH: Flags = Flags::PSH;
+pub const ACK: Flags = Flags::ACK;
+
+const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
+const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The peer's first sequence number.
+const PEER_ISN: u32 = 0xffff_ff00;
+
+/// A segment with relative numbers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Segment {
+    pub flags: Flags,
+    pub seq: u32,
+    pub ack: u32,
+    pub window: u16,
+    pub mss: Option<u16>,
+    pub payload: Vec<u8>,
+}
+
+/// A segment of the peer, or one that is expected of the host: flags, sequence number, acknowledgement.
+pub fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
+    Segment { flags, seq, ack, window: 65_535, mss: None, payload: Vec::new() }
+}
+
+impl Segment {
+    pub fn window(self, window: u16) -> Segment {
+        Segment { window, ..self }
+    }
+    pub fn mss(self, mss: u16) -> Segment {
+        Segment { mss: Some(mss), ..self }
+    }
+    pub fn payload(self, payload: &[u8]) -> Segment {
+        Segment { payload: payload.to_vec(), ..self }
+    }
+}
+
+/// A runner with one peer.
+pub struct Script {
+    table: Interface,
+    peer_port: u16,
+    local_port: u16,
+    /// The host's first sequence number, once it was seen.
+    isn: Option<u32>,
+    /// Nothing may have been sent before this time, microseconds.
+    quiet_until: i64,
+    /// When the segment that came last was sent.
+    pub at_us: i64,
+}
+
+// SAFETY: the table's functions may be called from any thread.
+unsafe impl Send for Script {}
+// SAFETY: as above; the other fields are plain values.
+unsafe impl Sync for Script {}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // SAFETY: the value is the table's own, and nothing is called after this.
+        unsafe { (self.table.free)(self.table.userdata) };
+    }
+}
+
+macro_rules! call {
+    ($script:ident . $name:ident ( $($argument:expr),* )) => {
+        // SAFETY: the value is the table's own; the pointers of each call lead to locals.
+        checked(unsafe { ($script.table.$name)($script.table.userdata, $($argument),*) } as isize)
+    };
+}
+
+/// The error number where a call failed.
+fn checked(result: isize) -> Result<usize, c_int> {
+    usize::try_from(result).map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap())
+}
+
+fn address(ip: Ipv4Addr, port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
+        sin_zero: [0; 8],
+    }
+}
+
+const ADDRESS: u32 = size_of::<libc::sockaddr_in>() as u32;
+
+/// Runs a script on each engine and mapping.
+pub fn on_all(flags: &str, script: impl Fn(&mut Script)) {
+    for engine in ["flextoe", "threads", "laminar"] {
+        on(&format!("engine={engine},{flags}"), &script);
+    }
+}
+
+/// Runs a script with these flags.
+pub fn on(flags: &str, script: impl Fn(&mut Script)) {
+    println!("{flags}");
+    script(&mut Script::new(flags));
+}
+
+impl Script {
+    pub fn new(flags: &str) -> Script {
+        let mut table = MaybeUninit::uninit();
+        let flags = CString::new(flags).unwrap();
+        // SAFETY: a string that ends with 0, and room for a table, which is filled.
+        let table = unsafe {
+            packetdrill_interface_init(flags.as_ptr(), table.as_mut_ptr());
+            table.assume_init()
+        };
+        Script { table, peer_port: 40_000, local_port: 8080, isn: None, quiet_until: 0, at_us: 0 }
+    }
+
+    // Socket calls.
+
+    pub fn socket(&self) -> c_int {
+        call!(self.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)).unwrap() as c_int
+    }
+
+    pub fn listen(&self) -> c_int {
+        let fd = self.socket();
+        let to = address(LOCAL, self.local_port);
+        call!(self.bind(fd, (&raw const to).cast(), ADDRESS)).unwrap();
+        call!(self.listen(fd, 8)).unwrap();
+        fd
+    }
+
+    pub fn accept(&self, fd: c_int) -> Result<c_int, c_int> {
+        let accepted = call!(self.accept(fd, std::ptr::null_mut(), std::ptr::null_mut()))? as c_int;
+        self.set_blocking(accepted, false);
+        Ok(accepted)
+    }
+
+    pub fn set_blocking(&self, fd: c_int, blocking: bool) {
+        let flags = if blocking { 0 } else { libc::O_NONBLOCK };
+        call!(self.fcntl(fd, libc::F_SETFL, flags.into())).unwrap();
+    }
+
+    /// Connects from a local port of its own, to the peer's port 80.
+    pub fn connect(&mut self) -> (c_int, Result<usize, c_int>) {
+        let fd = self.socket();
+        (self.peer_port, self.isn) = (80, None);
+        let from = address(LOCAL, self.local_port);
+        call!(self.bind(fd, (&raw const from).cast(), ADDRESS)).unwrap();
+        (fd, self.connect_again(fd))
+    }
+
+    pub fn connect_again(&self, fd: c_int) -> Result<usize, c_int> {
+        let to = address(REMOTE, self.peer_port);
+        call!(self.connect(fd, (&raw const to).cast(), ADDRESS))
+    }
+
+    pub fn write(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
+        call!(self.write(fd, bytes.as_ptr().cast(), bytes.len()))
+    }
+
+    pub fn read(&self, fd: c_int) -> Result<Vec<u8>, c_int> {
+        self.read_some(fd, 100_000)
+    }
+
+    pub fn read_some(&self, fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
+        let mut bytes = vec![0; most];
+        let len = call!(self.read(fd, bytes.as_mut_ptr().cast(), bytes.len()))?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    pub fn shutdown(&self, fd: c_int, how: c_int) -> Result<usize, c_int> {
+        call!(self.shutdown(fd, how))
+    }
+
+    pub fn close(&self, fd: c_int) {
+        call!(self.close(fd)).unwrap();
+    }
+
+    pub fn set(&self, fd: c_int, level: c_int, name: c_int, value: &[c_int]) {
+        let len = size_of_val(value) as u32;
+        call!(self.setsockopt(fd, level, name, value.as_ptr().cast(), len)).unwrap();
+    }
+
+    pub fn get(&self, fd: c_int, level: c_int, name: c_int) -> c_int {
+        let (mut value, mut len) = (0, 4);
+        call!(self.getsockopt(fd, level, name, (&raw mut value).cast(), &mut len)).unwrap();
+        value
+    }
+
+    pub fn poll(&self, fd: c_int) -> i16 {
+        let mut one = libc::pollfd { fd, events: libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP, revents: 0 };
+        call!(self.poll(&mut one, 1, 0)).unwrap();
+        one.revents
+    }
+
+    // Time.
+
+    pub fn now_us(&self) -> i64 {
+        let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        call!(self.gettimeofday(&mut time, std::ptr::null_mut())).unwrap();
+        time.tv_sec * 1_000_000 + time.tv_usec
+    }
+
+    pub fn sleep_ms(&self, ms: u32) {
+        call!(self.usleep(ms * 1000)).unwrap();
+    }
+
+    /// The host sends nothing for so long.
+    pub fn silence(&mut self, ms: u32) {
+        self.sleep_ms(ms);
+        self.quiet_until = self.now_us();
+    }
+
+    // The peer.
+
+    /// Begins a new connection of the peer, from another port.
+    pub fn next_peer(&mut self) {
+        (self.peer_port, self.isn) = (self.peer_port + 1, None);
+    }
+
+    pub fn to_port(&mut self, port: u16) {
+        self.local_port = port;
+    }
+
+    /// The peer sends a segment.
+    pub fn send(&self, segment: Segment) {
+        let header = tcp::Header {
+            src_port: self.peer_port,
+            dst_port: self.local_port,
+            seq: Seq(PEER_ISN.wrapping_add(segment.seq)),
+            ack: Seq(if segment.flags.has(ACK) { self.isn.unwrap_or(0).wrapping_add(segment.ack) } else { 0 }),
+            flags: segment.flags,
+            window: segment.window,
+            options: Options { mss: segment.mss, ..Options::default() },
+        };
+        let mut bytes = vec![0; ipv4::HEADER_LEN + header.len() + segment.payload.len()];
+        let len = header.emit(&mut bytes[ipv4::HEADER_LEN..]);
+        bytes[ipv4::HEADER_LEN + len..].copy_from_slice(&segment.payload);
+        let payload_len = (len + segment.payload.len()) as u16;
+        let mut sum = Sum::pseudo_header(REMOTE, LOCAL, ipv4::TCP, payload_len.into());
+        sum.add(&bytes[ipv4::HEADER_LEN..]);
+        let at = ipv4::HEADER_LEN + tcp::CHECKSUM_AT;
+        let checksum = sum.finish();
+        bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        let ip = ipv4::Header {
+            src: REMOTE,
+            dst: LOCAL,
+            protocol: ipv4::TCP,
+            ttl: 64,
+            ecn: Ecn::NotEct,
+            dscp: 0,
+            id: 0,
+            dont_fragment: true,
+            is_fragment: false,
+            payload_len,
+        };
+        ip.emit(&mut bytes);
+        call!(self.netdev_send(bytes.as_ptr().cast(), bytes.len())).unwrap();
+    }
+
+    /// What the host sends next; time passes until it does.
+    pub fn next(&mut self) -> Segment {
+        let (mut bytes, mut at) = (vec![0; 2000], 0);
+        let mut len = bytes.len();
+        call!(self.netdev_receive(bytes.as_mut_ptr().cast(), &mut len, &mut at)).unwrap();
+        assert!(len > 0, "the host sends nothing any more");
+        assert!(at >= self.quiet_until, "the host has sent something where it should be silent");
+        self.at_us = at;
+        let (ip, ip_len) = ipv4::Header::parse(&bytes, len).unwrap();
+        assert_eq!((ip.src, ip.dst, ip.protocol), (LOCAL, REMOTE, ipv4::TCP));
+        let (header, header_len) = tcp::Header::parse(&bytes[ip_len..len]).unwrap();
+        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len.into());
+        sum.add(&bytes[ip_len..len]);
+        assert_eq!(sum.finish(), 0, "the checksum is wrong");
+        assert_eq!((header.src_port, header.dst_port), (self.local_port, self.peer_port));
+        if header.flags.has(SYN) {
+            self.isn = Some(header.seq.0);
+        }
+        Segment {
+            flags: Flags(header.flags.0 & !PSH.0),
+            seq: header.seq.0.wrapping_sub(self.isn.unwrap_or(0)),
+            ack: if header.flags.has(ACK) { header.ack.0.wrapping_sub(PEER_ISN) } else { 0 },
+            window: header.window,
+            mss: header.options.mss,
+            payload: bytes[ip_len + header_len..len].to_vec(),
+        }
+    }
+
+    /// The host sends this next: flags but PSH, numbers and payload are compared. Gives what it sent.
+    #[track_caller]
+    pub fn expect(&mut self, expected: Segment) -> Segment {
+        let found = self.next();
+        let part = |s: &Segment| (s.flags, s.seq, s.ack, s.payload.clone());
+        assert_eq!(part(&found), part(&expected));
+        found
+    }
+
+    /// The peer opens a connection: handshake and `accept`.
+    pub fn establish(&mut self, listener: c_int) -> c_int {
+        self.send(segment(SYN, 0, 0).mss(1000));
+        self.expect(segment(SYN | ACK, 0, 1));
+        self.send(segment(ACK, 1, 1));
+        self.accept(listener).unwrap()
+    }
+}
