@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp bench grid faults endurance differential setup clean bench-instructions p4-tofino
+.PHONY: help demo test build apps xdp bench grid faults endurance differential model setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -16,6 +16,7 @@ help:
 	@echo 'make faults  only the bad input and the killed processes (FAULTS="--filter hostile")'
 	@echo 'make endurance  a thousand kills each, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
+	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make build   everything, optimised'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
@@ -63,6 +64,9 @@ differential: build
 
 bench: build
 	$(AS_ROOT) $(TARGET)/release/toe bench all --directory $(TARGET)/bench $(BENCH)
+
+model:
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(TARGET)/loom cargo test -p shm --release --lib
 
 bench-instructions:
 	bench/instructions

@@ -1,11 +1,12 @@
 //! Doorbells: waking a side that sleeps, for nothing while it is awake.
+use crate::announce::{self, BARRIER};
 use crate::{Region, membarrier};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::time::Duration;
 
 /// One direction's doorbell: a descriptor and a word in the region that says how many sleep on it.
@@ -62,8 +63,6 @@ unsafe impl Send for Doorbell {}
 // SAFETY: as above: shared access goes through atomics.
 unsafe impl Sync for Doorbell {}
 
-/// In the word: the sleeper calls `membarrier` before its last look. Below it, the number of sleepers.
-const BARRIER: u32 = 1 << 31;
 /// Bytes taken at once from a socket: more rings than fit into one.
 const CLEARED: usize = 1024;
 /// How long the sleeper waits, once, after a barrier that it had promised was refused.
@@ -131,7 +130,7 @@ impl Doorbell {
     pub fn prepare_all<'a>(bells: impl IntoIterator<Item = &'a Doorbell> + Clone) {
         let mut promised = false;
         for bell in bells.clone() {
-            bell.word().fetch_add(1, SeqCst);
+            announce::one_more(bell.word());
             promised |= bell.promises.load(Relaxed);
         }
         fence(SeqCst);
@@ -159,13 +158,7 @@ impl Doorbell {
     /// Wakes the other side if it sleeps. Call after publishing work. Returns whether it rang.
     #[inline]
     pub fn ring(&self) -> bool {
-        compiler_fence(SeqCst);
-        let mut word = self.word().load(Relaxed);
-        if !self.relies || word & BARRIER == 0 {
-            fence(SeqCst);
-            word = self.word().load(SeqCst);
-        }
-        let sleeping = word & !BARRIER != 0;
+        let sleeping = announce::somebody_sleeps(self.word(), self.relies);
         if sleeping {
             self.ring_always();
         }

@@ -5,17 +5,33 @@
 //! shared bytes are only ever copied in or out, never borrowed as slices, because the other side may
 //! change them at any moment.
 
+// Under the model checker (`make model`), only what hands over between threads is there.
+#[cfg_attr(loom, allow(dead_code))]
+mod announce;
+#[cfg(not(loom))]
 mod doorbell;
+#[cfg(not(loom))]
 pub mod handover;
+#[cfg(not(loom))]
 mod membarrier;
+#[cfg(not(loom))]
 mod mirror;
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(not(loom))]
 mod region;
+#[cfg_attr(loom, allow(dead_code))]
 mod ring;
 
+#[cfg(not(loom))]
 pub use doorbell::Doorbell;
+#[cfg(not(loom))]
 pub use mirror::{Mirror, Span};
+#[cfg(not(loom))]
 pub use region::Region;
-pub use ring::{Consumer, Corrupt, Full, Producer, ring_bytes};
+#[cfg(not(loom))]
+pub use ring::ring_bytes;
+pub use ring::{Consumer, Corrupt, Full, Producer};
 
 /// Bytes of a page: the granularity of mappings.
 pub const PAGE: usize = 4096;

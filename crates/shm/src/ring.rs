@@ -2,15 +2,26 @@
 //!
 //! Each end keeps its own position privately and only publishes it: what the other side writes can make it
 //! see garbage descriptors or a full or empty ring, never an access outside the ring.
+mod place;
+
+#[cfg(not(loom))]
 use crate::{CACHE_LINE, Region};
-use std::ptr::NonNull;
+use place::Place;
+#[cfg(not(loom))]
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
+#[cfg(not(loom))]
 pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
     2 * CACHE_LINE + entries as usize * W * 8
+}
+
+/// Both ends of a ring in the memory of the model checker, from a position near the wrap.
+#[cfg(loom)]
+pub(crate) fn pair<const W: usize>(entries: u32, from: u32) -> (Producer<W>, Consumer<W>) {
+    let (one, other) = Place::pair::<W>(entries, from);
+    (Producer { place: one, tail: from, head: from }, Consumer { place: other, head: from, tail: from })
 }
 
 /// The ring has no room.
@@ -20,51 +31,6 @@ pub struct Full;
 /// The other side published a position that cannot be: it does not follow the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt;
-
-/// Where a ring lies: checked once, so that each access is only a masked index.
-struct Place {
-    tail: NonNull<AtomicU32>,
-    head: NonNull<AtomicU32>,
-    words: NonNull<AtomicU64>,
-    entries: u32,
-    /// Keeps what the pointers point to mapped.
-    _region: Arc<Region>,
-}
-
-// SAFETY: the pointers lead to atomics in a mapping that this value keeps alive, on whatever thread.
-unsafe impl Send for Place {}
-// SAFETY: as above: shared access goes through atomics.
-unsafe impl Sync for Place {}
-
-impl Place {
-    fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
-        assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
-        let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
-        // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
-        let (head, words) = unsafe { (base.add(CACHE_LINE), base.add(2 * CACHE_LINE)) };
-        Place { tail: base.cast(), head: head.cast(), words: words.cast(), entries, _region: Arc::clone(region) }
-    }
-
-    #[inline]
-    fn tail(&self) -> &AtomicU32 {
-        // SAFETY: in the region, which is mapped as long as this value lives, and aligned to a line.
-        unsafe { self.tail.as_ref() }
-    }
-
-    #[inline]
-    fn head(&self) -> &AtomicU32 {
-        // SAFETY: as in `tail`.
-        unsafe { self.head.as_ref() }
-    }
-
-    /// The words of a descriptor.
-    #[inline]
-    fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
-        let index = (position & (self.entries - 1)) as usize;
-        // SAFETY: the masked index is below `entries`, and `new` was called with the same `W`; aligned to words.
-        unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
-    }
-}
 
 /// The end that adds descriptors of `W` 64-bit words.
 pub struct Producer<const W: usize> {
@@ -76,6 +42,7 @@ pub struct Producer<const W: usize> {
 
 impl<const W: usize> Producer<W> {
     /// The producer's end of the ring at byte `at` of the region, going on from what is published there.
+    #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Producer<W> {
         let place = Place::new::<W>(region, at, entries);
         let (tail, head) = (place.tail().load(Acquire), place.head().load(Acquire));
@@ -100,11 +67,11 @@ impl<const W: usize> Producer<W> {
     #[inline]
     pub fn free(&mut self) -> u32 {
         let mut used = self.tail.wrapping_sub(self.head);
-        if used >= self.place.entries {
+        if used >= self.place.entries() {
             self.head = self.place.head().load(Acquire);
             used = self.tail.wrapping_sub(self.head);
         }
-        self.place.entries.saturating_sub(used)
+        self.place.entries().saturating_sub(used)
     }
 
     /// The consumer has taken everything.
@@ -124,6 +91,7 @@ pub struct Consumer<const W: usize> {
 
 impl<const W: usize> Consumer<W> {
     /// The consumer's end of the ring at byte `at` of the region, going on from what is published there.
+    #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Consumer<W> {
         let place = Place::new::<W>(region, at, entries);
         let head = place.head().load(Acquire);
@@ -151,7 +119,7 @@ impl<const W: usize> Consumer<W> {
     #[inline]
     fn refresh(&mut self) -> Result<bool, Corrupt> {
         let tail = self.place.tail().load(Acquire);
-        if tail.wrapping_sub(self.head) > self.place.entries {
+        if tail.wrapping_sub(self.head) > self.place.entries() {
             return Err(Corrupt);
         }
         self.tail = tail;
@@ -159,7 +127,7 @@ impl<const W: usize> Consumer<W> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,0 +1,107 @@
+//! Where a ring lies: in a region, or, under the model checker, in memory of its own.
+
+#[cfg(loom)]
+pub(super) use modelled::Place;
+#[cfg(not(loom))]
+pub(super) use real::Place;
+
+#[cfg(not(loom))]
+mod real {
+    use super::super::ring_bytes;
+    use crate::{CACHE_LINE, Region};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    /// Where a ring lies: checked once, so that each access is only a masked index.
+    pub struct Place {
+        tail: NonNull<AtomicU32>,
+        head: NonNull<AtomicU32>,
+        words: NonNull<AtomicU64>,
+        entries: u32,
+        /// Keeps what the pointers point to mapped.
+        _region: Arc<Region>,
+    }
+
+    // SAFETY: the pointers lead to atomics in a mapping that this value keeps alive, on whatever thread.
+    unsafe impl Send for Place {}
+    // SAFETY: as above: shared access goes through atomics.
+    unsafe impl Sync for Place {}
+
+    impl Place {
+        pub fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
+            assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
+            let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
+            // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
+            let (head, words) = unsafe { (base.add(CACHE_LINE), base.add(2 * CACHE_LINE)) };
+            Place { tail: base.cast(), head: head.cast(), words: words.cast(), entries, _region: Arc::clone(region) }
+        }
+
+        #[inline]
+        pub fn tail(&self) -> &AtomicU32 {
+            // SAFETY: in the region, which is mapped as long as this value lives, and aligned to a line.
+            unsafe { self.tail.as_ref() }
+        }
+
+        #[inline]
+        pub fn head(&self) -> &AtomicU32 {
+            // SAFETY: as in `tail`.
+            unsafe { self.head.as_ref() }
+        }
+
+        /// The words of a descriptor.
+        #[inline]
+        pub fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
+            let index = (position & (self.entries - 1)) as usize;
+            // SAFETY: the masked index is below `entries`, and `new` was called with the same `W`; aligned to words.
+            unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
+        }
+
+        #[inline]
+        pub fn entries(&self) -> u32 {
+            self.entries
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use loom::sync::atomic::{AtomicU32, AtomicU64};
+    use std::sync::Arc;
+
+    struct Memory {
+        tail: AtomicU32,
+        head: AtomicU32,
+        words: Vec<AtomicU64>,
+    }
+
+    pub struct Place {
+        memory: Arc<Memory>,
+        entries: u32,
+    }
+
+    impl Place {
+        pub fn pair<const W: usize>(entries: u32, from: u32) -> (Place, Place) {
+            let words = (0..entries as usize * W).map(|_| AtomicU64::new(0)).collect();
+            let memory = Arc::new(Memory { tail: AtomicU32::new(from), head: AtomicU32::new(from), words });
+            (Place { memory: Arc::clone(&memory), entries }, Place { memory, entries })
+        }
+
+        pub fn tail(&self) -> &AtomicU32 {
+            &self.memory.tail
+        }
+
+        pub fn head(&self) -> &AtomicU32 {
+            &self.memory.head
+        }
+
+        pub fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
+            let at = (position & (self.entries - 1)) as usize * W;
+            self.memory.words[at..at + W].try_into().expect("W words")
+        }
+
+        pub fn entries(&self) -> u32 {
+            self.entries
+        }
+    }
+}

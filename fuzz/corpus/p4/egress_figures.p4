@@ -1,0 +1,18 @@
+// Packet length, queue depth and timestamps are there.
+#include "../frame.p4"
+
+#define OWN_EGRESS
+control Egress(
+    inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t eg_intr_md,
+    in egress_intrinsic_metadata_from_parser_t eg_prsr_md, inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+    inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
+{
+    apply {
+        meta.half = eg_intr_md.pkt_length;
+        meta.a = (bit<32>)eg_intr_md.deq_qdepth;
+        meta.b = eg_intr_md.deq_timedelta;
+        meta.c = (bit<32>)eg_prsr_md.global_tstamp;
+    }
+}
+
+#include "../pipe.p4"

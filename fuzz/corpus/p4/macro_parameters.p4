@@ -1,0 +1,2 @@
+// A macro with parameters.
+#define TWICE(x) ((x) + (x))

@@ -1,0 +1,17 @@
+// The lesser and the greater.
+#include "../frame.p4"
+
+control Body(inout headers_t hdr, inout metadata_t meta) {
+    Register<pair_t, bit<16>>(16384, {0, 0}) state;
+    RegisterAction<pair_t, bit<16>, bit<32>>(state) update = {
+        void apply(inout pair_t v) {
+            v.lo = min(v.lo, hdr.seg.seq);
+            v.hi = max(v.hi, hdr.seg.seq_end);
+        }
+    };
+    apply {
+        update.execute(hdr.seg.flow);
+    }
+}
+
+#include "../pipe.p4"

@@ -1,0 +1,2 @@
+// A missing semicolon.
+const bit<8> X = 1

@@ -1,0 +1,2 @@
+// A program without a pipeline.
+#include "../frame.p4"

@@ -1,0 +1,21 @@
+// Insert or extend, with tail == 0 meaning empty.
+#include "../frame.p4"
+
+control Body(inout headers_t hdr, inout metadata_t meta) {
+    Register<pair_t, bit<16>>(16384, {0, 0}) state;
+    RegisterAction<pair_t, bit<16>, bit<32>>(state) update = {
+        void apply(inout pair_t v) {
+            if (v.hi == 0) {
+                v.lo = hdr.seg.seq;
+                v.hi = hdr.seg.seq_end;
+            } else if ((int<32>)(hdr.seg.seq - v.hi) == 0) {
+                v.hi = hdr.seg.seq_end;
+            }
+        }
+    };
+    apply {
+        update.execute(hdr.seg.flow);
+    }
+}
+
+#include "../pipe.p4"
