@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 /// Connections of one program: descriptors are limited.
 const MOST_OF_A_PROGRAM: usize = 16_000;
 
+const CONNECTIONS_WARMED_A_SECOND: f64 = 8000.0;
+
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -73,6 +75,8 @@ fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: boo
     let share = |at: usize| connections / programs + usize::from(at < connections % programs);
     let flags = [(setup.polls(), "-y"), (batch, "-b")];
     let options: Vec<String> = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_string()).collect();
+    // The first message of a connection touches pages for the first time: let every one have a few.
+    let warm_up = warm_up.max(connections as f64 / CONNECTIONS_WARMED_A_SECOND);
     let rate = point["rate"].as_u64().map(|rate| ["-R".to_string(), (rate as f64 / programs as f64).to_string()]);
     Load {
         size,
