@@ -151,15 +151,16 @@ fn hold(session: &Session, files: &Files, lab: &Lab, count: u32) -> Outcome {
         running.push(bench.server(lab.on_server(&app("echo_server")), &["-p", &bench.port()])?);
         let number = (count / servers).to_string();
         let (address, port) = (bench.address(), bench.port());
-        let words = ["-c", &address, "-p", &port, "-n", &number, "-s", "64", "-d", "1", "-t", "100"];
+        let words = ["-c", &address, "-p", &port, "-n", &number, "-s", "64", "-d", "1", "-t", "60"];
         clients.push(bench.client_in_background(&app("echo_client"), &words)?);
     }
     let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;
     let mut most = 0;
     session.until("all connections", || {
         clients.iter_mut().try_for_each(|client| client.running())?;
+        // Rarely: a list of all connections is work for the data-path's thread.
+        std::thread::sleep(Duration::from_secs(4));
         most = daemon.established("server")?;
-        std::thread::sleep(Duration::from_millis(300));
         Ok(most >= count as usize)
     })?;
     let opened = begin.elapsed().as_secs_f64();

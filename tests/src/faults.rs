@@ -2,6 +2,7 @@
 //! with the fault and must not notice it.
 use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
+use crate::exhaustion;
 use crate::hostile;
 use crate::lab::Link;
 use crate::modules;
@@ -62,6 +63,7 @@ pub const ALL: &[Fault] = &[
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
     fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
     fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
+    Fault { name: "device deleted", links: &[Link::TapServer], daemon_survives: false, run: exhaustion::port_gone },
     Fault { name: "takeover under load", links: OPENTOE, daemon_survives: false, run: takeover::under_load },
     fault("takeover refused", &[Link::Fabric], takeover::refused),
     Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },

@@ -9,6 +9,7 @@ mod capture;
 pub mod cases;
 pub mod daemon;
 pub mod endurance;
+mod exhaustion;
 pub mod experiments;
 pub mod faults;
 pub mod hostile;

@@ -30,7 +30,7 @@ impl Access {
 
     /// Who may change the daemon, besides its own user and root.
     pub(crate) fn to_manage(group: Option<&str>) -> Result<Access, String> {
-        let group = group.map(|name| group_number(name)).transpose()?;
+        let group = group.map(group_number).transpose()?;
         Ok(Access { users: Vec::new(), groups: group.into_iter().collect() })
     }
 
