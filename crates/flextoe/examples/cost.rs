@@ -3,11 +3,11 @@
 //! ```text
 //! cargo run --release -p flextoe --example cost [connections] [payload bytes] [rounds]
 //! cargo run --release -p flextoe --example cost paths [connections] [payload bytes] [rounds]
-//! cargo run --release -p flextoe --example cost null|vlan [paths] [connections] [payload bytes] [rounds]
+//! cargo run --release -p flextoe --example cost null|vlan|capture [paths] [connections] [payload bytes] [rounds]
 //! ```
 //!
 //! With `null` or `vlan`, the server runs a module on received frames: one that does nothing, or one that takes the
-//! VLAN tag out that all frames to it have then.
+//! VLAN tag out that all frames to it have then. With `capture`, all its frames are captured, whole, and thrown away.
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
@@ -17,6 +17,8 @@ use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
 use engine::{Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
+use port::Recorder;
+use port::capture::{Queue, Wanted};
 use shm::{Doorbell, Mirror, Region};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
@@ -42,6 +44,10 @@ struct Host {
     spent: Duration,
     /// Frames to it carry a VLAN tag.
     tagged: bool,
+    recorder: Recorder,
+    captured: Option<Arc<Queue>>,
+    /// What was captured last.
+    blocks: Vec<u8>,
 }
 
 impl Host {
@@ -67,6 +73,9 @@ impl Host {
             tx: Vec::new(),
             spent: Duration::ZERO,
             tagged: false,
+            recorder: Recorder::default(),
+            captured: None,
+            blocks: Vec::new(),
         };
         if std::env::var_os("TRACE").is_some() {
             let traces = trace::Traces::new(ticks);
@@ -97,10 +106,14 @@ impl Host {
             commands: &mut self.commands,
             pool: &mut self.pool,
             drops: &mut drops,
-            recorder: None,
+            recorder: Some(&mut self.recorder).filter(|recorder| recorder.is_on()),
         };
         self.engine.poll(now, burst);
         self.engine.egress(now, 0, burst);
+        if let Some(queue) = &self.captured {
+            self.recorder.hand_over(true);
+            queue.take(&mut self.blocks);
+        }
         self.spent += start.elapsed();
         assert_eq!(drops, DropCounts::default());
     }
@@ -205,6 +218,9 @@ fn main() {
     if asked("null") || asked("vlan") {
         server.commands.push(Command::Modules(vec![module(asked("vlan"))]));
     }
+    if asked("capture") {
+        server.captured = Some(server.recorder.start(&Arc::new(Wanted::everything()), 0, 0));
+    }
     client.poll(START);
     server.poll(START);
     if asked("paths") {
@@ -278,7 +294,8 @@ fn echo(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
     println!("{:.1} ns of engine a round trip", spent / answered as f64);
 }
 
-/// One path after the other: messages go to the server and are read there, acknowledgements come back late.
+/// One path after the other: messages go to the server and are read there, acknowledgements come back late. Then
+/// requests and responses, of which all that the server does is one path.
 fn paths(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
     let message = vec![7u8; bytes];
     let mut now = START;
@@ -297,6 +314,23 @@ fn paths(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
         client.rx.append(&mut server.tx);
         path_rx_ack(client, now);
         while client.app.notices.pop().expect("a sound ring").is_some() {}
+    }
+    let mut now = now + 1_000_000;
+    let mut message = message;
+    // What the client wrote was read by the server, which has written nothing.
+    let mut seen = [server.written.clone(), client.written.clone()];
+    (0..client.written.len()).for_each(|index| client.send(index as u32, &message, seen[0][index]));
+    for _ in 0..rounds {
+        now += 10_000;
+        client.poll(now);
+        server.arrive(&mut client.tx);
+        path_echo(server, now);
+        assert_eq!(server.answer(&mut message, &mut seen[1]), client.written.len() as u64);
+        path_echo(server, now);
+        assert_eq!(server.tx.len(), client.written.len());
+        client.rx.append(&mut server.tx);
+        client.poll(now);
+        client.answer(&mut message, &mut seen[0]);
     }
     println!("{} segments on each path", rounds * client.written.len() as u64);
 }
@@ -324,4 +358,7 @@ path! {
     path_tx_ack = 4,
     /// A pure acknowledgement, and its notice.
     path_rx_ack = 5,
+    /// First a request in order that acknowledges the response before it, and its notice; then the descriptor of an
+    /// application that has read it and written a response, and that response.
+    path_echo = 6,
 }

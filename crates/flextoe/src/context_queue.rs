@@ -1,5 +1,7 @@
 //! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
-use crate::message::{Job, Positions, Work, append};
+use crate::batch::Batch;
+use crate::message::{Job, Positions, Work};
+use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, EngineEnd, Notice, Slot};
 use engine::{Drop, DropCounts, Event, Nanos};
@@ -13,15 +15,25 @@ const RETRY: Nanos = 200_000;
 
 struct Context {
     end: EngineEnd,
-    /// The flows that the application's slots name, with the slots' generations.
-    flows: Vec<Option<(u16, u32)>>,
+    /// What the application's slots name.
+    flows: Vec<Option<Named>>,
     /// Flows that have a notice to give, each once: notices are absolute, so the latest one says all.
-    pending: VecDeque<u32>,
+    pending: Vec<u32>,
     /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
     parting: VecDeque<Notice>,
     /// The context stands in the list of those that have notices to give.
     listed: bool,
     corrupt: bool,
+}
+
+/// What a slot names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Named {
+    flow: u32,
+    /// The slot's, so that a descriptor of an earlier connection is recognised.
+    generation: u16,
+    /// The flow's group (Steer).
+    group: u8,
 }
 
 /// What this module knows of a flow: its name, and the notice that was not given yet.
@@ -37,7 +49,7 @@ pub(crate) struct ContextQueue {
     /// Those that are there: a poll must not cost more for the ones that could be.
     attached: Vec<u32>,
     names: Slots<Name>,
-    /// Contexts with notices to give.
+    /// Contexts with notices to give, each once.
     listed: Vec<u32>,
     /// Who of the attached has the first turn.
     first: usize,
@@ -51,7 +63,7 @@ impl ContextQueue {
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
-            let (pending, parting) = (VecDeque::new(), VecDeque::new());
+            let (pending, parting) = (Vec::new(), VecDeque::new());
             if place.is_none() {
                 self.attached.push(context);
             }
@@ -67,15 +79,15 @@ impl ContextQueue {
         self.listed.retain(|listed| *listed != context);
     }
 
-    /// Gives a flow a name, in place of an earlier one.
-    pub fn name(&mut self, flow: u32, context: u32, slot: Slot) {
+    /// Gives a flow of a flow group a name, in place of an earlier one.
+    pub fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
         let notice = self.forget(flow);
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
             let index = slot.index as usize;
             if at.flows.len() <= index {
                 at.flows.resize(index + 1, None);
             }
-            at.flows[index] = Some((slot.generation, flow));
+            at.flows[index] = Some(Named { flow, generation: slot.generation, group });
         }
         self.names.insert(flow, Name { context, slot, notice: None });
         if let Some(positions) = notice {
@@ -88,7 +100,7 @@ impl ContextQueue {
         let name = self.names.remove(flow)?;
         if let Some(at) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) {
             if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
-                if *entry == Some((name.slot.generation, flow)) {
+                if entry.is_some_and(|named| named.flow == flow && named.generation == name.slot.generation) {
                     *entry = None;
                 }
             }
@@ -110,9 +122,15 @@ impl ContextQueue {
         }
     }
 
-    /// Takes descriptors of all contexts in turn, at most `most`.
-    pub fn poll(&mut self, most: usize, works: &mut Vec<Work>, drops: &mut DropCounts, events: &mut Vec<Event>) {
-        let most = works.len() + most;
+    /// Takes descriptors of all contexts in turn, at most as many as make a batch; returns how many.
+    pub fn poll(
+        &mut self,
+        works: &mut Batch,
+        scheduler: &mut Scheduler,
+        drops: &mut DropCounts,
+        events: &mut Vec<Event>,
+    ) -> usize {
+        let mut taken = 0;
         for _ in 0..self.attached.len() {
             if self.first >= self.attached.len() {
                 self.first = 0;
@@ -120,25 +138,29 @@ impl ContextQueue {
             let id = self.attached[self.first];
             self.first += 1;
             if let Some(context) = self.contexts[id as usize].as_mut().filter(|context| !context.corrupt) {
-                if !context.take(works, drops) {
+                taken += context.take(works, scheduler, drops);
+                if context.corrupt {
                     drops.count(Drop::RingCorrupt);
                     events.push(Event::RingCorrupt(engine::ContextId(id)));
                 }
             }
-            if works.len() >= most {
-                return;
+            if taken >= TURN {
+                break;
             }
         }
+        taken
     }
 
     /// Notes a notice; [`ContextQueue::deliver`] gives it.
+    #[inline(always)]
     pub fn notify(&mut self, flow: u32, positions: Positions) {
         let Some(name) = self.names.get_mut(flow) else { return };
-        let waiting = name.notice.replace(positions).is_some();
-        let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
-        if !waiting {
-            context.pending.push_back(flow);
+        if name.notice.replace(positions).is_some() {
+            // It waits already.
+            return;
         }
+        let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
+        context.pending.push(flow);
         if !context.listed {
             context.listed = true;
             self.listed.push(name.context);
@@ -183,58 +205,73 @@ impl ContextQueue {
 }
 
 impl Context {
-    /// Takes a turn's descriptors; false where the ring is corrupt.
-    fn take(&mut self, works: &mut Vec<Work>, drops: &mut DropCounts) -> bool {
-        for _ in 0..TURN {
-            match self.end.bumps.pop() {
-                Ok(None) => break,
-                Ok(Some(words)) => match self.job(Bump::from_words(words)) {
-                    Some((flow, job)) => append(works, 1, flow, job),
-                    None => drops.count(Drop::BumpUnknown),
-                },
+    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's turn.
+    fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> usize {
+        let mut last = u32::MAX;
+        for taken in 0..TURN {
+            let bump = match self.end.bumps.pop() {
+                Ok(Some(words)) => Bump::from_words(words),
+                Ok(None) => return taken,
                 Err(_) => {
                     self.corrupt = true;
-                    return false;
+                    return taken;
                 }
-            }
+            };
+            let Some(Named { flow, group, .. }) = self.named(bump.slot) else {
+                drops.count(Drop::BumpUnknown);
+                continue;
+            };
+            let turn = match flow == last {
+                true => works.last_mut().is_some_and(Work::give_up_turn),
+                false => scheduler.turn_at_once(flow),
+            };
+            let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin, turn };
+            works.add(flow, job).group = group;
+            last = flow;
         }
-        true
+        TURN
     }
 
     #[inline]
-    fn job(&self, bump: Bump) -> Option<(u32, Job)> {
-        let (generation, flow) = (*self.flows.get(bump.slot.index as usize)?)?;
-        let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin };
-        (generation == bump.slot.generation).then_some((flow, job))
+    fn named(&self, slot: Slot) -> Option<Named> {
+        let named = (*self.flows.get(slot.index as usize)?)?;
+        (named.generation == slot.generation).then_some(named)
     }
 
     /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.
     fn give(&mut self, id: u32, names: &mut Slots<Name>, tracer: &Tracer) -> bool {
-        let mut given = false;
+        let (mut given, mut done) = (0, 0);
         while let Some(notice) = self.parting.front() {
             if self.end.notices.push(notice.to_words()).is_err() {
                 tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.parting.len() as u64]);
                 break;
             }
             self.parting.pop_front();
-            given = true;
+            given += 1;
         }
-        while let Some(flow) = self.pending.front().copied() {
+        for flow in self.pending.iter().copied() {
             if let Some(name) = names.get_mut(flow).filter(|name| name.context == id) {
                 if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
                     let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin };
                     if self.end.notices.push(notice.to_words()).is_err() {
-                        tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.pending.len() as u64]);
+                        let waiting = self.pending.len() - done;
+                        tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), waiting as u64]);
                         break;
                     }
-                    tracer.event(Point::Notice, flow, [rx_tail.into(), tx_tail.into()]);
+                    if tracer.is_streaming() {
+                        tracer.event(Point::Notice, flow, [rx_tail.into(), tx_tail.into()]);
+                    }
                     name.notice = None;
-                    given = true;
+                    given += 1;
                 }
             }
-            self.pending.pop_front();
+            done += 1;
         }
-        if given && self.end.app_bell.ring() {
+        self.pending.drain(..done);
+        if !tracer.is_streaming() {
+            tracer.add(Point::Notice, given);
+        }
+        if given > 0 && self.end.app_bell.ring() {
             tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);
         }
         self.listed = !self.pending.is_empty() || !self.parting.is_empty();

@@ -36,35 +36,44 @@ impl Dma {
     }
 
     pub fn process(&self, batch: &mut [Work]) {
-        for work in batch {
-            let Some(buffers) = self.flows.get(work.flow) else { continue };
-            match work.job {
-                Job::Receive if work.place.len > 0 => {
-                    if let Some(frame) = &work.frame {
-                        place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
-                    }
+        batch.iter_mut().for_each(|work| self.one(work));
+    }
+
+    #[inline(always)]
+    pub fn one(&self, work: &mut Work) {
+        match work.job {
+            Job::Receive if work.place.len > 0 => {
+                if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
+                    place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
                 }
-                Job::Transmit { .. } => {
-                    let payload = work.send.as_ref().filter(|segment| segment.len > 0);
-                    if let (Some(frame), Some(segment)) = (work.frame.as_mut(), payload) {
-                        frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.len)));
-                    }
-                }
-                Job::Move => {
-                    if let Some(Aside::Move(relocation)) = work.aside.as_deref() {
-                        copy(&buffers.rx, &relocation.new.rx, relocation.rx);
-                        copy(&buffers.tx, &relocation.new.tx, relocation.tx);
-                    }
-                }
-                _ => {}
             }
+            Job::Transmit { .. } | Job::Bump { .. } => {
+                let payload = work.send.as_ref().filter(|segment| segment.fields.payload_len > 0);
+                if let (Some(frame), Some(segment), Some(buffers)) = (&mut work.out, payload, self.flows.get(work.flow))
+                {
+                    frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
+                }
+            }
+            Job::Move => {
+                if let (Some(Aside::Move(relocation)), Some(buffers)) =
+                    (&work.aside.as_deref(), self.flows.get(work.flow))
+                {
+                    copy(&buffers.rx, &relocation.new.rx, relocation.rx);
+                    copy(&buffers.tx, &relocation.new.tx, relocation.tx);
+                }
+            }
+            _ => {}
         }
     }
 }
 
 /// Copies a part of a frame's payload to its place: from the contiguous bytes, from the referenced ones, or both.
+#[inline(always)]
 fn place(frame: &Frame, payload_at: usize, place: Place, buffer: &Mirror) {
     let bytes = frame.bytes();
+    if let (Some(span), true) = (frame.payload(), payload_at == bytes.len()) {
+        return buffer.write_part(place.pos, span, (place.skip, place.len));
+    }
     let (start, end) = (payload_at + place.skip as usize, payload_at + (place.skip + place.len) as usize);
     let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);
     buffer.write(place.pos, contiguous);

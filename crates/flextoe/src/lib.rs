@@ -15,6 +15,7 @@
 //! | modules of operators | `modules` | RX: before pre-processing and before protocol; TX: on the way out |
 #![forbid(unsafe_code)]
 
+mod batch;
 mod context_queue;
 mod dma;
 mod local;
@@ -36,12 +37,13 @@ mod traced;
 
 pub use mapping::Mapping;
 
+use batch::Batch;
 use engine::{
     Burst, Command, ContextId, Drop, Engine, Exception, FlowId, FlowParams, Frame, FramePool, Limits, LoadedModule,
     Nanos, Slot, Stage, Worker,
 };
 use local::Local;
-use message::{Aside, Buffers, Control, Job, Order, Relocation, Work};
+use message::{Aside, Buffers, Control, Job, Order, Relocation, Skips};
 use modules::Chain;
 use service::Service;
 use std::collections::VecDeque;
@@ -65,7 +67,7 @@ pub struct FlexToe {
     waiting: VecDeque<Box<Frame>>,
     /// The same of those that did not come from the port.
     waiting_back: VecDeque<(Exception, Box<Frame>)>,
-    batch: Vec<Work>,
+    batch: Batch,
     /// A batch of received frames on its way through ingress modules.
     arrivals: Vec<Box<Frame>>,
     /// Modules on the way out.
@@ -113,7 +115,7 @@ impl FlexToe {
             commands: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_back: VecDeque::new(),
-            batch: Vec::with_capacity(BATCH),
+            batch: Batch::default(),
             arrivals: Vec::with_capacity(BATCH),
             egress: Chain::new(Stage::Egress, 0),
             watched: false,
@@ -121,6 +123,14 @@ impl FlexToe {
             groups: vec![None; limits.flows as usize],
             now: 0,
         }
+    }
+
+    /// Sends the collected works into the pipeline: received frames.
+    fn run_received(&mut self, burst: &mut Burst<'_>) {
+        if let Pipeline::Local(local) = &mut self.pipeline {
+            local.receive(&mut self.batch, self.now, &self.service, burst);
+        }
+        self.run(burst);
     }
 
     /// Sends the collected works into the pipeline.
@@ -179,7 +189,9 @@ impl FlexToe {
                     return Some(Step::Rebind { flow, context, slot, buffers });
                 }
                 // Not before the bytes are there: a notice that still waited would send the application to them.
-                self.service.contexts.name(flow.0, context.0, slot);
+                if let Some(group) = self.group(flow) {
+                    self.service.contexts.name((flow.0, group), context.0, slot);
+                }
                 self.order(flow, Job::Order(Order::Announce));
                 return None;
             }
@@ -195,27 +207,29 @@ impl FlexToe {
             }
             Command::Rate(flow, rate) => self.service.scheduler.set_rate(flow.0, rate, self.now),
             Command::Rename { flow, context, slot } => {
-                if self.group(flow).is_some() {
-                    self.service.contexts.name(flow.0, context.0, slot);
+                if let Some(group) = self.group(flow) {
+                    self.service.contexts.name((flow.0, group), context.0, slot);
                     self.order(flow, Job::Order(Order::Announce));
                 }
             }
             Command::Move { flow, context, slot, rx, tx } => {
-                if self.group(flow).is_some() {
+                if let Some(group) = self.group(flow) {
                     let buffers = Buffers { rx, tx };
                     let relocation = Relocation { new: buffers.clone(), rx: (0, 0), tx: (0, 0) };
-                    let aside = Some(Box::new(Aside::Move(relocation)));
-                    self.batch.push(Work { aside, ..Work::new(flow.0, Job::Move) });
+                    let work = self.batch.add(flow.0, Job::Move);
+                    (work.group, work.aside) = (group, Some(Box::new(Aside::Move(relocation))));
                     self.commands.push_front(Step::Rebind { flow, context, slot, buffers });
                 }
             }
             Command::Resume(flow, end) => {
-                if self.group(flow).is_some() {
-                    let aside = Some(Box::new(Aside::Resume(end)));
-                    self.batch.push(Work { aside, ..Work::new(flow.0, Job::Resume) });
+                if let Some(group) = self.group(flow) {
+                    let work = self.batch.add(flow.0, Job::Resume);
+                    (work.group, work.aside) = (group, Some(Box::new(Aside::Resume(end))));
                 }
             }
-            Command::Advance { flow, tx_head, rx_head, fin } => self.order(flow, Job::Bump { tx_head, rx_head, fin }),
+            Command::Advance { flow, tx_head, rx_head, fin } => {
+                self.order(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
+            }
             Command::Freeze { flow, tx_head, rx_head } => self.order(flow, Job::Freeze { tx_head, rx_head }),
             Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
             Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
@@ -234,8 +248,8 @@ impl FlexToe {
     }
 
     fn order(&mut self, flow: FlowId, job: Job) {
-        if self.group(flow).is_some() {
-            self.batch.push(Work::new(flow.0, job));
+        if let Some(group) = self.group(flow) {
+            self.batch.add(flow.0, job).group = group;
         }
     }
 
@@ -263,8 +277,8 @@ impl FlexToe {
             self.groups[flow.0 as usize] = None;
             return Some(Step::Command(Command::Install(Box::new(FlowParams::clone(&params)))));
         }
-        self.service.contexts.name(flow.0, params.context.0, params.slot);
-        self.service.scheduler.install(flow.0, params.rate);
+        self.service.contexts.name((flow.0, group), params.context.0, params.slot);
+        self.service.scheduler.install(flow.0, group, params.rate);
         None
     }
 
@@ -276,7 +290,7 @@ impl FlexToe {
         self.groups[flow.0 as usize] = None;
         self.service.contexts.part(flow.0);
         self.service.scheduler.remove(flow.0);
-        self.batch.push(Work { group, ..Work::new(flow.0, Job::Remove) });
+        self.batch.add(flow.0, Job::Remove).group = group;
         None
     }
 
@@ -308,8 +322,13 @@ impl FlexToe {
             burst.back.extend(self.waiting_back.drain(..));
         }
         if !burst.back.is_empty() {
-            self.batch.extend(burst.back.drain(..).map(Work::given_back));
-            self.run(burst);
+            for (why, frame) in burst.back.drain(..) {
+                self.batch.receive(frame);
+                if let Some(work) = self.batch.last_mut() {
+                    work.skips = if why == Exception::Redirected { Skips::Modules } else { Skips::Ingress };
+                }
+            }
+            self.run_received(burst);
         }
         let mut frames = std::mem::take(burst.rx);
         if self.watched {
@@ -323,9 +342,13 @@ impl FlexToe {
                     self.arrivals.extend(left.by_ref().take(BATCH));
                     modules::admit(&mut local.ingress, &mut self.arrivals, &mut self.batch, self.now, burst);
                 }
-                _ => self.batch.extend(left.by_ref().take(BATCH).map(Work::received)),
+                _ => {
+                    for frame in left.by_ref().take(BATCH) {
+                        self.batch.receive(frame);
+                    }
+                }
             }
-            self.run(burst);
+            self.run_received(burst);
         }
         drop(left);
         *burst.rx = frames;
@@ -360,17 +383,26 @@ impl FlexToe {
         if !self.commands.is_empty() || self.is_full() {
             return 0;
         }
-        self.service.contexts.poll(DESCRIPTORS, &mut self.batch, burst.drops, burst.events);
-        let taken = self.batch.len();
-        self.service.counts[0].batch(taken);
-        traced::descriptors(&self.batch, &self.service.tracer);
+        let mut done = 0;
+        while done < DESCRIPTORS {
+            let Service { contexts, scheduler, counts, tracer, .. } = &mut self.service;
+            let taken = contexts.poll(&mut self.batch, scheduler, burst.drops, burst.events);
+            if taken == 0 {
+                break;
+            }
+            counts[0].batch(taken);
+            counts[1].batch(scheduler.take_at_once());
+            traced::descriptors(taken, &self.batch, tracer);
+            self.run(burst);
+            done += taken;
+        }
+        let Service { scheduler, counts, tracer, .. } = &mut self.service;
+        scheduler.pick(self.now, BATCH, &mut self.batch, tracer);
+        traced::turns(&self.batch, tracer);
+        counts[1].batch(self.batch.len());
+        done += self.batch.len();
         self.run(burst);
-        self.service.scheduler.pick(self.now, BATCH, &mut self.batch, &self.service.tracer);
-        traced::turns(&self.batch, &self.service.tracer);
-        let sent = self.batch.len();
-        self.service.counts[1].batch(sent);
-        self.run(burst);
-        taken + sent
+        done
     }
 }
 
@@ -439,7 +471,7 @@ impl Engine for FlexToe {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let acknowledgement = self.service.flush_due.iter().flatten().min().copied();
+        let acknowledgement = self.service.flush_due.iter().copied().min().filter(|due| *due != Nanos::MAX);
         let room = self.service.contexts.next_deadline(self.now);
         [acknowledgement, room, self.service.scheduler.next_deadline()].into_iter().flatten().min()
     }

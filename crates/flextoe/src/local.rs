@@ -1,7 +1,8 @@
 //! All modules on the engine's own thread: a batch goes through one module, then the next.
+use crate::batch::Batch;
 use crate::dma::Dma;
 use crate::mapping::Mapping;
-use crate::message::{Control, Job, Work};
+use crate::message::{Control, Job};
 use crate::modules::{self, Chain};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
@@ -21,7 +22,7 @@ pub(crate) struct Local {
     protocols: Vec<Protocol>,
     postprocess: Postprocess,
     dma: Dma,
-    flushes: Vec<Work>,
+    flushes: Batch,
     counts: [Arc<Count>; 4],
 }
 
@@ -34,7 +35,7 @@ impl Local {
             protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows)).collect(),
             postprocess: Postprocess::new(limits.flows, false),
             dma: Dma::new(limits.flows),
-            flushes: Vec::new(),
+            flushes: Batch::default(),
             counts: ["preprocess", "protocol", "postprocess", "dma"].map(|name| Count::new(name.into())),
         }
     }
@@ -52,18 +53,14 @@ impl Local {
         self.dma.control(control);
     }
 
-    /// Runs a batch to completion.
-    pub fn run(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
-        if batch.is_empty() {
-            return;
-        }
+    /// The modules that only received segments pass: pre-processing and those of operators for flows.
+    pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
-        self.preprocess.process(batch, burst.pool);
+        self.preprocess.process(batch);
         self.counts[0].end(ModuleName::Preprocess, batch, start, &service.tracer);
         if self.flow.first().is_some_and(|chain| !chain.is_empty()) {
             self.flow.iter_mut().for_each(|chain| modules::flow(chain, batch, now, burst.pool));
         }
-        self.finish(batch, now, service, burst);
     }
 
     /// Acknowledgements that no data took along, and delayed ones that are due; returns how many went out.
@@ -72,36 +69,55 @@ impl Local {
         let mut flushes = std::mem::take(&mut self.flushes);
         for group in 0..self.protocols.len() {
             if worked || service.flush_is_due(group, now) {
-                flushes.push(Work { group: group as u8, ..Work::new(u32::MAX, Job::Flush { due: None }) });
+                flushes.add(u32::MAX, Job::Flush { due: Nanos::MAX }).group = group as u8;
             }
         }
         if !flushes.is_empty() {
-            self.finish(&mut flushes, now, service, burst);
+            self.run(&mut flushes, now, service, burst);
         }
         self.flushes = flushes;
         burst.tx.len() - before
     }
 
-    fn finish(&mut self, batch: &mut Vec<Work>, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
-        let ([_, protocol, postprocess, dma], tracer) = (&self.counts, &service.tracer);
-        let start = protocol.begin(ModuleName::Protocol, tracer);
+    /// Runs a batch to completion.
+    pub fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        if batch.is_empty() {
+            return;
+        }
+        let (count, tracer) = (&self.counts[1], &service.tracer);
+        let start = count.begin(ModuleName::Protocol, tracer);
         for protocol in &mut self.protocols {
             protocol.process(batch, now, tracer);
         }
-        protocol.end(ModuleName::Protocol, batch, start, tracer);
+        count.end(ModuleName::Protocol, batch, start, tracer);
+        self.finish(batch, now, service, burst);
+        batch.clear();
+    }
+
+    /// What comes after the protocol module. These modules keep nothing from one work to the next: while nobody looks at
+    /// one of them alone, each work goes through all of them at once.
+    fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
         let start = postprocess.begin(ModuleName::Postprocess, tracer);
+        if start == 0 && !tracer.is_streaming() && burst.recorder.is_none() {
+            for work in batch.iter_mut() {
+                self.postprocess.one::<false>(work, now, burst.pool);
+                self.dma.one(work);
+                service.leave(work, now, burst);
+            }
+            postprocess.end(ModuleName::Postprocess, batch, 0, &service.tracer);
+            dma.end(ModuleName::Dma, batch, 0, &service.tracer);
+            return;
+        }
         self.postprocess.process(batch, now, burst.pool);
         postprocess.end(ModuleName::Postprocess, batch, start, tracer);
         let start = dma.begin(ModuleName::Dma, tracer);
         self.dma.process(batch);
         dma.end(ModuleName::Dma, batch, start, tracer);
-        if burst.recorder.is_some() {
-            batch.iter_mut().for_each(|work| record::work(work, now, burst));
-        }
         for work in batch.iter_mut() {
+            record::work(work, now, burst);
             service.leave(work, now, burst);
         }
-        batch.clear();
     }
 
     pub fn counts(&self) -> &[Arc<Count>] {

@@ -3,6 +3,7 @@
 use engine::FourTuple;
 
 /// A hash of a 4-tuple, of which flow group and table place are taken. Folded multiplication, as in wyhash.
+#[inline(always)]
 pub(crate) fn hash(tuple: &FourTuple) -> u32 {
     let addresses = (tuple.local_ip.to_bits() as u64) << 32 | tuple.remote_ip.to_bits() as u64;
     let ports = (tuple.local_port as u64) << 16 | tuple.remote_port as u64;
@@ -31,17 +32,19 @@ impl Table {
         Table { entries: vec![Entry { hash: 0, flow: 0 }; places], mask: places - 1 }
     }
 
-    /// The first flow with this hash that `is_it`.
-    #[inline]
-    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    /// The first flow with this hash of which `known` knows something, and that.
+    #[inline(always)]
+    pub fn find<T>(&self, hash: u32, known: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
         let mut at = hash as usize & self.mask;
         loop {
             let entry = self.entries[at];
             if entry.flow == 0 {
                 return None;
             }
-            if entry.hash == hash && is_it(entry.flow - 1) {
-                return Some(entry.flow - 1);
+            if entry.hash == hash {
+                if let Some(found) = known(entry.flow - 1) {
+                    return Some((entry.flow - 1, found));
+                }
             }
             at = (at + 1) & self.mask;
         }
@@ -105,7 +108,7 @@ mod tests {
             }
             for flow in 0..64 {
                 let hash = [3, 4, 126, 127, 127 + 128][flow as usize % 5];
-                assert_eq!(table.find(hash, |found| found == flow).is_some(), present.contains(&flow));
+                assert_eq!(table.find(hash, |found| (found == flow).then_some(())).is_some(), present.contains(&flow));
             }
         }
     }

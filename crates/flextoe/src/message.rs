@@ -2,8 +2,8 @@
 use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, LoadedModule, Nanos};
 use shm::Mirror;
 use std::sync::Arc;
-use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
+use wire::template::Fields;
 use wire::{Mac, Seq};
 
 /// One unit of work: a received segment, a segment to send, or something that host or control plane want.
@@ -18,10 +18,10 @@ pub(crate) struct Work {
     pub job: Job,
     /// The modules of operators that its frame does not pass.
     pub skips: Skips,
-    /// The received frame, or (transmit) the one to send.
+    /// The received frame.
     pub frame: Option<Box<Frame>>,
-    /// A frame to send in answer, made by post-processing.
-    pub reply: Option<Box<Frame>>,
+    /// The frame to send, made by post-processing where the protocol module decided so.
+    pub out: Option<Box<Frame>>,
     /// Pre-processing to protocol (Sum).
     pub summary: Summary,
     /// Protocol to post-processing and DMA: the segment to send.
@@ -54,7 +54,7 @@ impl Work {
             job,
             skips: Skips::Nothing,
             frame: None,
-            reply: None,
+            out: None,
             summary: Summary::default(),
             send: None,
             place: Place::default(),
@@ -68,22 +68,29 @@ impl Work {
         }
     }
 
+    /// Becomes as new, for a work whose frames have left and that has nothing aside. What its modules always write
+    /// before anybody reads it stays: that is most of it.
     #[inline]
-    pub fn received(frame: Box<Frame>) -> Work {
-        Work { frame: Some(frame), ..Work::new(u32::MAX, Job::Receive) }
+    pub fn renew(&mut self, flow: u32, job: Job) {
+        debug_assert!(self.frame.is_none() && self.out.is_none() && self.aside.is_none(), "it has left");
+        self.flow = flow;
+        self.job = job;
+        (self.group, self.skips) = (0, Skips::Nothing);
+        (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
+        (self.notice, self.report) = (None, None);
+        (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
     }
 
-    /// A frame that does not come from the port ([`engine::Burst::back`]).
-    pub fn given_back((why, frame): (Exception, Box<Frame>)) -> Work {
-        let skips = if why == Exception::Redirected { Skips::Modules } else { Skips::Ingress };
-        Work { skips, ..Work::received(frame) }
+    /// Takes away the turn that came with a descriptor, where it has one.
+    pub fn give_up_turn(&mut self) -> bool {
+        if let Job::Bump { turn, .. } = &mut self.job { std::mem::take(turn) } else { false }
     }
-}
 
-/// Appends works. Each is made in its place in the vector: made elsewhere and moved, it would cost twice as much.
-#[inline]
-pub(crate) fn append(works: &mut Vec<Work>, count: u32, flow: u32, job: Job) {
-    works.extend((0..count).map(|_| Work::new(flow, job)));
+    /// It is a turn of the flow scheduler's.
+    #[inline]
+    pub fn is_turn(&self) -> bool {
+        matches!(self.job, Job::Transmit { .. } | Job::Bump { turn: true, .. })
+    }
 }
 
 /// Which modules of operators a received frame does not pass.
@@ -107,14 +114,15 @@ pub(crate) enum Job {
     Receive,
     /// The scheduler's turn for a flow: one segment of at most `most` payload bytes (but at least one MSS).
     Transmit { most: u32 },
-    /// The application's positions.
-    Bump { tx_head: u32, rx_head: u32, fin: bool },
+    /// The application's positions; with a turn, as in `Transmit` without a limit, where nobody else waits for one.
+    Bump { tx_head: u32, rx_head: u32, fin: bool, turn: bool },
     /// A command that only the protocol module carries out.
     Order(Order),
     /// A pure acknowledgement, made by the protocol module itself.
     Ack,
-    /// End of a batch: acknowledgements that are due go out. The protocol module says when the next one is due.
-    Flush { due: Option<Nanos> },
+    /// End of a batch: acknowledgements that are due go out. The protocol module says when the next one is
+    /// due; `Nanos::MAX` for none.
+    Flush { due: Nanos },
     /// The flow stops if it is quiet; these are its application's positions.
     Freeze { tx_head: u32, rx_head: u32 },
     /// The flow leaves.
@@ -187,21 +195,14 @@ pub(crate) struct Summary {
 }
 
 /// A segment to send, decided by the protocol module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
-    pub seq: Seq,
-    pub ack: Seq,
-    pub flags: Flags,
-    pub window: u16,
-    pub timestamps: Option<Timestamps>,
-    pub sack: Option<(Seq, Seq)>,
+    /// What its headers say.
+    pub fields: Fields,
     /// Stream position of the payload.
     pub pos: u32,
-    /// Bytes of payload.
-    pub len: u32,
     /// For a super-segment, payload bytes of each segment on the wire; else 0.
     pub segment_size: u16,
-    pub ecn: Ecn,
 }
 
 /// Where a part of a received payload goes.
@@ -219,16 +220,39 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub acked: u32,
-    pub ecn_echoed: bool,
     pub delivered: u32,
     /// Round-trip time in nanoseconds; 0 for none.
     pub rtt: u32,
-    pub fast_retransmit: bool,
-    pub retransmitted: bool,
-    pub duplicate_ack: bool,
-    pub out_of_order: bool,
-    /// Counts as a segment sent.
-    pub sent: bool,
+    pub marks: Marks,
+}
+
+/// What a work was, to be counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    /// A segment sent, with payload or FIN.
+    pub const SENT: Marks = Marks(1);
+    /// Not for the first time.
+    pub const RETRANSMITTED: Marks = Marks(2);
+    /// An acknowledgement that echoed congestion.
+    pub const ECN_ECHOED: Marks = Marks(4);
+    pub const FAST_RETRANSMIT: Marks = Marks(8);
+    pub const DUPLICATE_ACK: Marks = Marks(16);
+    pub const OUT_OF_ORDER: Marks = Marks(32);
+    /// The peer's window changed, but not to nothing.
+    pub const WINDOW_CHANGED: Marks = Marks(64);
+    /// The peer closed its window.
+    pub const WINDOW_CLOSED: Marks = Marks(128);
+    /// Those that a flow's counters have, but for the first.
+    pub const RARE: Marks = Marks(0b11_1110);
+
+    pub fn add(&mut self, other: Marks) {
+        self.0 |= other.0;
+    }
+    pub fn has(self, other: Marks) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// The engine's positions, as in [`context::Notice`].

@@ -1,18 +1,19 @@
-//! Post-processing: prepares and stamps segments, and counts (thesis sections 4.3.1.2, Head, and 4.3.1.3, Ack, Stamp,
-//! Stats).
-use crate::message::{Control, Job, Segment, Work};
+//! Post-processing: allocates, prepares and stamps segments, and counts (thesis sections 4.3.1.2, Alloc and Head, and
+//! 4.3.1.3, Ack, Stamp, Stats).
+use crate::message::{Control, Job, Marks, Segment, Tally, Work};
 use crate::slots::Slots;
 use engine::{Drop, FlowParams, FlowStats, Frame, FramePool, Nanos};
 use port::Checksum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use wire::template::{self, Fields, Template};
+use wire::template::{self, Template};
 
 /// Counters and headers (thesis table 4.1, post-processor). The context and the application's name for the flow are
 /// with the context queue module, which alone uses them, the payload buffers with the DMA module, and the rate is with
 /// the scheduler. Addresses are here, because this module writes all headers, from a template: once there is one,
-/// it costs no more to write them whole than to complete what pre-processing began.
+/// it costs no more to write them whole than to complete what pre-processing began. So it takes the frame from the pool,
+/// too, and only for segments that the protocol module decided to send.
 struct PostState {
     headers: Template,
     stats: Arc<FlowStats>,
@@ -47,13 +48,23 @@ impl Postprocess {
         }
     }
 
-    pub fn process(&mut self, batch: &mut [Work], now: Nanos, pool: &mut FramePool) {
-        for work in batch {
-            let wants = matches!(work.job, Job::Receive) || work.send.is_some() || !work.drops.is_empty();
-            if let Some(state) = self.flows.get(work.flow).filter(|_| wants) {
-                state.prepare(work, pool);
-                Counters { stats: &state.stats, shared: self.replicated }.count(work, now);
-            }
+    pub fn process(&self, batch: &mut [Work], now: Nanos, pool: &mut FramePool) {
+        match self.replicated {
+            true => batch.iter_mut().for_each(|work| self.one::<true>(work, now, pool)),
+            false => batch.iter_mut().for_each(|work| self.one::<false>(work, now, pool)),
+        }
+    }
+
+    /// One work; `SHARED` where there are other replicas.
+    #[inline(always)]
+    pub fn one<const SHARED: bool>(&self, work: &mut Work, now: Nanos, pool: &mut FramePool) {
+        let wants = matches!(work.job, Job::Receive) || work.send.is_some() || !work.drops.is_empty();
+        if !wants {
+            return;
+        }
+        if let Some(state) = self.flows.get(work.flow) {
+            state.prepare(work, pool);
+            Counters::<SHARED> { stats: &state.stats }.count(work, now);
         }
     }
 }
@@ -65,32 +76,19 @@ impl PostState {
         PostState { headers, stats: Arc::clone(&p.stats) }
     }
 
-    /// Completes the frame of a transmission, or makes one for an answer.
+    /// Makes the frame of a segment to send.
+    #[inline(always)]
     fn prepare(&self, work: &mut Work, pool: &mut FramePool) {
         let Some(segment) = &work.send else { return };
-        match (&work.job, work.frame.as_mut()) {
-            (Job::Transmit { .. }, Some(frame)) => self.write_headers(frame, segment),
-            _ => {
-                let mut frame = pool.small();
-                self.write_headers(&mut frame, segment);
-                work.reply = Some(frame);
-            }
-        }
+        let mut frame = pool.small();
+        self.write_headers(&mut frame, segment);
+        work.out = Some(frame);
     }
 
     /// Writes all headers. The checksum is left partial: the port completes it, or needs none.
+    #[inline(always)]
     fn write_headers(&self, frame: &mut Frame, segment: &Segment) {
-        let fields = Fields {
-            seq: segment.seq,
-            ack: segment.ack,
-            flags: segment.flags,
-            window: segment.window,
-            timestamps: segment.timestamps,
-            sack: segment.sack,
-            ecn: segment.ecn,
-            payload_len: segment.len,
-        };
-        let (start, field) = self.headers.write(&fields, frame.bytes_vec());
+        let (start, field) = self.headers.write(&segment.fields, frame.bytes_vec());
         frame.checksum = Checksum::Partial { start, field };
         frame.segment_size = segment.segment_size;
     }
@@ -99,59 +97,75 @@ impl PostState {
 // All headers fit the pool's small frames (at least 256 bytes), so that writing them allocates nothing.
 const _: () = assert!(template::MAX_LEN <= 256);
 
-/// A flow's counters, added to by one replica or by several. Updates commute (thesis section 4.3).
-struct Counters<'a> {
+/// A flow's counters, added to by one replica, or `SHARED` by several. Updates commute (thesis section 4.3).
+struct Counters<'a, const SHARED: bool> {
     stats: &'a FlowStats,
-    shared: bool,
 }
 
-impl Counters<'_> {
+impl<const SHARED: bool> Counters<'_, SHARED> {
+    #[inline(always)]
     fn count(&self, work: &Work, now: Nanos) {
         let (stats, tally) = (self.stats, &work.tally);
         if let Job::Receive = work.job {
-            self.add32_if(tally.duplicate_ack, &stats.duplicate_acks);
-            self.add32_if(tally.out_of_order, &stats.out_of_order);
-            self.add32_if(tally.fast_retransmit, &stats.fast_retransmits);
             self.add(&stats.rx_segments, 1);
             self.add(&stats.rx_bytes, tally.delivered);
             self.add(&stats.acked_bytes, tally.acked);
-            self.add(&stats.ecn_bytes, if tally.ecn_echoed { tally.acked } else { 0 });
             stats.last_rx_ns.store(now, Relaxed);
             if tally.rtt > 0 {
                 stats.rtt_ns.store(tally.rtt, Relaxed);
-                self.add32_if(true, &stats.rtt_samples);
+                self.add32(&stats.rtt_samples);
             }
         }
-        if tally.sent {
+        if tally.marks.has(Marks::SENT) {
             self.add(&stats.tx_segments, 1);
-            self.add(&stats.tx_bytes, work.send.map_or(0, |segment| segment.len));
-            self.add32_if(tally.retransmitted, &stats.retransmitted_segments);
+            self.add(&stats.tx_bytes, work.send.map_or(0, |segment| segment.fields.payload_len));
+        }
+        if tally.marks.has(Marks::RARE) {
+            self.count_marks(tally);
         }
         if !work.drops.is_empty() {
             self.count_drops(work);
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn count_marks(&self, tally: &Tally) {
+        let stats = self.stats;
+        if tally.marks.has(Marks::ECN_ECHOED) {
+            self.add(&stats.ecn_bytes, tally.acked);
+        }
+        let each = [
+            (Marks::DUPLICATE_ACK, &stats.duplicate_acks),
+            (Marks::OUT_OF_ORDER, &stats.out_of_order),
+            (Marks::FAST_RETRANSMIT, &stats.fast_retransmits),
+            (Marks::RETRANSMITTED, &stats.retransmitted_segments),
+        ];
+        each.iter().filter(|(mark, _)| tally.marks.has(*mark)).for_each(|(_, counter)| self.add32(counter));
+    }
+
+    #[cold]
+    #[inline(never)]
     fn count_drops(&self, work: &Work) {
         for reason in work.drops.iter() {
-            self.add32_if(true, &self.stats.drops);
+            self.add32(&self.stats.drops);
             let number = Drop::ALL.iter().position(|other| *other == reason).unwrap_or(0);
             self.stats.last_drop.store(number as u32 + 1, Relaxed);
         }
     }
 
+    #[inline(always)]
     fn add(&self, counter: &AtomicU64, by: u32) {
-        if by == 0 {
-        } else if self.shared {
+        if SHARED {
             counter.fetch_add(by as u64, Relaxed);
         } else {
             counter.store(counter.load(Relaxed).wrapping_add(by as u64), Relaxed);
         }
     }
 
-    fn add32_if(&self, condition: bool, counter: &AtomicU32) {
-        if !condition {
-        } else if self.shared {
+    #[inline(always)]
+    fn add32(&self, counter: &AtomicU32) {
+        if SHARED {
             counter.fetch_add(1, Relaxed);
         } else {
             counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);

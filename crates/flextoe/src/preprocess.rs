@@ -1,10 +1,10 @@
 //! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
-//! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer); allocates the frames of
-//! segments to send (section 4.3.1.2: Alloc, Steer; Head is with post-processing, which writes all headers at once).
+//! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer). Alloc and Head of section
+//! 4.3.1.2 are with post-processing, which makes and writes a frame at once, where there is something to send.
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
-use engine::{Drop, Exception, FlowParams, FourTuple, Frame, FramePool};
+use engine::{Drop, Exception, FlowParams, FourTuple, Frame};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
@@ -59,35 +59,17 @@ impl Preprocess {
         }
     }
 
-    pub fn process(&mut self, batch: &mut [Work], pool: &mut FramePool) {
+    pub fn process(&self, batch: &mut [Work]) {
         for work in batch {
-            match work.job {
-                Job::Receive => self.receive(work),
-                Job::Transmit { .. } => self.transmit(work, pool),
-                // These know their flow group, and the flow of a removal is forgotten here.
-                Job::Remove | Job::Flush { .. } | Job::Ack | Job::Void => {}
-                _ => self.steer(work),
+            // All others are of a flow from the beginning, and know its flow group.
+            if let Job::Receive = work.job {
+                self.receive(work);
             }
         }
     }
 
-    fn steer(&self, work: &mut Work) {
-        match self.flows.get(work.flow) {
-            Some(state) => work.group = state.group,
-            None => work.job = Job::Void,
-        }
-    }
-
-    fn transmit(&self, work: &mut Work, pool: &mut FramePool) {
-        let Some(state) = self.flows.get(work.flow) else {
-            work.job = Job::Void;
-            return;
-        };
-        work.frame = Some(pool.small());
-        work.group = state.group;
-    }
-
-    fn receive(&mut self, work: &mut Work) {
+    #[inline(always)]
+    fn receive(&self, work: &mut Work) {
         let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
         let refusal = match validate(frame, &mut work.summary) {
             Ok(parties) => match self.identify(&parties) {
@@ -100,17 +82,18 @@ impl Preprocess {
     }
 
     /// The flow and its flow group.
-    #[inline]
+    #[inline(always)]
     fn identify(&self, parties: &Parties) -> Option<(u32, u8)> {
         let hash = lookup::hash(&parties.tuple);
-        let is_it = |flow| self.flows.get(flow).is_some_and(|state| state.tuple == parties.tuple);
-        let flow = self.table.find(hash, is_it)?;
+        let is_it = |flow| self.flows.get(flow).filter(|state| state.tuple == parties.tuple);
+        let (flow, state) = self.table.find(hash, is_it)?;
         // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
-        let state = self.flows.get(flow).filter(|state| state.local_mac == parties.mac)?;
-        Some((flow, state.group))
+        (state.local_mac == parties.mac).then_some((flow, state.group))
     }
 }
 
+#[cold]
+#[inline(never)]
 fn refuse(work: &mut Work, refusal: Refusal) {
     work.job = Job::Void;
     match refusal {
@@ -134,7 +117,7 @@ struct Parties {
 }
 
 /// Checks headers and checksum, and fills the header summary.
-#[inline]
+#[inline(always)]
 fn validate(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
     if frame.checksum != Checksum::Complete {
         if let Some(plain) = Plain::parse(frame.bytes(), frame.len()) {
@@ -145,7 +128,7 @@ fn validate(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal
 }
 
 /// As [`validate_any`], of a segment whose headers are plain.
-#[inline]
+#[inline(always)]
 fn summarise(plain: &Plain, summary: &mut Summary) -> Parties {
     *summary = Summary {
         seq: plain.seq,
@@ -162,6 +145,7 @@ fn summarise(plain: &Plain, summary: &mut Summary) -> Parties {
     Parties { tuple: FourTuple { local_ip, remote_ip, local_port, remote_port }, mac: plain.mac }
 }
 
+#[inline(never)]
 fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(Drop::Ethernet))?;

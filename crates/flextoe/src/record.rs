@@ -1,5 +1,5 @@
 //! What a capture gets to know of the frames of works that leave the pipeline (FlexTOE section 3.3: tcpdump).
-use crate::message::{Job, Work};
+use crate::message::{Job, Marks, Work};
 use engine::{Burst, Drop, Frame, Nanos, Recorder, Stage};
 use port::capture::{Direction, Fate, Sight};
 
@@ -16,10 +16,6 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
     let flow = (work.flow != u32::MAX).then_some(work.flow);
     if let (Some(frame), None) = (&work.frame, work.exception) {
         match work.job {
-            Job::Transmit { .. } if work.send.is_some() => {
-                recorder.record(now, frame, &sent(flow, work.tally.retransmitted));
-            }
-            Job::Transmit { .. } => {}
             _ if frame.recorded => {}
             // A work whose segment pre-processing or a module of an operator refused is void.
             job => {
@@ -34,18 +30,15 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
             }
         }
     }
-    if let Some(frame) = &work.reply {
-        let sight = match work.job {
-            Job::Void => Sight { direction: Direction::Out, flow, module: "modules", fate: Fate::Returned },
-            _ => sent(flow, false),
+    if let Some(frame) = &work.out {
+        let again = work.tally.marks.has(Marks::RETRANSMITTED);
+        let (module, fate) = match work.job {
+            Job::Void => ("modules", Fate::Returned),
+            _ => ("protocol", if again { Fate::SentAgain } else { Fate::Sent }),
         };
+        let sight = Sight { direction: Direction::Out, flow, module, fate };
         recorder.record(now, frame, &sight);
     }
-}
-
-fn sent(flow: Option<u32>, again: bool) -> Sight<'static> {
-    let fate = if again { Fate::SentAgain } else { Fate::Sent };
-    Sight { direction: Direction::Out, flow, module: "protocol", fate }
 }
 
 /// Records a received frame for which there is no room.

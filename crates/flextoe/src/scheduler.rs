@@ -1,6 +1,7 @@
 //! The flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without
 //! one are served round-robin. Only flows that may send something now are in either, so it is work-conserving.
-use crate::message::{Job, Report, Work, append};
+use crate::batch::Batch;
+use crate::message::{Job, Report};
 use crate::slots::Slots;
 use engine::Nanos;
 use std::collections::VecDeque;
@@ -29,6 +30,8 @@ struct Entry {
     segments: u32,
     /// Turns given and not reported back.
     in_flight: u32,
+    /// The flow's group (Steer).
+    group: u8,
     place: Place,
     /// Time a byte takes at the flow's rate; 0 without one. The control side divides, so that the data-path only
     /// multiplies (thesis section 4.4.1.1).
@@ -44,16 +47,18 @@ pub(crate) struct Scheduler {
     entries: Slots<Entry>,
     ready: VecDeque<u32>,
     wheel: Wheel,
+    /// Turns given with descriptors since somebody asked.
+    at_once: usize,
 }
 
 impl Scheduler {
     pub fn new(flows: u32) -> Scheduler {
-        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new() }
+        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), at_once: 0 }
     }
 
-    pub fn install(&mut self, flow: u32, rate: u64) {
+    pub fn install(&mut self, flow: u32, group: u8, rate: u64) {
         let (interval, quantum) = pace(rate);
-        let entry = Entry { segments: 0, in_flight: 0, place: Place::Idle, interval, quantum, next: 0 };
+        let entry = Entry { segments: 0, in_flight: 0, group, place: Place::Idle, interval, quantum, next: 0 };
         self.entries.insert(flow, entry);
     }
 
@@ -103,8 +108,27 @@ impl Scheduler {
         }
     }
 
+    /// Whether a flow whose application has just said something has a turn at once: where no flow waits for one, and it
+    /// has no rate. The usual case of a request or a response: what would otherwise be two works is one.
+    #[inline]
+    pub fn turn_at_once(&mut self, flow: u32) -> bool {
+        if !self.ready.is_empty() {
+            return false;
+        }
+        let Some(entry) = self.entries.get_mut(flow) else { return false };
+        let alone = entry.place == Place::Idle && entry.interval == 0 && entry.in_flight == 0;
+        entry.in_flight += alone as u32;
+        self.at_once += alone as usize;
+        alone
+    }
+
+    /// How many turns were given at once since the last time.
+    pub fn take_at_once(&mut self) -> usize {
+        std::mem::take(&mut self.at_once)
+    }
+
     /// Gives turns: at most `most` works.
-    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Vec<Work>, tracer: &Tracer) {
+    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Batch, tracer: &Tracer) {
         self.turn_wheel(now);
         if self.waiting() > 0 {
             tracer.value(Point::SchedulerWaiting, NO_FLOW, self.waiting() as u64);
@@ -116,7 +140,7 @@ impl Scheduler {
         }
     }
 
-    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Vec<Work>, tracer: &Tracer) {
+    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) {
         let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return };
         entry.place = Place::Idle;
         let waiting = entry.segments.saturating_sub(entry.in_flight);
@@ -132,20 +156,22 @@ impl Scheduler {
                 if entry.next > 0 {
                     tracer.value(Point::TurnLate, flow, now - entry.next);
                 }
-                append(works, 1, flow, Job::Transmit { most: entry.quantum });
+                works.add(flow, Job::Transmit { most: entry.quantum }).group = entry.group;
             }
             return;
         }
         let turns = waiting.min(TURN).min((end - works.len()) as u32);
         entry.in_flight += turns;
-        append(works, turns, flow, Job::Transmit { most: u32::MAX });
+        for _ in 0..turns {
+            works.add(flow, Job::Transmit { most: u32::MAX }).group = entry.group;
+        }
         if waiting > turns {
             self.enqueue(flow, now);
         }
     }
 
     fn turn_wheel(&mut self, now: Nanos) {
-        let Scheduler { entries, ready, wheel } = self;
+        let Scheduler { entries, ready, wheel, .. } = self;
         wheel.advance(now, |flow| {
             if let Some(entry) = entries.get_mut(flow).filter(|entry| entry.place == Place::Wheel) {
                 entry.place = Place::Ready;
@@ -248,7 +274,7 @@ mod tests {
     use super::*;
 
     fn turns(scheduler: &mut Scheduler, now: Nanos) -> Vec<u32> {
-        let mut works = Vec::new();
+        let mut works = Batch::default();
         scheduler.pick(now, 1000, &mut works, &Tracer::off());
         works.iter().map(|work| work.flow).collect()
     }
@@ -257,10 +283,10 @@ mod tests {
     fn flows_without_rate_share_in_turn() {
         let mut s = Scheduler::new(4);
         for flow in 0..2 {
-            s.install(flow, 0);
+            s.install(flow, 0, 0);
             s.report(flow, Report { segments: 20, sent: 0 }, false, 0);
         }
-        let mut works = Vec::new();
+        let mut works = Batch::default();
         s.pick(0, 36, &mut works, &Tracer::off());
         let given: Vec<u32> = works.iter().map(|work| work.flow).collect();
         assert_eq!(given, [&[0; 8][..], &[1; 8], &[0; 8], &[1; 8], &[0; 4]].concat());
@@ -273,7 +299,7 @@ mod tests {
     fn a_rate_is_kept_over_many_turns() {
         for rate in [1_000_000u64, 125_000_000, 1_250_000_000] {
             let mut s = Scheduler::new(1);
-            s.install(0, rate);
+            s.install(0, 0, rate);
             s.report(0, Report { segments: 1, sent: 0 }, false, 0);
             let (mut now, mut sent) = (0, 0u64);
             while now < 1_000_000_000 {
@@ -291,7 +317,7 @@ mod tests {
     #[test]
     fn a_rate_that_changes_often_is_kept_too() {
         let mut s = Scheduler::new(1);
-        s.install(0, 1_000_000);
+        s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 1, sent: 0 }, false, 0);
         let mut sent = 0u64;
         for round in 0..100_000u64 {
@@ -311,7 +337,7 @@ mod tests {
     #[test]
     fn a_flow_that_loses_its_rate_need_not_wait() {
         let mut s = Scheduler::new(1);
-        s.install(0, 1000);
+        s.install(0, 0, 1000);
         s.report(0, Report { segments: 1, sent: 1448 }, true, 100_000);
         assert!(turns(&mut s, 200_000).is_empty(), "for more than a second");
         s.set_rate(0, 0, 200_000);
@@ -321,10 +347,10 @@ mod tests {
     #[test]
     fn a_removed_flow_gets_no_turn_even_where_its_number_is_used_again() {
         let mut s = Scheduler::new(1);
-        s.install(0, 1_000_000);
+        s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 5, sent: 1448 }, true, 100_000);
         s.remove(0);
-        s.install(0, 0);
+        s.install(0, 0, 0);
         assert!(turns(&mut s, 50_000_000).is_empty());
         s.report(0, Report { segments: 1, sent: 0 }, false, 50_000_000);
         assert_eq!(turns(&mut s, 50_000_000), [0]);

@@ -13,8 +13,8 @@ use trace::{NO_FLOW, Tracer};
 pub(crate) struct Service {
     pub contexts: ContextQueue,
     pub scheduler: Scheduler,
-    /// For each flow group, when the next delayed acknowledgement is due.
-    pub flush_due: Vec<Option<Nanos>>,
+    /// For each flow group, when the next delayed acknowledgement is due; `Nanos::MAX` for none.
+    pub flush_due: Vec<Nanos>,
     /// Descriptors taken, and turns given.
     pub counts: [Arc<Count>; 2],
     /// The tracepoints of this thread.
@@ -26,7 +26,7 @@ impl Service {
         Service {
             contexts: ContextQueue::new(limits.flows, limits.contexts),
             scheduler: Scheduler::new(limits.flows),
-            flush_due: vec![None; groups as usize],
+            flush_due: vec![Nanos::MAX; groups as usize],
             counts: ["context_queue", "scheduler"].map(|name| Count::new(name.into())),
             tracer: Tracer::off(),
         }
@@ -41,26 +41,24 @@ impl Service {
     }
 
     pub fn flush_is_due(&self, group: usize, now: Nanos) -> bool {
-        self.flush_due[group].is_some_and(|due| due <= now)
+        self.flush_due[group] <= now
     }
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
     /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
-    #[inline]
+    #[inline(always)]
     pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
-        let transmitted = matches!(work.job, Job::Transmit { .. });
         if let Some(frame) = work.frame.take() {
             match work.exception {
                 Some(exception) => burst.exceptions.push((exception, frame)),
-                None if transmitted && work.send.is_some() => burst.tx.push(frame),
                 None => burst.pool.put(frame),
             }
         }
-        if let Some(frame) = work.reply.take() {
+        if let Some(frame) = work.out.take() {
             burst.tx.push(frame);
         }
         if let Some(report) = work.report {
-            self.scheduler.report(work.flow, report, transmitted, now);
+            self.scheduler.report(work.flow, report, work.is_turn(), now);
         }
         if let Some(positions) = work.notice {
             self.contexts.notify(work.flow, positions);
@@ -76,6 +74,7 @@ impl Service {
 
 /// What few works have to say: drops, and events for the control plane.
 #[cold]
+#[inline(never)]
 fn tell(work: &mut Work, burst: &mut Burst<'_>) {
     for reason in work.drops.iter() {
         burst.drops.count(reason);
@@ -109,6 +108,8 @@ pub(crate) struct Count {
 
 /// One batch of so many is timed, the first one among them.
 const TIMED: u64 = 64;
+/// The same while a tracepoint wants to know.
+const TRACED: u64 = 8;
 
 impl Count {
     pub fn new(name: String) -> Arc<Count> {
@@ -132,8 +133,9 @@ impl Count {
     /// A module is about to process a batch: the time, where it is to be taken; otherwise 0.
     #[inline]
     pub fn begin(&self, module: ModuleName, tracer: &Tracer) -> u64 {
-        let due = self.batches.load(Relaxed) % TIMED == 0;
-        if due || tracer.is_on(module.points().1) { tracer.ticks().max(1) } else { 0 }
+        let batches = self.batches.load(Relaxed);
+        let due = batches % TIMED == 0 || (batches % TRACED == 0 && tracer.is_on(module.points().1));
+        if due { tracer.ticks().max(1) } else { 0 }
     }
 
     /// The module has processed it.

@@ -8,6 +8,7 @@
 //!
 //! The engine's thread never waits for a ring: what does not fit stays in its queues. A worker that cannot pass its
 //! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
+use crate::batch::Batch;
 use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
@@ -149,8 +150,8 @@ impl Threads {
     }
 
     /// Takes works in; they enter as there is room.
-    pub fn admit(&mut self, batch: &mut Vec<Work>) {
-        self.entry.extend(batch.drain(..));
+    pub fn admit(&mut self, batch: &mut Batch) {
+        self.entry.extend(batch.drain());
     }
 
     /// Moves everything on that can move on; returns how much.
@@ -218,9 +219,9 @@ impl Threads {
         }
         for group in 0..self.steered.len() {
             if fresh >> group & 1 == 1 || service.flush_is_due(group, now) {
-                service.flush_due[group] = None;
+                service.flush_due[group] = Nanos::MAX;
                 self.in_flight += 1;
-                let flush = Work::new(u32::MAX, Job::Flush { due: None });
+                let flush = Work::new(u32::MAX, Job::Flush { due: Nanos::MAX });
                 self.steered[group].push_back(Work { group: group as u8, ..flush });
             }
             self.feed(group);
@@ -315,7 +316,7 @@ struct Stage {
     outputs: Vec<Ring>,
     /// Results that did not fit.
     held: VecDeque<Work>,
-    batch: Vec<Work>,
+    batch: Batch,
     pool: FramePool,
     count: Arc<Count>,
     tracer: Tracer,
@@ -323,8 +324,8 @@ struct Stage {
 
 impl Stage {
     fn new(module: Module, input: &Ring, outputs: &[Ring], pool: FramePool, count: Arc<Count>) -> Stage {
-        let batch = Vec::with_capacity(BATCH);
         let (input, outputs, held) = (Arc::clone(input), outputs.to_vec(), VecDeque::new());
+        let batch = Batch::default();
         Stage { module, input, outputs, held, batch, pool, count, tracer: Tracer::off() }
     }
 
@@ -357,7 +358,7 @@ impl Stage {
         match &mut self.module {
             Module::Preprocess(chain, module) => {
                 modules::ingress(chain, &mut self.batch, now, &mut self.pool);
-                module.process(&mut self.batch, &mut self.pool);
+                module.process(&mut self.batch);
             }
             Module::Protocol(chain, module) => {
                 modules::flow(chain, &mut self.batch, now, &mut self.pool);
@@ -367,7 +368,7 @@ impl Stage {
             Module::Dma(module) => module.process(&mut self.batch),
         }
         self.count.end(stage, &self.batch, start, &self.tracer);
-        self.held.extend(self.batch.drain(..));
+        self.held.extend(self.batch.drain());
     }
 
     /// Passes results on; each output takes the works whose number falls to it.

@@ -40,7 +40,70 @@ impl ModuleName {
 #[inline(always)]
 pub(crate) fn batch(module: ModuleName, works: &[Work], tracer: &Tracer) {
     if tracer.is_active() {
-        read_off(module, works, tracer);
+        if tracer.is_streaming() { read_off(module, works, tracer) } else { count(module, works, tracer) }
+    }
+}
+
+/// A value that was measured several times in a row: counted at once.
+pub(crate) struct Runs {
+    point: Point,
+    value: u64,
+    times: u64,
+}
+
+impl Runs {
+    pub fn new(point: Point) -> Runs {
+        Runs { point, value: 0, times: 0 }
+    }
+
+    /// One more; 0 for nothing measured.
+    #[inline(always)]
+    pub fn add(&mut self, value: u64, tracer: &Tracer) {
+        if value == self.value {
+            self.times += 1;
+        } else if value > 0 {
+            self.end(tracer);
+            (self.value, self.times) = (value, 1);
+        }
+    }
+
+    /// Counts the last ones.
+    pub fn end(&self, tracer: &Tracer) {
+        if self.value > 0 {
+            tracer.add_values(self.point, self.value, self.times);
+        }
+    }
+}
+
+/// As [`read_off`], where nobody watches records: counted once a batch.
+#[cold]
+fn count(module: ModuleName, works: &[Work], tracer: &Tracer) {
+    match module {
+        ModuleName::Preprocess => {
+            let mut identified = 0;
+            for work in works {
+                match work.job {
+                    Job::Receive => identified += 1,
+                    _ => preprocessed(work, tracer),
+                }
+            }
+            tracer.add(Point::Identified, identified);
+        }
+        ModuleName::Dma => {
+            let (mut placed, mut attached) = (Runs::new(Point::DmaPlaced), Runs::new(Point::DmaAttached));
+            for work in works {
+                match (work.job, &work.send) {
+                    (Job::Receive, _) => placed.add(work.place.len.into(), tracer),
+                    (Job::Transmit { .. } | Job::Bump { .. }, Some(segment)) => {
+                        attached.add(segment.fields.payload_len.into(), tracer);
+                    }
+                    _ => {}
+                }
+            }
+            placed.end(tracer);
+            attached.end(tracer);
+        }
+        ModuleName::Protocol | ModuleName::Postprocess => {}
     }
 }
 
@@ -77,8 +140,8 @@ fn preprocessed(work: &Work, tracer: &Tracer) {
 fn moved(work: &Work, tracer: &Tracer) {
     match (work.job, &work.send) {
         (Job::Receive, _) if work.place.len > 0 => tracer.value(Point::DmaPlaced, work.flow, work.place.len.into()),
-        (Job::Transmit { .. }, Some(segment)) if segment.len > 0 => {
-            tracer.value(Point::DmaAttached, work.flow, segment.len.into());
+        (Job::Transmit { .. } | Job::Bump { .. }, Some(segment)) if segment.fields.payload_len > 0 => {
+            tracer.value(Point::DmaAttached, work.flow, segment.fields.payload_len.into());
         }
         _ => {}
     }
@@ -93,11 +156,16 @@ fn exception(why: Exception) -> u64 {
     }
 }
 
-/// Descriptors that the context queue module took.
+/// Descriptors that the context queue module took, and the turns that were given with them.
 #[inline(always)]
-pub(crate) fn descriptors(works: &[Work], tracer: &Tracer) {
-    if !works.is_empty() {
-        tracer.value(Point::Descriptors, trace::NO_FLOW, works.len() as u64);
+pub(crate) fn descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
+    tracer.value(Point::Descriptors, trace::NO_FLOW, taken as u64);
+    if tracer.is_on(Point::Turn) {
+        let turns = works.iter().filter(|work| work.is_turn());
+        match tracer.is_streaming() {
+            true => turns.for_each(|work| tracer.event(Point::Turn, work.flow, [1, 0])),
+            false => tracer.add(Point::Turn, turns.count() as u64),
+        }
     }
 }
 

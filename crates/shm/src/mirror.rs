@@ -50,12 +50,24 @@ impl Mirror {
         [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
     }
 
+    /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always.
+    #[inline(always)]
+    fn piece(&self, pos: u32, len: usize) -> Option<*mut u8> {
+        let at = pos as usize & (self.size - 1);
+        // SAFETY: `at` is below `size`, and `size` bytes are mapped.
+        (len <= self.size - at).then(|| unsafe { self.base.as_ptr().add(at) })
+    }
+
     /// Copies `len` bytes of memory into the ring at stream position `pos`.
     ///
     /// # Safety
     /// `from` is valid for `len` bytes.
     #[inline]
     unsafe fn fill(&self, pos: u32, from: *const u8, len: usize) {
+        if let Some(to) = self.piece(pos, len) {
+            // SAFETY: as below, all in one piece.
+            return unsafe { std::ptr::copy(from, to, len) };
+        }
         let [(first, first_len), (second, second_len)] = self.pieces(pos, len);
         // SAFETY: `pieces` checked both; `copy` allows overlap, since the bytes may be those of a ring, even this one.
         unsafe {
@@ -97,7 +109,11 @@ impl Mirror {
     /// that is not within.
     #[inline]
     pub fn write_part(&self, pos: u32, span: &Span, (skip, len): (u32, u32)) {
-        assert!(skip.checked_add(len).is_some_and(|end| end <= span.len) && len as usize <= self.size);
+        assert!(skip as u64 + len as u64 <= span.len as u64 && len as usize <= self.size);
+        if let Some(from) = span.mirror.piece(span.pos.wrapping_add(skip), len as usize) {
+            // SAFETY: a piece of a ring is valid for its length.
+            return unsafe { self.fill(pos, from, len as usize) };
+        }
         let mut pos = pos;
         for (from, len) in span.mirror.pieces(span.pos.wrapping_add(skip), len as usize) {
             // SAFETY: a piece of a ring is valid for its length.

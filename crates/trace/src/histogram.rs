@@ -22,10 +22,11 @@ impl Histogram {
         Histogram { buckets: std::array::from_fn(|_| zero()), sum: zero(), max: zero() }
     }
 
+    /// Adds a value so often.
     #[inline]
-    pub fn add(&self, value: u64) {
-        increase(&self.buckets[bucket(value)], 1);
-        increase(&self.sum, value);
+    pub fn add(&self, value: u64, times: u64) {
+        increase(&self.buckets[bucket(value)], times);
+        increase(&self.sum, value.wrapping_mul(times));
         if value > self.max.load(Relaxed) {
             self.max.store(value, Relaxed);
         }
@@ -138,7 +139,7 @@ mod tests {
         #[test]
         fn quantiles_are_right_to_an_eighth(mut values in prop::collection::vec(0u64..1_000_000, 1..200)) {
             let histogram = Histogram::new();
-            values.iter().for_each(|value| histogram.add(*value));
+            values.iter().for_each(|value| histogram.add(*value, 1));
             let read = histogram.read();
             values.sort_unstable();
             prop_assert_eq!((read.count(), read.sum), (values.len() as u64, values.iter().sum()));
@@ -152,6 +153,16 @@ mod tests {
             }
             prop_assert_eq!(read.cumulative().last().unwrap().1, values.len() as u64);
         }
+    }
+
+    #[test]
+    fn a_value_many_times_is_that_value_each_time() {
+        let (once, each) = (Histogram::new(), Histogram::new());
+        for (value, times) in [(3, 5), (1_000_000, 2), (0, 1)] {
+            once.add(value, times);
+            (0..times).for_each(|_| each.add(value, 1));
+        }
+        assert_eq!(once.read(), each.read());
     }
 
     #[test]

@@ -194,7 +194,7 @@ points! {
 
     /// Works that pre-processing took at once.
     PreprocessBatch = "flextoe.preprocess.batch", Histogram(works: Count);
-    /// Time that pre-processing took for a batch.
+    /// Time that pre-processing took for a batch; one in 8 is timed.
     PreprocessTime = "flextoe.preprocess.time", Histogram(time: Nanoseconds);
     /// Pre-processing dropped a frame.
     PreprocessDropped = "flextoe.preprocess.dropped", Event(reason: Drop, frame: Bytes);
@@ -205,7 +205,7 @@ points! {
 
     /// Works that protocol processing took at once.
     ProtocolBatch = "flextoe.protocol.batch", Histogram(works: Count);
-    /// Time that protocol processing took for a batch.
+    /// Time that protocol processing took for a batch; one in 8 is timed.
     ProtocolTime = "flextoe.protocol.time", Histogram(time: Nanoseconds);
     /// Critical section for a received segment with payload; one work in 32 is timed.
     ReceiveDataTime = "flextoe.protocol.time.receive_data", Histogram(time: Nanoseconds);
@@ -268,11 +268,11 @@ points! {
 
     /// Works that post-processing took at once.
     PostprocessBatch = "flextoe.postprocess.batch", Histogram(works: Count);
-    /// Time that post-processing took for a batch.
+    /// Time that post-processing took for a batch; one in 8 is timed.
     PostprocessTime = "flextoe.postprocess.time", Histogram(time: Nanoseconds);
     /// Works that DMA took at once.
     DmaBatch = "flextoe.dma.batch", Histogram(works: Count);
-    /// Time that DMA took for a batch.
+    /// Time that DMA took for a batch; one in 8 is timed.
     DmaTime = "flextoe.dma.time", Histogram(time: Nanoseconds);
     /// DMA copied payload into an application's buffer.
     DmaPlaced = "flextoe.dma.placed", Histogram(payload: Bytes);

@@ -120,6 +120,13 @@ impl Tracer {
         !self.on.is_empty()
     }
 
+    /// Somebody watches records. Where nobody does, it is enough to say once a batch how often something happened:
+    /// [`Tracer::add`], [`Tracer::add_values`].
+    #[inline(always)]
+    pub fn is_streaming(&self) -> bool {
+        !self.streamed.is_empty()
+    }
+
     /// This point is on.
     #[inline(always)]
     pub fn is_on(&self, point: Point) -> bool {
@@ -154,6 +161,26 @@ impl Tracer {
         }
     }
 
+    /// Something happened so often: counted, and not streamed.
+    #[inline]
+    pub fn add(&self, point: Point, times: u64) {
+        if times > 0 && self.is_on(point) {
+            if let Some(sheet) = self.shared.sheet.get() {
+                increase(&sheet.counts[point as usize], times);
+            }
+        }
+    }
+
+    /// Something was measured so often, with this value each time: counted, and not streamed.
+    #[inline]
+    pub fn add_values(&self, point: Point, value: u64, times: u64) {
+        if times > 0 && self.is_on(point) {
+            if let Some(Some(histogram)) = self.shared.sheet.get().map(|sheet| &sheet.histograms[point as usize]) {
+                histogram.add(value, times);
+            }
+        }
+    }
+
     /// The time, where this point is on: for [`Tracer::since`]. 0 where it is not.
     #[inline(always)]
     pub fn start(&self, point: Point) -> u64 {
@@ -171,13 +198,19 @@ impl Tracer {
     /// The time, once in so many calls; otherwise 0. For what is too short and too frequent to be timed each time.
     #[inline]
     pub fn sample(&self) -> u64 {
+        if self.is_due() { self.now() } else { 0 }
+    }
+
+    /// Once in so many calls.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
         let number = self.samples.get().wrapping_add(1);
         self.samples.set(number);
-        if number % SAMPLE == 0 { self.now() } else { 0 }
+        number % SAMPLE == 0
     }
 
     /// Reads the clock; what happens from now on has this time. Never 0.
-    fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         let time = self.ticks().max(1);
         self.time.set(time);
         time
@@ -196,7 +229,7 @@ impl Tracer {
     #[inline(never)]
     fn measure(&self, point: Point, flow: u32, value: u64) {
         if let Some(Some(histogram)) = self.shared.sheet.get().map(|sheet| &sheet.histograms[point as usize]) {
-            histogram.add(value);
+            histogram.add(value, 1);
         }
         self.stream(point, flow, [value, 0]);
     }

@@ -95,6 +95,18 @@ mod tests {
         emit(&mut tracer, 3);
         assert!(!tracer.is_active());
         assert_eq!(traces.figures().iter().map(|figure| figure.count).sum::<u64>(), 13);
+
+        let held = traces.hold([Point::Sent, Point::Rtt].into_iter().collect());
+        tracer.refresh();
+        assert!(tracer.is_active() && !tracer.is_streaming());
+        tracer.add(Point::Sent, 5);
+        tracer.add(Point::Acked, 5);
+        tracer.add_values(Point::Rtt, 70, 2);
+        tracer.add_values(Point::DmaPlaced, 70, 2);
+        drop(held);
+        tracer.refresh();
+        tracer.add(Point::Sent, 1);
+        assert_eq!(traces.figures().iter().map(|figure| figure.count).sum::<u64>(), 20, "what is on, and no more");
     }
 
     #[test]

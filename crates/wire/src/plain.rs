@@ -41,7 +41,7 @@ pub struct Plain {
 
 impl Plain {
     /// Reads a frame of `have` bytes, of which `bytes` are the first ones; nothing where it is not a plain segment.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8], have: usize) -> Option<Plain> {
         let h = bytes.first_chunk::<OPTIONS_AT>()?;
         let plain_ip = be16(h, 12) == 0x0800 && h[IP_AT] == 0x45 && be16(h, IP_AT + 6) & 0x3fff == 0;
@@ -75,15 +75,15 @@ impl Plain {
 }
 
 /// The IPv4 header's checksum is right.
-#[inline]
+#[inline(always)]
 fn is_sound(headers: &[u8; OPTIONS_AT]) -> bool {
-    let mut sum = Sum::new();
-    sum.add(&headers[IP_AT..TCP_AT]);
-    sum.finish() == 0
+    // Ten words, two at once: the sum of their halves is the same in either byte order.
+    let pair = |at: usize| u64::from(be32(headers, IP_AT + 4 * at));
+    Sum::of_words(pair(0) + pair(1) + pair(2) + pair(3) + pair(4)).finish() == 0
 }
 
 /// The timestamps option, where it is all that there is.
-#[inline]
+#[inline(always)]
 fn timestamps(bytes: &[u8]) -> Option<Timestamps> {
     let h = bytes.first_chunk::<{ OPTIONS_AT + TIMESTAMPS_LEN }>()?;
     let stamps = Timestamps { value: be32(h, OPTIONS_AT + 4), echo: be32(h, OPTIONS_AT + 8) };

@@ -2,6 +2,7 @@
 //! own do, one module after the other.
 mod checksums;
 
+use crate::batch::Batch;
 use crate::message::{Job, Skips, Work};
 use crate::{preprocess, record};
 use checksums::Headers;
@@ -149,8 +150,8 @@ pub(crate) fn decide(work: &mut Work, verdict: Verdict) {
     match verdict {
         Verdict::Pass => return,
         Verdict::Transmit => {
-            work.reply = work.frame.take();
-            work.reply.iter_mut().for_each(|frame| checksums::prepare(frame));
+            work.out = work.frame.take();
+            work.out.iter_mut().for_each(|frame| checksums::prepare(frame));
         }
         Verdict::Redirect => work.exception = Some(Exception::Redirected),
         Verdict::Drop | Verdict::Aborted => drop_reason(verdict).into_iter().for_each(|reason| work.drops.add(reason)),
@@ -201,17 +202,17 @@ fn of_flow(work: &mut Work, group: u8) -> Option<Item<'_>> {
 pub(crate) fn admit(
     chain: &mut Chain,
     frames: &mut Vec<Box<Frame>>,
-    batch: &mut Vec<Work>,
+    batch: &mut Batch,
     now: Nanos,
     burst: &mut Burst<'_>,
 ) {
     let verdicts = chain.process(frames, alone, now, burst.pool);
     if verdicts.iter().all(|verdict| *verdict == Verdict::Pass) {
-        return batch.extend(frames.drain(..).map(Work::received));
+        return frames.drain(..).for_each(|frame| batch.receive(frame));
     }
     for (mut frame, verdict) in frames.drain(..).zip(verdicts) {
         match verdict {
-            Verdict::Pass => batch.push(Work::received(frame)),
+            Verdict::Pass => batch.receive(frame),
             Verdict::Redirect => burst.exceptions.push((Exception::Redirected, frame)),
             Verdict::Transmit => {
                 checksums::prepare(&mut frame);

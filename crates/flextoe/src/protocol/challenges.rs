@@ -4,6 +4,7 @@ use engine::Nanos;
 /// How many more challenges a flow answers with in the present interval (RFC 5961 section 7). Each flow has its own
 /// limit: with one for all flows, a stranger could use it up on a connection of his own and learn from what is left
 /// whether a guess at somebody else's hit (CVE-2016-5696; RFC 5961 section 10).
+#[cfg_attr(test, derive(Debug))]
 pub(crate) struct Challenges {
     left: u8,
     interval_start: Nanos,

@@ -1,25 +1,47 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
 mod challenges;
+mod plain;
 mod receive;
 mod state;
 mod traced;
 mod transmit;
 
-use crate::message::{Aside, Control, Events, Job, Relocation, Work};
+use crate::batch::Batch;
+use crate::message::{Aside, Control, Events, Job, Relocation, Report, Work};
 use crate::slots::Slots;
 use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
 use trace::{PointSet, Tracer};
 
+/// Flows that have something to acknowledge.
+#[derive(Default)]
+struct Due {
+    /// At the end of the batch.
+    urgent: Vec<u32>,
+    /// It may wait, and until when.
+    waiting: VecDeque<(Nanos, u32)>,
+}
+
+impl Due {
+    /// Notes a flow after a work, where it is not noted yet.
+    #[inline(always)]
+    fn note(&mut self, flow: u32, state: &mut ProtocolState, acknowledged_now: bool) {
+        if state.ack_now && !acknowledged_now {
+            self.urgent.push(flow);
+        }
+        if state.unacked > 0 && !state.ack_listed {
+            state.ack_listed = true;
+            self.waiting.push_back((state.ack_due, flow));
+        }
+    }
+}
+
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
     group: u8,
     flows: Slots<ProtocolState>,
-    /// Flows that acknowledge at the end of the batch.
-    urgent: Vec<u32>,
-    /// Flows whose acknowledgement may wait, and until when.
-    waiting: VecDeque<(Nanos, u32)>,
+    due: Due,
     /// Number of the next work that leaves.
     ticket: u64,
     /// Its tracepoints.
@@ -29,7 +51,7 @@ pub(crate) struct Protocol {
 impl Protocol {
     pub fn new(group: u8, flows: u32) -> Protocol {
         let points = PointSet::named(&["flextoe.protocol"]).unwrap_or_default();
-        Protocol { group, flows: Slots::new(flows), urgent: Vec::new(), waiting: VecDeque::new(), ticket: 0, points }
+        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: 0, points }
     }
 
     pub fn control(&mut self, control: &Control, now: Nanos) {
@@ -42,45 +64,43 @@ impl Protocol {
 
     /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
     /// batch holds [`Job::Flush`].
-    pub fn process(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
+    pub fn process(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
         let traced = tracer.is_any_on(self.points);
-        let flush = match traced {
-            false => self.each(batch, |protocol, work| protocol.step(work, now)),
-            true => self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer)),
+        let flush = if traced && tracer.is_streaming() {
+            self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer))
+        } else {
+            self.each(batch, |protocol, work| match traced && tracer.is_due() {
+                false => protocol.step(work, now),
+                true => protocol.timed_step(work, now, tracer),
+            })
         };
+        if traced && !tracer.is_streaming() {
+            traced::count(batch, self.group, tracer);
+        }
         if let Some(at) = flush {
             if traced {
                 self.traced_flush(batch, now, tracer);
             } else {
                 self.flush(batch, now);
             }
-            batch[at].job = Job::Flush { due: self.waiting.front().map(|(due, _)| *due) };
+            batch[at].job = Job::Flush { due: self.due.waiting.front().map_or(Nanos::MAX, |(due, _)| *due) };
             // Numbered last: once it has left, all acknowledgements have.
             self.number(&mut batch[at]);
         }
     }
 
-    /// Does all works of this flow group but the flush; returns where that is.
+    /// Does all works of this flow group but the flush; returns where that is. Flushes are at the end of a batch: one for
+    /// each flow group where those are of one thread.
     #[inline(always)]
     fn each(&mut self, batch: &mut [Work], step: impl Fn(&mut Protocol, &mut Work)) -> Option<usize> {
-        let mut flush = None;
-        for (at, work) in batch.iter_mut().enumerate() {
-            if work.group != self.group {
-                continue;
-            }
-            if matches!(work.job, Job::Void) {
-                // Decided before it came here, by a module of an operator: it leaves in its place.
-                self.number(work);
-                continue;
-            }
-            if matches!(work.job, Job::Flush { .. }) {
-                flush = Some(at);
-                continue;
-            }
+        let flushes = batch.iter().rev().take_while(|work| matches!(work.job, Job::Flush { .. })).count();
+        let (works, flushes) = batch.split_at_mut(batch.len() - flushes);
+        let group = self.group;
+        for work in works.iter_mut().filter(|work| work.group == group) {
             step(self, work);
             self.number(work);
         }
-        flush
+        flushes.iter().position(|work| work.group == group).map(|at| works.len() + at)
     }
 
     fn number(&mut self, work: &mut Work) {
@@ -90,6 +110,52 @@ impl Protocol {
 
     #[inline(always)]
     fn step(&mut self, work: &mut Work, now: Nanos) {
+        let Some(state) = self.flows.get_mut(work.flow) else { return self.rare(work, now) };
+        let acknowledged_now = state.ack_now;
+        let done = state.plain
+            && match work.job {
+                Job::Receive => state.receive_plain(work, now),
+                Job::Bump { tx_head, rx_head, fin: false, turn: true } => {
+                    state.bump_plain(work, (tx_head, rx_head), now)
+                }
+                _ => false,
+            };
+        if !done {
+            return self.any_step(work, now);
+        }
+        track(state, work);
+        state.check();
+        self.due.note(work.flow, state, acknowledged_now);
+    }
+
+    /// A step that is not plain.
+    #[inline(never)]
+    fn any_step(&mut self, work: &mut Work, now: Nanos) {
+        let Some(state) = self.flows.get_mut(work.flow).filter(|state| !state.frozen) else {
+            return self.rare(work, now);
+        };
+        let acknowledged_now = state.ack_now;
+        match work.job {
+            Job::Receive => state.receive(work, now),
+            Job::Transmit { most } => state.transmit(work, most, now),
+            Job::Bump { tx_head, rx_head, fin, turn } => {
+                if !state.bump(tx_head, rx_head, fin) {
+                    work.drops.add(Drop::BumpRange);
+                }
+                if turn {
+                    state.transmit(work, u32::MAX, now);
+                }
+            }
+            _ => return self.rare(work, now),
+        }
+        settle(state, work);
+        self.due.note(work.flow, state, acknowledged_now);
+    }
+
+    /// What the control plane wants, and works of flows that stand still or are not here.
+    #[cold]
+    #[inline(never)]
+    fn rare(&mut self, work: &mut Work, now: Nanos) {
         if matches!(work.job, Job::Remove) {
             work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
             return;
@@ -106,13 +172,6 @@ impl Protocol {
         }
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Receive => state.receive(work, now),
-            Job::Transmit { most } => state.transmit(work, most, now),
-            Job::Bump { tx_head, rx_head, fin } => {
-                if !state.bump(tx_head, rx_head, fin) {
-                    work.drops.add(Drop::BumpRange);
-                }
-            }
             Job::Order(order) => state.order(order, work, now),
             Job::Move => {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
@@ -128,52 +187,46 @@ impl Protocol {
             Job::Freeze { tx_head, rx_head } => {
                 work.aside = Some(Box::new(Aside::Frozen(state.freeze(tx_head, rx_head))));
             }
-            Job::Ack | Job::Flush { .. } | Job::Remove | Job::Void => {}
+            _ => {}
         }
         settle(state, work);
-        if state.ack_now && !acknowledged_now {
-            self.urgent.push(work.flow);
-        }
-        if state.unacked > 0 && !state.ack_listed {
-            state.ack_listed = true;
-            self.waiting.push_back((state.ack_due, work.flow));
-        }
+        self.due.note(work.flow, state, acknowledged_now);
     }
 
     /// Sends the acknowledgements that no data segment took along.
     // Meets RFC 9293: MUST-59.
-    fn flush(&mut self, batch: &mut Vec<Work>, now: Nanos) {
-        let mut urgent = std::mem::take(&mut self.urgent);
+    fn flush(&mut self, batch: &mut Batch, now: Nanos) {
+        let mut urgent = std::mem::take(&mut self.due.urgent);
         for flow in urgent.drain(..) {
             if self.flows.get(flow).is_some_and(|state| state.ack_now) {
                 self.acknowledge(flow, batch, now);
             }
         }
-        self.urgent = urgent;
-        while let Some((due, flow)) = self.waiting.front().copied().filter(|(due, _)| *due <= now) {
-            self.waiting.pop_front();
+        self.due.urgent = urgent;
+        while let Some((due, flow)) = self.due.waiting.front().copied().filter(|(due, _)| *due <= now) {
+            self.due.waiting.pop_front();
             let Some(state) = self.flows.get_mut(flow) else { continue };
             state.ack_listed = state.unacked > 0 && state.ack_due > now;
             if state.ack_listed {
                 // Acknowledged meanwhile, and again something to acknowledge.
                 debug_assert!(state.ack_due >= due);
-                self.waiting.push_back((state.ack_due, flow));
+                self.due.waiting.push_back((state.ack_due, flow));
             } else if state.unacked > 0 {
                 self.acknowledge(flow, batch, now);
             }
         }
     }
 
-    fn acknowledge(&mut self, flow: u32, batch: &mut Vec<Work>, now: Nanos) {
+    fn acknowledge(&mut self, flow: u32, batch: &mut Batch, now: Nanos) {
         let Some(state) = self.flows.get_mut(flow) else { return };
         if state.dead {
             (state.ack_now, state.unacked) = (false, 0);
             return;
         }
-        let mut work = Work { group: self.group, ..Work::new(flow, Job::Ack) };
+        let work = batch.add(flow, Job::Ack);
+        work.group = self.group;
         work.send = Some(state.acknowledgement(now));
-        self.number(&mut work);
-        batch.push(work);
+        self.number(work);
     }
 }
 
@@ -182,7 +235,7 @@ impl Protocol {
 fn frozen(work: &mut Work) {
     match work.job {
         Job::Receive => work.exception = Some(Exception::NoFlow),
-        Job::Transmit { .. } => return,
+        _ if work.is_turn() => return work.report = Some(Report { segments: 0, sent: 0 }),
         // It stands still already.
         Job::Freeze { .. } => work.aside = Some(Box::new(Aside::Frozen(None))),
         _ => {}
@@ -190,20 +243,28 @@ fn frozen(work: &mut Work) {
     work.job = Job::Void;
 }
 
-/// After each work: what others should know of the flow's state.
+/// After a work that was not plain: what others should know of the flow's state.
 fn settle(state: &mut ProtocolState, work: &mut Work) {
+    track(state, work);
+    work.report = state.report(work);
+    state.plain = state.is_plain();
+    state.publish();
+    state.check();
+}
+
+/// The control plane times a flow as long as something is to be sent or acknowledged.
+#[inline(always)]
+fn track(state: &mut ProtocolState, work: &mut Work) {
     if !state.tracked && !state.dead && state.una != state.end() {
         state.tracked = true;
         work.events.add(Events::ACTIVE);
     }
-    work.report = Some(state.report(work.send.as_ref().map_or(0, |segment| segment.len)));
-    state.publish();
-    state.check();
 }
 
 impl ProtocolState {
     /// The application's positions (thesis section 4.3.1.1: Win, Fin). False where they are impossible; older ones
     /// say nothing new.
+    #[inline(always)]
     fn bump(&mut self, tx_head: u32, rx_head: u32, fin: bool) -> bool {
         let newer = |position: u32, old: u32| {
             let step = position.wrapping_sub(old);

@@ -1,6 +1,6 @@
 //! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
 use super::state::ProtocolState;
-use crate::message::{Events, Place, Summary, Work};
+use crate::message::{Events, Marks, Place, Summary, Work};
 use engine::{Drop, Nanos};
 use wire::Seq;
 use wire::tcp::Flags;
@@ -159,8 +159,17 @@ impl ProtocolState {
         // `una`, so one that stayed while that moves on would reach too far.
         let fresher = advances || self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
         if fresher && self.una.at_or_before(seg.ack) {
+            self.mark_window(window, work);
             (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
             self.max_wnd = self.max_wnd.max(window);
+        }
+    }
+
+    /// For tracepoints.
+    #[inline(always)]
+    pub fn mark_window(&self, window: u32, work: &mut Work) {
+        if window != self.snd_wnd {
+            work.tally.marks.add(if window == 0 { Marks::WINDOW_CLOSED } else { Marks::WINDOW_CHANGED });
         }
     }
 
@@ -168,7 +177,9 @@ impl ProtocolState {
     // Meets RFC 2018: 5-a.
     fn advance(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         work.tally.acked = seg.ack - self.una;
-        work.tally.ecn_echoed = seg.flags.has(Flags::ECE);
+        if seg.flags.has(Flags::ECE) {
+            work.tally.marks.add(Marks::ECN_ECHOED);
+        }
         self.una = seg.ack;
         if self.nxt.before(self.una) {
             self.nxt = self.una;
@@ -226,7 +237,7 @@ impl ProtocolState {
 
     // Meets RFC 5681: 3.2-c.
     fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
-        work.tally.duplicate_ack = true;
+        work.tally.marks.add(Marks::DUPLICATE_ACK);
         self.note_sack(seg);
         if self.recovering {
             return;
@@ -235,7 +246,7 @@ impl ProtocolState {
         if self.dup_acks >= DUPLICATES {
             (self.recovering, self.recover) = (true, self.max);
             self.go_back();
-            work.tally.fast_retransmit = true;
+            work.tally.marks.add(Marks::FAST_RETRANSMIT);
         }
     }
 
@@ -358,7 +369,7 @@ impl ProtocolState {
                 return;
             }
             self.place(part, work);
-            work.tally.out_of_order = true;
+            work.tally.marks.add(Marks::OUT_OF_ORDER);
         }
         if part.fin {
             (self.fin_held, self.held_fin) = (true, end);

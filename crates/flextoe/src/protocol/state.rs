@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, TIMESTAMPS_LEN, Timestamps};
+use wire::template::Fields;
 use wire::{Seq, ipv4, tcp};
 
 /// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the engine writes.
@@ -18,6 +19,7 @@ const MOST_PAYLOAD: u32 = 65_535 - (ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTA
 /// 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge ACKs, PAWS, congestion
 /// echo, silly window avoidance, delayed acknowledgement) is added, and one SACK block, which keeps go-back-N from
 /// sending again what the peer has. The congestion window is here, not with the scheduler: it bounds sequence numbers.
+#[cfg_attr(test, derive(Debug))]
 pub(crate) struct ProtocolState {
     /// Oldest sequence number that is not acknowledged.
     pub una: Seq,
@@ -82,6 +84,10 @@ pub(crate) struct ProtocolState {
     pub ack_now: bool,
     /// The flow stands in the module's list of acknowledgements to send.
     pub ack_listed: bool,
+    /// [`ProtocolState::is_plain`], as it was after the last work that went the long way.
+    pub plain: bool,
+    /// The scheduler was told last that there is something to send.
+    pub reported: bool,
     pub recovering: bool,
     /// The hole was sent again, and sending went on after `max`.
     pub jumped: bool,
@@ -97,6 +103,7 @@ pub(crate) struct ProtocolState {
 }
 
 /// What does not change after installation, or only by command.
+#[cfg_attr(test, derive(Debug))]
 pub(crate) struct Fixed {
     pub mss: u16,
     /// Most payload bytes of one frame: a multiple of the MSS.
@@ -178,6 +185,8 @@ impl ProtocolState {
             frozen: false,
             ack_now: false,
             ack_listed: false,
+            plain: false,
+            reported: false,
             recovering: false,
             jumped: false,
             timing: false,
@@ -234,6 +243,7 @@ impl ProtocolState {
     /// The window to advertise, moving its right edge where that is worth it; the edge never moves back.
     // Meets RFC 9293: MUST-1, REC-1, SHLD-14, MUST-39.
     // Meets RFC 7323: 2.3-b.
+    #[inline(always)]
     pub fn window(&mut self) -> u16 {
         let edge = self.rcv_edge();
         if edge - self.rcv_adv >= self.window_step() {
@@ -244,41 +254,44 @@ impl ProtocolState {
     }
 
     /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
+    #[inline(always)]
     pub fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
         self.last_ack = self.rcv_nxt;
         self.unacked = 0;
         self.ack_now = false;
-        Segment {
+        let fields = Fields {
             seq,
             ack: self.rcv_nxt,
             flags: flags | Flags::ACK | if self.ece { Flags::ECE } else { Flags(0) },
             window: self.window(),
             timestamps: self.stamp(now),
             sack: None,
-            pos: 0,
-            len: 0,
-            segment_size: 0,
             ecn: Ecn::NotEct,
-        }
+            payload_len: 0,
+        };
+        Segment { fields, pos: 0, segment_size: 0 }
     }
 
     /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
     // Meets RFC 2018: 3-a, 4-a, 4-b, 4-c, 4-d.
+    #[inline(never)]
     pub fn acknowledgement(&mut self, now: Nanos) -> Segment {
         let mut segment = self.segment(self.max, Flags(0), now);
         if self.fixed.sack && self.ooo_len > 0 {
-            segment.sack = Some((self.ooo_start, self.ooo_start + self.ooo_len));
+            segment.fields.sack = Some((self.ooo_start, self.ooo_start + self.ooo_len));
         }
         segment
     }
 
     // Meets RFC 7323: 3.2-b, 5.4-a.
+    #[inline(always)]
     fn stamp(&self, now: Nanos) -> Option<Timestamps> {
         let offset = self.fixed.ts_offset?;
         Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
     }
 
     /// The engine's positions, for a notice.
+    #[inline(always)]
     pub fn positions(&self) -> Positions {
         let acked = if self.fin_acked { self.head } else { self.una };
         Positions {
@@ -323,6 +336,7 @@ impl ProtocolState {
     }
 
     /// Publishes the figures that mean "now". They do not commute, so the one module that changes them writes them.
+    #[inline(always)]
     pub fn publish(&self) {
         let stats = &self.fixed.stats;
         stats.outstanding.store(self.max - self.una, Relaxed);
@@ -335,6 +349,7 @@ impl ProtocolState {
 
     /// What must hold between any two works.
     pub fn check(&self) {
+        debug_assert!(!self.plain || self.is_plain(), "plain");
         debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");
         debug_assert!(self.end() - self.una <= self.fixed.tx_size + 1, "unacknowledged <= buffer");

@@ -2,7 +2,9 @@
 //! at a flow before and after; otherwise they cost one branch a batch.
 use super::Protocol;
 use super::state::ProtocolState;
-use crate::message::{Events, Job, Order, Work};
+use crate::batch::Batch;
+use crate::message::{Events, Job, Marks, Order, Work};
+use crate::traced::Runs;
 use engine::{Drop, Nanos};
 use trace::{NO_FLOW, Point, Tracer};
 
@@ -10,13 +12,27 @@ impl Protocol {
     /// As [`Protocol::flush`].
     #[cold]
     #[inline(never)]
-    pub(super) fn traced_flush(&mut self, batch: &mut Vec<Work>, now: Nanos, tracer: &Tracer) {
+    pub(super) fn traced_flush(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
         let (start, before) = (tracer.start(Point::FlushTime), batch.len());
         self.flush(batch, now);
         tracer.since(Point::FlushTime, NO_FLOW, start);
+        if !tracer.is_streaming() {
+            return batch[before..].iter().for_each(|work| count_rare(work, tracer));
+        }
         for work in &batch[before..] {
             let shift = self.flows.get(work.flow).map_or(0, |state| state.fixed.rcv_wscale);
             acknowledged(work, shift, tracer);
+        }
+    }
+
+    /// A step that is timed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn timed_step(&mut self, work: &mut Work, now: Nanos, tracer: &Tracer) {
+        let (job, start) = (work.job, tracer.now());
+        self.any_step(work, now);
+        if let Some(point) = time_of(job, work) {
+            tracer.since(point, work.flow, start);
         }
     }
 
@@ -37,7 +53,7 @@ impl Protocol {
             match job {
                 Job::Receive => said.received(),
                 Job::Transmit { .. } => said.transmitted(),
-                Job::Bump { tx_head, rx_head, .. } => said.event(Point::Bump, [tx_head.into(), rx_head.into()]),
+                Job::Bump { tx_head, rx_head, .. } => said.bumped(tx_head, rx_head),
                 Job::Order(order) => said.ordered(order),
                 _ => {}
             }
@@ -47,13 +63,93 @@ impl Protocol {
     }
 }
 
+/// Counts what the works of a flow group were, where nobody watches records: once a batch.
+#[cold]
+#[inline(never)]
+pub(super) fn count(batch: &[Work], group: u8, tracer: &Tracer) {
+    let (mut in_order, mut acked, mut windows, mut bumps, mut sent) = (0, 0, 0, 0, 0);
+    let mut rtt = Runs::new(Point::Rtt);
+    for work in batch.iter().filter(|work| work.group == group) {
+        let tally = &work.tally;
+        match work.job {
+            Job::Receive => {
+                in_order += (tally.delivered > 0) as u64;
+                acked += (tally.acked > 0) as u64;
+                windows += tally.marks.has(Marks::WINDOW_CHANGED) as u64;
+                rtt.add(tally.rtt.into(), tracer);
+                let is_plain = work.events.is_empty() && work.drops.is_empty() && work.send.is_none();
+                if !is_plain || work.summary.ce || tally.marks.has(Marks::RARE) || tally.marks.has(Marks::WINDOW_CLOSED)
+                {
+                    count_rare(work, tracer);
+                }
+            }
+            Job::Bump { .. } if work.drops.is_empty() && !tally.marks.has(Marks::RETRANSMITTED) => {
+                bumps += 1;
+                sent += work.send.is_some() as u64;
+            }
+            Job::Void => {}
+            _ => count_rare(work, tracer),
+        }
+    }
+    let counts = [
+        (Point::InOrder, in_order),
+        (Point::Acked, acked),
+        (Point::WindowChanged, windows),
+        (Point::Bump, bumps),
+        (Point::Sent, sent),
+    ];
+    counts.iter().for_each(|(point, times)| tracer.add(*point, *times));
+    rtt.end(tracer);
+}
+
+/// Counts what [`count`] does not.
+fn count_rare(work: &Work, tracer: &Tracer) {
+    let marks = work.tally.marks;
+    let marked = |mark: Marks, point: Point| tracer.add(point, marks.has(mark) as u64);
+    match work.job {
+        Job::Receive => {
+            marked(Marks::WINDOW_CLOSED, Point::WindowChanged);
+            marked(Marks::WINDOW_CLOSED, Point::WindowClosed);
+            marked(Marks::OUT_OF_ORDER, Point::OutOfOrder);
+            marked(Marks::ECN_ECHOED, Point::EcnEchoed);
+            marked(Marks::DUPLICATE_ACK, Point::DuplicateAck);
+            marked(Marks::FAST_RETRANSMIT, Point::FastRetransmit);
+            tracer.add(Point::EcnMarked, work.summary.ce as u64);
+            let ends = [
+                (Events::PEER_FIN, Point::PeerFin),
+                (Events::FIN_ACKED, Point::FinAcked),
+                (Events::RESET, Point::Reset),
+            ];
+            ends.iter().for_each(|(event, point)| tracer.add(*point, work.events.has(*event) as u64));
+        }
+        Job::Transmit { .. } if work.send.is_none() => tracer.add(Point::TurnUnused, 1),
+        Job::Transmit { .. } | Job::Bump { .. } => {
+            let again = marks.has(Marks::RETRANSMITTED);
+            tracer.add(Point::Bump, matches!(work.job, Job::Bump { .. }) as u64);
+            tracer.add(if again { Point::SentAgain } else { Point::Sent }, work.send.is_some() as u64);
+        }
+        Job::Order(Order::Window(_)) => tracer.add(Point::WindowSet, 1),
+        Job::Order(Order::Retransmit) => tracer.add(Point::TimeoutRetransmit, 1),
+        _ => {}
+    }
+    for reason in work.drops.iter() {
+        tracer.add(Point::ProtocolDropped, 1);
+        tracer.add(Point::Duplicate, (reason == Drop::Duplicate) as u64);
+    }
+    if let Some(segment) = work.send.filter(|_| !marks.has(Marks::SENT)) {
+        tracer.add(Point::AckSent, 1);
+        tracer.add(Point::OwnWindowClosed, (segment.fields.window == 0) as u64);
+    }
+}
+
 /// An acknowledgement without payload.
 fn acknowledged(work: &Work, rcv_shift: u8, tracer: &Tracer) {
     if let Some(segment) = &work.send {
-        let window = u64::from(segment.window) << rcv_shift;
-        tracer.event(Point::AckSent, work.flow, [segment.ack.0.into(), window]);
-        if segment.window == 0 {
-            tracer.event(Point::OwnWindowClosed, work.flow, [segment.ack.0.into(), 0]);
+        let fields = &segment.fields;
+        let window = u64::from(fields.window) << rcv_shift;
+        tracer.event(Point::AckSent, work.flow, [fields.ack.0.into(), window]);
+        if fields.window == 0 {
+            tracer.event(Point::OwnWindowClosed, work.flow, [fields.ack.0.into(), 0]);
         }
     }
 }
@@ -114,16 +210,16 @@ impl Said<'_> {
         if seg.ce {
             self.event(Point::EcnMarked, [seq, payload]);
         }
-        if tally.out_of_order {
+        if tally.marks.has(Marks::OUT_OF_ORDER) {
             self.event(Point::OutOfOrder, [seq, payload]);
         }
-        if tally.ecn_echoed {
+        if tally.marks.has(Marks::ECN_ECHOED) {
             self.event(Point::EcnEchoed, [ack, tally.acked.into()]);
         }
-        if tally.duplicate_ack {
+        if tally.marks.has(Marks::DUPLICATE_ACK) {
             self.event(Point::DuplicateAck, [ack, outstanding(state)]);
         }
-        if tally.fast_retransmit {
+        if tally.marks.has(Marks::FAST_RETRANSMIT) {
             self.event(Point::FastRetransmit, [state.una.0.into(), outstanding(state)]);
         }
         self.ended(seq);
@@ -146,12 +242,20 @@ impl Said<'_> {
         }
     }
 
+    fn bumped(&self, tx_head: u32, rx_head: u32) {
+        self.event(Point::Bump, [tx_head.into(), rx_head.into()]);
+        if self.work.send.is_some() {
+            self.transmitted();
+        }
+    }
+
     fn transmitted(&self) {
         match &self.work.send {
             None => self.event(Point::TurnUnused, [unsent(self.state), self.state.usable().into()]),
             Some(segment) => {
-                let point = if self.work.tally.retransmitted { Point::SentAgain } else { Point::Sent };
-                self.event(point, [segment.seq.0.into(), segment.len.into()]);
+                let point =
+                    if self.work.tally.marks.has(Marks::RETRANSMITTED) { Point::SentAgain } else { Point::Sent };
+                self.event(point, [segment.fields.seq.0.into(), segment.fields.payload_len.into()]);
             }
         }
     }
@@ -166,7 +270,10 @@ impl Said<'_> {
     }
 
     fn dropped(&self) {
-        let (seq, payload) = (self.work.summary.seq.0.into(), self.work.summary.payload_len.into());
+        let (seq, payload) = match self.work.job {
+            Job::Receive => (self.work.summary.seq.0.into(), self.work.summary.payload_len.into()),
+            _ => (0, 0),
+        };
         for reason in self.work.drops.iter() {
             self.event(Point::ProtocolDropped, [reason as u64, seq]);
             if reason == Drop::Duplicate {
@@ -177,7 +284,7 @@ impl Said<'_> {
 
     /// An acknowledgement in answer to this work.
     fn answered(&self) {
-        if self.work.send.is_some() && !self.work.tally.sent {
+        if self.work.send.is_some() && !self.work.tally.marks.has(Marks::SENT) {
             acknowledged(self.work, self.state.fixed.rcv_wscale, self.tracer);
         }
     }

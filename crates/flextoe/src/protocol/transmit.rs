@@ -1,6 +1,6 @@
 //! TX in the protocol module (thesis section 4.3.1.2: Seq): how much of a flow may be sent, and the next segment.
 use super::state::ProtocolState;
-use crate::message::{Order, Report, Work};
+use crate::message::{Marks, Order, Report, Work};
 use engine::Nanos;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
@@ -17,11 +17,22 @@ impl ProtocolState {
     /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half
     /// of the largest window; and the persist timer's override.
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
+    #[inline(always)]
     fn cut(&self, most: u32) -> Option<Cut> {
+        let data = self.unsent();
+        match !self.fin && self.rest_fits(data, most) {
+            true => Some(Cut { len: data, fin: false }),
+            false if data == 0 && !self.fin => None,
+            false => self.cut_closely(data, most),
+        }
+    }
+
+    /// As [`ProtocolState::cut`], where that is not plain; `data` bytes are to be sent.
+    #[inline(never)]
+    fn cut_closely(&self, data: u32, most: u32) -> Option<Cut> {
         let mss = self.fixed.mss as u32;
         let in_flight = self.nxt - self.una;
         let fin_waits = self.fin && self.nxt.at_or_before(self.head);
-        let data = self.unsent();
         if self.rest_fits(data, most) {
             return Some(Cut { len: data, fin: fin_waits && self.snd_wnd > in_flight + data });
         }
@@ -43,13 +54,13 @@ impl ProtocolState {
     }
 
     /// Bytes that the application wrote and that are to be sent from `nxt` on.
-    #[inline]
+    #[inline(always)]
     fn unsent(&self) -> u32 {
         if self.nxt.before(self.head) { self.head - self.nxt } else { 0 }
     }
 
     /// All that is to be sent fits one segment: the usual case of small messages.
-    #[inline]
+    #[inline(always)]
     fn rest_fits(&self, data: u32, most: u32) -> bool {
         let sacked = self.sacked.0 != self.sacked.1;
         data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !sacked
@@ -64,9 +75,21 @@ impl ProtocolState {
         again || in_window >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
     }
 
-    /// What the scheduler should know.
-    pub fn report(&self, sent: u32) -> Report {
-        let segments = if self.dead || self.nxt == self.end() {
+    /// What the scheduler should know, after a work that was a turn or none: nothing, where nothing is to be sent and it
+    /// knows that.
+    #[inline(always)]
+    pub fn report(&mut self, work: &Work) -> Option<Report> {
+        let segments = if self.nxt == self.end() { 0 } else { self.segments() };
+        let known = segments == 0 && !self.reported && !work.is_turn();
+        self.reported = segments > 0;
+        let sent = work.send.as_ref().map_or(0, |segment| segment.fields.payload_len);
+        (!known).then_some(Report { segments, sent })
+    }
+
+    /// Segments that may be sent now.
+    #[inline(never)]
+    fn segments(&self) -> u32 {
+        if self.dead {
             0
         } else if self.rest_fits(self.unsent(), u32::MAX) {
             1
@@ -75,8 +98,7 @@ impl ProtocolState {
         } else {
             let bytes = self.usable().min(self.end() - self.nxt);
             if bytes <= self.fixed.tx_most { 1 } else { bytes / self.fixed.tx_most }
-        };
-        Report { segments, sent }
+        }
     }
 
     /// One segment of at most `most` payload bytes, where something may be sent.
@@ -103,13 +125,15 @@ impl ProtocolState {
         }
         let mut segment = self.segment(seq, flags, now);
         segment.pos = seq - self.fixed.tx_base;
-        segment.len = cut.len;
+        segment.fields.payload_len = cut.len;
         segment.segment_size = if cut.len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
         // ECT on new data only (RFC 3168 sections 6.1.4 and 6.1.5).
-        segment.ecn = if self.fixed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
+        segment.fields.ecn = if self.fixed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
         work.send = Some(segment);
-        work.tally.sent = true;
-        work.tally.retransmitted = !new;
+        work.tally.marks.add(Marks::SENT);
+        if !new {
+            work.tally.marks.add(Marks::RETRANSMITTED);
+        }
         self.nxt = after;
         self.max = self.max.max(after);
         self.overriding = false;
@@ -122,6 +146,7 @@ impl ProtocolState {
     /// that comes when the hole is filled.
     // Meets RFC 2018: 5-b.
     // Meets RFC 5681: 4.3-a.
+    #[inline(always)]
     fn skip_sacked(&mut self) {
         let (left, right) = self.sacked;
         if left != right && self.nxt.within(left, right - left) {

@@ -1,0 +1,73 @@
+//! Works on their way through the modules of one thread.
+use crate::message::{Job, Work};
+use engine::Frame;
+use std::ops::{Deref, DerefMut};
+
+/// A list of works, each made in its place. Places are used again without being made anew: nearly all of a work is
+/// written by one module before another reads it.
+#[derive(Default)]
+pub(crate) struct Batch {
+    places: Vec<Work>,
+    len: usize,
+}
+
+impl Batch {
+    /// Adds a work.
+    #[inline]
+    pub fn add(&mut self, flow: u32, job: Job) -> &mut Work {
+        if self.len == self.places.len() {
+            self.grow();
+        }
+        let work = &mut self.places[self.len];
+        self.len += 1;
+        work.renew(flow, job);
+        work
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.places.push(Work::new(u32::MAX, Job::Void));
+    }
+
+    /// Adds a received frame.
+    #[inline]
+    pub fn receive(&mut self, frame: Box<Frame>) {
+        let old = self.add(u32::MAX, Job::Receive).frame.replace(frame);
+        debug_assert!(old.is_none());
+    }
+
+    /// Adds a work that was made elsewhere.
+    pub fn push(&mut self, work: Work) {
+        let place = self.add(u32::MAX, Job::Void);
+        *place = work;
+    }
+
+    /// Empties the list. What the works carried has left them.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Takes all works out.
+    pub fn drain(&mut self) -> impl Iterator<Item = Work> {
+        let len = std::mem::take(&mut self.len);
+        self.places.drain(..len)
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Work];
+
+    #[inline]
+    fn deref(&self) -> &[Work] {
+        &self.places[..self.len]
+    }
+}
+
+impl DerefMut for Batch {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Work] {
+        &mut self.places[..self.len]
+    }
+}

@@ -1,0 +1,300 @@
+//! What nearly every work of a connection is, in few instructions (header prediction, after Van Jacobson): the expected
+//! segment, and an application's message that may be sent at once, on a flow about which nothing is unusual. Each
+//! function looks first and changes nothing where it says no; then the work goes the long way, with the same result.
+use super::receive::ACK_DELAY;
+use super::state::ProtocolState;
+use crate::message::{Marks, Place, Report, Summary, Work};
+use engine::Nanos;
+use wire::Seq;
+use wire::ipv4::Ecn;
+use wire::tcp::Flags;
+
+impl ProtocolState {
+    /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
+    pub fn is_plain(&self) -> bool {
+        let ended = self.fin || self.peer_fin || self.fin_held || self.orphan || self.dead || self.frozen;
+        let lost = self.recovering || self.jumped || self.ooo_len > 0 || self.sacked.0 != self.sacked.1;
+        let told = self.overriding || self.ece || self.cwr;
+        !(ended || lost || told)
+    }
+
+    /// The expected segment: the next one, with payload or an acknowledgement of something new, or both.
+    #[inline(always)]
+    fn expects(&self, seg: &Summary) -> bool {
+        let acked = seg.ack - self.una;
+        let fresh = match (self.fixed.ts_offset, seg.timestamps) {
+            (None, _) => true,
+            (Some(_), Some(timestamps)) => !Seq(timestamps.value).before(Seq(self.ts_recent)),
+            (Some(_), None) => false,
+        };
+        let plain = Flags(seg.flags.0 & !Flags::PSH.0) == Flags::ACK && seg.sack.is_none() && !seg.ce;
+        plain
+            && fresh
+            && seg.seq == self.rcv_nxt
+            && acked <= self.max - self.una
+            && seg.payload_len <= self.rcv_edge() - self.rcv_nxt
+            && seg.payload_len | acked != 0
+    }
+
+    /// [`ProtocolState::receive`] of an expected segment on a plain flow.
+    #[inline(always)]
+    pub fn receive_plain(&mut self, work: &mut Work, now: Nanos) -> bool {
+        let seg = &work.summary;
+        if !self.expects(seg) {
+            return false;
+        }
+        if let (Some(timestamps), true) = (seg.timestamps, self.last_ack == seg.seq && self.fixed.ts_offset.is_some()) {
+            (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+        }
+        let acked = seg.ack - self.una;
+        if acked > 0 {
+            self.una = seg.ack;
+            self.nxt = self.nxt.max(seg.ack);
+            self.dup_acks = 0;
+            work.tally.acked = acked;
+            if self.timing && self.rtt_end.at_or_before(seg.ack) {
+                self.timing = false;
+                work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+            }
+        }
+        if acked > 0 || self.wl1.at_or_before(seg.seq) {
+            let (seq, ack, window) = (seg.seq, seg.ack, (seg.window as u32) << self.fixed.snd_wscale);
+            self.mark_window(window, work);
+            (self.snd_wnd, self.wl1, self.wl2) = (window, seq, ack);
+            self.max_wnd = self.max_wnd.max(self.snd_wnd);
+        }
+        let (seq, len) = (work.summary.seq, work.summary.payload_len);
+        if len > 0 {
+            work.place = Place { pos: seq - self.fixed.rx_base, skip: 0, len };
+            work.tally.delivered = len;
+            self.rcv_nxt += len;
+            if self.unacked == 0 {
+                self.ack_due = now + ACK_DELAY;
+            }
+            self.unacked += len;
+            self.ack_now |= self.unacked >= 2 * self.fixed.mss as u32;
+        }
+        work.notice = Some(self.positions());
+        work.report = self.report(work);
+        self.publish();
+        true
+    }
+
+    /// An application's positions, with a turn, on a plain flow with nothing unsent: what it wrote leaves at once, where
+    /// it fits a segment and the windows.
+    #[inline(always)]
+    pub fn bump_plain(&mut self, work: &mut Work, (tx_head, rx_head): (u32, u32), now: Nanos) -> bool {
+        // Positions that are older, or impossible, come out too large.
+        let written = tx_head.wrapping_sub(self.head - self.fixed.tx_base);
+        let taken = rx_head.wrapping_sub(self.rcv_head - self.fixed.rx_base);
+        let sent_all = self.nxt == self.head && self.max == self.head;
+        let room = self.fixed.tx_size - (self.head - self.una);
+        let possible = written <= room && taken <= self.rcv_nxt - self.rcv_head;
+        if !sent_all || !possible || written > self.usable().min(self.fixed.tx_most) {
+            return false;
+        }
+        self.rcv_head += taken;
+        if written > 0 {
+            self.send_plain(work, written, now);
+        } else if taken > 0 {
+            self.update_window();
+        }
+        self.reported = false;
+        work.report = Some(Report { segments: 0, sent: written });
+        self.publish();
+        true
+    }
+
+    /// One segment with all that is to be sent: new data, after all that was sent before.
+    #[inline(always)]
+    fn send_plain(&mut self, work: &mut Work, len: u32, now: Nanos) {
+        let seq = self.head;
+        let mut segment = self.segment(seq, Flags::PSH, now);
+        segment.pos = seq - self.fixed.tx_base;
+        segment.fields.payload_len = len;
+        segment.fields.ecn = if self.fixed.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        segment.segment_size = if len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
+        work.send = Some(segment);
+        work.tally.marks.add(Marks::SENT);
+        self.head = seq + len;
+        (self.nxt, self.max) = (self.head, self.head);
+        if !self.timing {
+            (self.timing, self.rtt_end, self.rtt_start) = (true, self.head, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::batch::Batch;
+    use crate::message::{Control, Job, Order, Summary, Work};
+    use crate::protocol::Protocol;
+    use engine::{ContextId, FlowId, FlowParams, FourTuple, Nanos, Slot, TimestampState};
+    use proptest::prelude::*;
+    use shm::{Mirror, PAGE, Region};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use trace::Tracer;
+    use wire::tcp::{Flags, Timestamps};
+    use wire::{Mac, Seq};
+
+    const ISS: Seq = Seq(u32::MAX - 3000);
+    const IRS: Seq = Seq(7000);
+
+    fn protocol(timestamps: bool, ecn: bool) -> Protocol {
+        let region = Arc::new(Region::create("plain", 4 * PAGE).expect("memory"));
+        let ring = |at: usize| Arc::new(Mirror::map(&region, at * PAGE, PAGE).expect("a ring"));
+        let ip = Ipv4Addr::LOCALHOST;
+        let params = FlowParams {
+            flow: FlowId(0),
+            tuple: FourTuple { local_ip: ip, remote_ip: ip, local_port: 1, remote_port: 2 },
+            local_mac: Mac([2; 6]),
+            remote_mac: Mac([4; 6]),
+            context: ContextId(0),
+            slot: Slot { index: 0, generation: 0 },
+            rx: ring(0),
+            tx: ring(1),
+            snd_nxt: ISS,
+            tx_pos: 0,
+            rcv_nxt: IRS,
+            rx_pos: 0,
+            snd_wnd: 3000,
+            snd_wscale: 0,
+            rcv_wscale: 0,
+            mss: 500,
+            super_segment: 1500,
+            checksum_offload: true,
+            timestamps: timestamps.then_some(TimestampState { recent: 100, offset: 5 }),
+            sack: true,
+            ecn,
+            dctcp_echo: ecn,
+            cwnd: 2500,
+            rate: 0,
+            stats: Arc::default(),
+        };
+        let mut protocol = Protocol::new(0, 1);
+        protocol.control(&Control::Install(Arc::new(params)), 0);
+        protocol
+    }
+
+    /// What may come next: mostly what is expected, from what the flow is now.
+    #[derive(Debug, Clone, Copy)]
+    enum Next {
+        Segment { off: i8, len: u16, ack: u16, flags: u8, older: bool, ce: bool, window: u16 },
+        Bump { write: u16, read: u16, odd: u8, turn: bool },
+        Turn,
+        Order(Order),
+        Wait(u32),
+    }
+
+    fn next() -> impl Strategy<Value = Next> {
+        let rarely = |weight| prop::bool::weighted(weight);
+        let off = prop_oneof![12 => Just(0i8), 1 => any::<i8>()];
+        let flags = prop_oneof![14 => Just(0u8), 8 => Just(8), 1 => Just(0x40), 1 => Just(0x80), 1 => Just(1)];
+        let segment = (off, 0..700u16, 0..1200u16, flags, rarely(0.03), rarely(0.03), 0..4000u16).prop_map(
+            |(off, len, ack, flags, older, ce, window)| Next::Segment { off, len, ack, flags, older, ce, window },
+        );
+        let odd = prop_oneof![20 => Just(0u8), 1 => 1..3u8];
+        let bump = (0..900u16, 0..900u16, odd, rarely(0.8)).prop_map(|(write, read, odd, turn)| Next::Bump {
+            write,
+            read,
+            odd,
+            turn,
+        });
+        let orders = [Order::Window(1000), Order::Window(9000), Order::Mss(400), Order::Retransmit, Order::Untrack];
+        let order = prop::sample::select(orders.to_vec()).prop_map(Next::Order);
+        prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => order, 4 => (0..900_000u32).prop_map(Next::Wait)]
+    }
+
+    /// The work that `next` is, on the flow as it stands in `protocol`.
+    fn add(batch: &mut Batch, protocol: &Protocol, next: Next) {
+        let state = protocol.flows.get(0).expect("the flow");
+        match next {
+            Next::Segment { off, len, ack, flags, older, ce, window } => {
+                let work = batch.add(0, Job::Receive);
+                let value = state.ts_recent.wrapping_add(1).wrapping_sub(5 * older as u32);
+                let outstanding = state.max - state.una;
+                let seq = state.rcv_nxt + off as i32 as u32;
+                work.summary = Summary {
+                    seq,
+                    ack: state.una + if ack % 3 == 0 { 0 } else { outstanding.min(ack.into()) },
+                    flags: Flags::ACK | Flags(flags),
+                    window,
+                    timestamps: state.fixed.ts_offset.map(|_| Timestamps { value, echo: 0 }),
+                    sack: (off == 100).then_some((state.max - 1, state.max)),
+                    payload_at: 66,
+                    payload_len: if len < 100 { 0 } else { len.into() },
+                    ce,
+                };
+            }
+            Next::Bump { write, read, odd, turn } => {
+                let tx_head = state.head - state.fixed.tx_base;
+                let rx_head = state.rcv_head - state.fixed.rx_base;
+                let room = state.fixed.tx_size - (state.head - state.una).min(state.fixed.tx_size);
+                let readable = state.rcv_data_end() - state.rcv_head;
+                let (mut tx_head, mut rx_head) =
+                    (tx_head.wrapping_add(room.min(write.into())), rx_head.wrapping_add(readable.min(read.into())));
+                match odd {
+                    1 => tx_head = tx_head.wrapping_add(5000),
+                    2 => (tx_head, rx_head) = (tx_head.wrapping_sub(7), rx_head.wrapping_sub(9)),
+                    _ => {}
+                }
+                batch.add(0, Job::Bump { tx_head, rx_head, fin: false, turn });
+            }
+            Next::Turn => {
+                batch.add(0, Job::Transmit { most: u32::MAX });
+            }
+            Next::Order(order) => {
+                batch.add(0, Job::Order(order));
+            }
+            Next::Wait(_) => {
+                batch.add(u32::MAX, Job::Flush { due: Nanos::MAX });
+            }
+        }
+    }
+
+    fn decided(work: &Work) -> String {
+        let Work { ticket, job, send, place, tally, notice, report, events, drops, exception, .. } = work;
+        // Of a place without bytes nothing else means anything.
+        let place = (place.len > 0).then_some(place);
+        format!(
+            "{ticket} {job:?} {send:?} {place:?} {tally:?} {notice:?} {report:?} {events:?} {drops:?} {exception:?}"
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever comes, the short way and the long way decide alike and leave the flow alike.
+        #[test]
+        fn short_and_long_way_are_the_same(
+            steps in prop::collection::vec(next(), 1..120), timestamps in any::<bool>(), ecn in any::<bool>(),
+        ) {
+            let (mut short, mut long) = (protocol(timestamps, ecn), protocol(timestamps, ecn));
+            let (mut now, tracer) = (1_000_000_000, Tracer::off());
+            for step in steps {
+                if let Next::Wait(time) = step {
+                    now += u64::from(time);
+                }
+                let (mut one, mut other) = (Batch::default(), Batch::default());
+                add(&mut one, &short, step);
+                add(&mut other, &long, step);
+                long.flows.get_mut(0).expect("the flow").plain = false;
+                short.process(&mut one, now, &tracer);
+                long.process(&mut other, now, &tracer);
+                let all = |batch: &Batch| batch.iter().map(decided).collect::<Vec<String>>();
+                prop_assert_eq!(all(&one), all(&other), "{:?}", step);
+                let mut states = [&mut short, &mut long].map(|protocol| {
+                    let state = protocol.flows.get_mut(0).expect("the flow");
+                    state.plain = state.is_plain();
+                    if state.sacked.0 == state.sacked.1 {
+                        // Empty, wherever it is said to be.
+                        state.sacked = (state.una, state.una);
+                    }
+                    format!("{state:?}")
+                });
+                prop_assert_eq!(std::mem::take(&mut states[0]), std::mem::take(&mut states[1]), "{:?}", step);
+            }
+        }
+    }
+}
