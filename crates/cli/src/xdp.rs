@@ -64,6 +64,13 @@ fn map(verb: &MapVerb, host: Option<String>) -> (Xdp, fn(&Value)) {
 fn loaded(module: &Value) {
     let [name, host, stage] = ["name", "host", "stage"].map(|key| cell(&module[key]));
     say(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
+    let reason = cell(&module["kernel"]["reason"]);
+    match module["kernel"]["verdict"].as_str() {
+        Some("accepted") => say("the kernel's verifier accepts it too"),
+        Some("refused") => say(&format!("the kernel's verifier would refuse it: {reason}")),
+        Some(_) => say(&format!("the kernel's verifier was not asked: {reason}")),
+        None => {}
+    }
 }
 
 fn unloaded(module: &Value) {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use xdp::KernelVerdict;
 
 /// Modules on a host at most.
 const MOST: usize = 32;
@@ -114,6 +115,7 @@ impl Modules {
             }
         };
         let name = wish.name.unwrap_or(content.source.name()).to_owned();
+        let kernel = content.kernel();
         let mut lists = self.lock();
         let present = &lists.hosts[at];
         if present.iter().any(|module| module.name == name) {
@@ -134,7 +136,10 @@ impl Modules {
         let source = Arc::clone(&content.source);
         let loaded = LoadedModule { id: ModuleId(lists.next), source, figures: Arc::default(), ticks: Clock::ticks };
         let seated = Seated { name, position, loaded, content };
-        let answer = seated.json(place);
+        let mut answer = seated.json(place);
+        if let Some(verdict) = kernel {
+            answer["kernel"] = said_by_kernel(verdict);
+        }
         let mut list = present.clone();
         // Behind those at the same position.
         let index = list.partition_point(|module| module.position <= position);
@@ -252,6 +257,16 @@ impl Seated {
             "faults": self.content.faults(),
         })
     }
+}
+
+/// The verdict of the kernel's verifier, and its reason.
+fn said_by_kernel(verdict: KernelVerdict) -> Value {
+    let (word, reason) = match verdict {
+        KernelVerdict::Accepted => ("accepted", Value::Null),
+        KernelVerdict::Refused(reason) => ("refused", reason.into()),
+        KernelVerdict::NotAsked(reason) => ("not_asked", reason.into()),
+    };
+    json!({ "verdict": word, "reason": reason })
 }
 
 fn name_of(place: &HostPlace) -> &str {

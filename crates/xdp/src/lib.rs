@@ -9,12 +9,14 @@ mod btf;
 mod check;
 mod helpers;
 pub mod insn;
+mod kernel;
 mod manage;
 mod maps;
 mod native;
 mod object;
 mod program;
 
+pub use kernel::KernelVerdict;
 pub use manage::MapInfo;
 pub use maps::{Map, Ring, Update};
 pub use object::{Function, MapDefinition, MapKind, Object};

@@ -5,6 +5,7 @@ use common::*;
 use engine::{ModuleSource, Verdict};
 use std::path::Path;
 use std::process::Command;
+use xdp::{KernelVerdict, Object};
 
 /// Runs a script with a bpffs of its own at /sys/fs/bpf; none where that is not possible here.
 fn with_bpffs(script: &str) -> Option<String> {
@@ -40,6 +41,28 @@ fn the_kernels_verifier_lets_the_shipped_modules_in() {
         if loaded.is_none() {
             return skipped();
         }
+    }
+}
+
+/// `toe xdp load` asks in the same way: the shipped modules are let in, and what only OpenTOE lets in (an access that it
+/// looks at while the program runs) is refused with the verifier's reason.
+#[test]
+fn the_kernel_is_asked_by_ourselves_too() {
+    let asked = |bytes: &[u8]| KernelVerdict::ask(&Object::parse(bytes).unwrap());
+    for name in ALL {
+        match asked(&shipped(name)) {
+            KernelVerdict::NotAsked(_) if !privileged() => return skipped(),
+            verdict => assert_eq!(verdict, KernelVerdict::Accepted, "{name}"),
+        }
+    }
+    let bold = "SEC(\"xdp\") int bold(struct xdp_md *c) { __u8 *p = (void *)(long)c->data; return p[40] & 1 ? XDP_PASS : XDP_DROP; }";
+    let object = compile(bold);
+    assert!(load(&object).is_ok(), "looked at while it runs");
+    match asked(&object) {
+        KernelVerdict::Refused(why) => {
+            assert!(why.contains("packet") && why.contains("instruction"), "{why}")
+        }
+        other => panic!("{other:?}"),
     }
 }
 

@@ -5,7 +5,7 @@ use engine::{FlowId, ModuleSource};
 use flextoe::native::{Classifier, Meter};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use xdp::{Limits, Object, Program};
+use xdp::{KernelVerdict, Limits, Object, Program};
 
 /// Code and maps of one module.
 #[derive(Clone)]
@@ -31,6 +31,10 @@ pub(super) trait Maps: Send + Sync {
     /// Why the module failed at run time, and how often.
     fn faults(&self) -> Map<String, Value> {
         Map::new()
+    }
+    /// What the kernel's own verifier says.
+    fn kernel(&self) -> Option<KernelVerdict> {
+        None
     }
     /// Those of the splice module, if it is that one.
     fn splices(self: Arc<Self>) -> Option<SpliceMaps> {
@@ -61,6 +65,11 @@ impl Content {
     /// Its maps, where it has any.
     pub(super) fn maps(&self) -> Result<&dyn Maps, String> {
         self.maps.as_deref().ok_or_else(|| format!("module {} has no maps", self.source.name()))
+    }
+
+    /// What the kernel's own verifier says of an object; nothing for a module that is built in.
+    pub(super) fn kernel(&self) -> Option<KernelVerdict> {
+        self.maps.as_ref()?.kernel()
     }
 
     /// What the control plane splices with, if this is the splice module.
@@ -103,6 +112,10 @@ impl Maps for Program {
 
     fn delete(&self, map: &str, key: &str) -> Result<(), String> {
         self.delete(map, key)
+    }
+
+    fn kernel(&self) -> Option<KernelVerdict> {
+        Some(KernelVerdict::ask(self.object()))
     }
 
     fn splices(self: Arc<Self>) -> Option<SpliceMaps> {

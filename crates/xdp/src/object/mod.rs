@@ -49,6 +49,10 @@ pub struct Object {
     /// Where in their section global variables stand, in bytes.
     pub(crate) variables: BTreeMap<String, usize>,
     lines: BTreeMap<usize, Line>,
+    /// The instructions as linked, for the kernel; the `imm` of one that refers to a map is its index.
+    pub(crate) raw: Vec<Raw>,
+    /// What it says of its licence: some helpers of the kernel are for GPL programs only.
+    pub(crate) license: Vec<u8>,
 }
 
 impl Object {
@@ -70,10 +74,13 @@ impl Object {
             maps: Vec::new(),
             types,
             variables: sections.variables(),
+            raw: Vec::new(),
+            license: license(&sections),
         };
         let raw = linker.raw;
         object.maps = maps.into_iter().map(|(_, map)| map).collect();
         object.decode(&raw)?;
+        object.raw = raw;
         Ok(object)
     }
 
@@ -82,7 +89,8 @@ impl Object {
         let functions = vec![Function { name: name.into(), start: 0, end: code.len() }];
         let (types, variables, lines) = (Types::default(), BTreeMap::new(), BTreeMap::new());
         let (name, stage) = (name.into(), Stage::Ingress);
-        Object { name, stage, frags: true, code, functions, maps, types, variables, lines }
+        let (raw, license) = (Vec::new(), Vec::new());
+        Object { name, stage, frags: true, code, functions, maps, types, variables, lines, raw, license }
     }
 
     fn decode(&mut self, raw: &[Raw]) -> Result<(), String> {
@@ -120,6 +128,12 @@ impl Object {
             None => format!("{}: instruction {at} (in {function}) {why}", self.name),
         }
     }
+}
+
+/// The text of the section `license`, as the kernel's loaders take it.
+fn license(sections: &Sections<'_>) -> Vec<u8> {
+    let text = sections.by_name("license").map_or(&[][..], |section| section.data);
+    text.iter().copied().take_while(|byte| *byte != 0).collect()
 }
 
 fn debug_information(sections: &Sections<'_>) -> Result<(Types, Extension), String> {
