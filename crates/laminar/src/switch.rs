@@ -23,6 +23,17 @@ pub(crate) enum Carried {
     },
 }
 
+impl Carried {
+    /// Bytes behind the headers.
+    fn payload(&self) -> usize {
+        match self {
+            Carried::Nothing => 0,
+            Carried::Received(frame, payload_at) => frame.len().saturating_sub(*payload_at),
+            Carried::Payload { len, .. } => *len as usize,
+        }
+    }
+}
+
 /// What became of a packet.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -105,8 +116,7 @@ impl Switch {
         let Switch { program, queue, between, behind, outcomes, counts } = self;
         let mut line = Line { passes: program.native.passes(), queue, behind, outcomes, counts, pool };
         for entry in entries.drain(..) {
-            let payload = if let Carried::Payload { len, .. } = entry.carried { len as usize } else { 0 };
-            let length = entry.bytes.len() + payload;
+            let length = entry.bytes.len() + entry.carried.payload();
             let input = Input { port: entry.port, queue: 0, bytes: &entry.bytes, length };
             let output = line.passes.run(Gress::Ingress, input, between);
             match output.kept {
@@ -131,7 +141,7 @@ struct Line<'s> {
 impl Line<'_> {
     fn egress(&mut self, port: u16, queue: u8, packet: &[u8], carried: Carried) {
         self.counts[1] += 1;
-        let input = Input { port, queue, bytes: packet, length: packet.len() };
+        let input = Input { port, queue, bytes: packet, length: packet.len() + carried.payload() };
         let output = self.passes.run(Gress::Egress, input, self.behind);
         let waiting = self.queue.len();
         for copy in self.passes.mirrored() {

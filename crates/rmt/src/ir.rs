@@ -399,7 +399,7 @@ pub struct Hash {
     pub width: u32,
 }
 
-/// A counter or meter array.
+/// An array of counters.
 #[derive(Debug, Clone)]
 pub struct Counter {
     /// Name.
@@ -408,6 +408,17 @@ pub struct Counter {
     pub size: u32,
     /// Where it stands.
     pub pos: Pos,
+}
+
+/// An array of meters.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    /// Name.
+    pub name: String,
+    /// Entries.
+    pub size: u32,
+    /// It counts bytes, not packets.
+    pub bytes: bool,
 }
 
 /// The math unit of a stateful ALU: `scale * f(x)` from four significant bits of x.
@@ -530,7 +541,7 @@ pub struct Program {
     /// Counters.
     pub counters: Vec<Counter>,
     /// Meters.
-    pub meters: Vec<Counter>,
+    pub meters: Vec<Meter>,
     /// Math units.
     pub maths: Vec<MathUnit>,
     /// Before the traffic manager.

@@ -14,6 +14,7 @@ pub mod interp;
 pub mod ir;
 mod lexer;
 mod limits;
+mod meter;
 pub mod native;
 mod ops;
 mod parse;
@@ -24,6 +25,7 @@ mod scan;
 mod walk;
 
 pub use diag::{Diagnostic, Pos, Severity};
+pub use meter::Rates;
 pub use place::{Resources, STAGE, STAGES};
 pub use report::{PHV_BITS, Placed, Report};
 

@@ -380,6 +380,7 @@ fn tables_of_all_kinds_and_externs_agree() {
         ("Hash<bit<16>>(HashAlgorithm_t.CRC16) h;\naction go() { hdr.seg.port = h.get({ hdr.seg.seq, hdr.seg.small, 3w5 }); }".into(), "go();"),
         ("Random<bit<16>>() r;\naction go() { hdr.seg.port = r.get(); }".into(), "go();"),
         ("Counter<bit<32>, bit<16>>(100, CounterType_t.PACKETS) c;\naction go() { c.count(hdr.seg.flow); }".into(), "go();"),
+        ("Meter<bit<16>>(64, MeterType_t.BYTES) m;\naction go() { hdr.seg.kind = m.execute(hdr.seg.flow); }".into(), "go();"),
         ("action go() { hdr.seg.word = hdr.seg.seq |+| hdr.seg.ack; hdr.seg.len = hdr.seg.flow |-| hdr.seg.port; }".into(), "go();"),
         ("action go() { hdr.seg.word = (bit<32>)(int<32>)(int<8>)hdr.seg.kind; hdr.seg.small = hdr.seg.seq[20:13]; }".into(), "go();"),
         ("action go() { hdr.seg.seq[11:4] = hdr.seg.kind; hdr.seg.word = min(hdr.seg.word, hdr.seg.ack); }".into(), "go();"),
@@ -387,7 +388,13 @@ fn tables_of_all_kinds_and_externs_agree() {
     for (number, (decls, apply)) in cases.iter().enumerate() {
         let mut both = small(&format!("{set}{decls}"), apply);
         let mut random = Random(number as u64);
-        for _ in 0..1500 {
+        for index in 0..if decls.contains("Meter") { 64 } else { 0 } {
+            let rates = rmt::Rates { committed: 9_000, committed_burst: 60, peak: 20_000, peak_burst: 100 };
+            assert_eq!(both.machine.meter_set("m", index, Some(rates)), Ok(()));
+            assert_eq!(both.native.meter_set("m", index, Some(rates)), Ok(()));
+        }
+        for step in 0..1500 {
+            both.set_time(step * 100_000);
             both.disturb(&mut random);
             let packet = bytes(&mut random, 40);
             both.process(3, &packet);

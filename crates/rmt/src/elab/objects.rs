@@ -71,8 +71,12 @@ impl<'a> Elab<'a> {
                 Ok(Object::Counter(self.out.counters.len() - 1))
             }
             "Meter" => {
-                let meter = self.sized(i)?;
-                self.out.meters.push(meter);
+                let ir::Counter { name, size, .. } = self.sized(i)?;
+                let bytes = match i.args.get(1) {
+                    Some(e) => self.const_expr(e, None)? == 1,
+                    None => false,
+                };
+                self.out.meters.push(ir::Meter { name, size, bytes });
                 Ok(Object::Meter(self.out.meters.len() - 1))
             }
             "Lpf" => self.filter(i),

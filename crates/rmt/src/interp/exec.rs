@@ -117,8 +117,12 @@ impl Run<'_> {
                     *value += 1;
                 }
             }
-            // Green.
-            StmtKind::Meter(_, _, dst) => self.assign(dst, 0),
+            StmtKind::Meter(meter, index, dst) => {
+                let index = self.eval(index, args) as u64;
+                let Machine { meters, now_ns, length, .. } = &mut *self.machine;
+                let colour = meters[*meter].execute(index, *now_ns, *length as u64);
+                self.assign(dst, colour as u128);
+            }
             StmtKind::SetValid(h, valid) => {
                 let field = self.program.headers[*h].valid;
                 self.phv[field.0 as usize] = *valid as u128;

@@ -2,8 +2,7 @@
 //! registers and tables; [`Machine::ingress`] and [`Machine::egress`] are one pass each; [`Machine::process`] runs
 //! batches through both, with an unlimited traffic manager between.
 //!
-//! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Meters are
-//! always green. Multicast groups are not replicated.
+//! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Multicast groups are not replicated.
 mod exec;
 mod hash;
 mod packet;
@@ -14,6 +13,7 @@ pub(crate) use hash::hash;
 pub(crate) use packet::sum;
 
 use crate::ir::{Gress, Program};
+use crate::meter::Meters;
 use packet::Outcome;
 use std::collections::BTreeMap;
 use tables::TableState;
@@ -90,6 +90,9 @@ pub struct Machine {
     registers: Vec<Vec<u128>>,
     tables: Vec<TableState>,
     counters: Vec<Vec<u64>>,
+    meters: Vec<Meters>,
+    /// Bytes of the packet that is on its way through.
+    length: usize,
     sessions: BTreeMap<u8, Session>,
     random: u64,
     now_ns: u64,
@@ -105,6 +108,8 @@ impl Machine {
             registers,
             tables,
             counters,
+            meters: program.meters.iter().map(|m| Meters::new(m.size, m.bytes)).collect(),
+            length: 0,
             sessions: BTreeMap::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             now_ns: 0,

@@ -86,6 +86,7 @@ impl Machine {
     pub(super) fn pass(&mut self, gress: Gress, front: &[u8], frame: &[u8]) -> Option<Outcome> {
         // The program is lent out for the pass, so that the rest of the machine can change.
         let program = std::mem::take(&mut self.program);
+        self.length = frame.len();
         let out = self.pass_of(&program, gress, front, frame);
         self.program = program;
         out

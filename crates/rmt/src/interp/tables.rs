@@ -2,6 +2,7 @@
 use super::Machine;
 use crate::control::{self, Addition, ControlError, EntryKey};
 use crate::ir::{ActionCall, Match, MatchKind, Table};
+use crate::meter::Rates;
 use crate::scan::Scan;
 use std::collections::HashMap;
 
@@ -141,6 +142,16 @@ impl Machine {
         let register = control::register_index(&self.program, name, index)?;
         let words = self.program.registers[register].words.len();
         Ok((register, index as usize * words..(index as usize + 1) * words))
+    }
+
+    /// Sets a meter's rates; without any, it is green.
+    ///
+    /// # Errors
+    /// A name that the program does not have, or an index beyond the end.
+    pub fn meter_set(&mut self, name: &str, index: u32, rates: Option<Rates>) -> Result<(), ControlError> {
+        let meter = control::by_name(name, self.program.meters.iter().map(|m| m.name.as_str()))?;
+        let set = self.meters[meter].set(index, rates, self.now_ns);
+        if set { Ok(()) } else { Err(ControlError::Index(index)) }
     }
 
     /// A counter's value: packets.

@@ -69,6 +69,7 @@ fn module() -> Result<JITModule, Refusal> {
     builder.symbol("lookup", context::lookup as *const u8);
     builder.symbol("hash", context::hash_of as *const u8);
     builder.symbol("math", context::math as *const u8);
+    builder.symbol("meter", context::meter as *const u8);
     builder.symbol("sum", context::sum as *const u8);
     Ok(JITModule::new(builder))
 }
@@ -92,6 +93,7 @@ fn half(module: &mut JITModule, program: &Program, gress: Gress) -> Result<FuncI
         lookup: import("lookup", 3)?,
         hash: import("hash", 4)?,
         math: import("math", 4)?,
+        meter: import("meter", 3)?,
         sum: import("sum", 2)?,
     };
     let mut memory = FunctionBuilderContext::new();

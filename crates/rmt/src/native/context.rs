@@ -6,6 +6,7 @@ use super::tables::Memory;
 use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
 use crate::interp::hash;
 use crate::ir::{Gress, Program, Ty};
+use crate::meter::Meters;
 use crate::ops;
 use std::mem::offset_of;
 
@@ -35,6 +36,7 @@ pub(super) struct Context {
     pub counters: *const u64,
     pub defaults: *const u64,
     pub tables: *const Memory,
+    pub meters: *mut Meters,
     pub program: *const Program,
     pub random: u64,
     pub head_len: u64,
@@ -137,6 +139,13 @@ pub(super) extern "C" fn hash_of(context: *const Context, unit: u64, bytes: *con
     let (program, bytes) = unsafe { (&*(*context).program, std::slice::from_raw_parts(bytes, len as usize)) };
     let info = &program.hashes[unit as usize];
     hash(info.kind, bytes, info.width) as u64
+}
+
+pub(super) extern "C" fn meter(context: *const Context, unit: u64, index: u64) -> u64 {
+    // SAFETY: `meters` points to one Meters for each of the program's, which nobody else touches during the batch, and
+    // `unit` is the number of one; the context is the caller's own.
+    let (meters, context) = unsafe { (&mut *(*context).meters.add(unit as usize), &*context) };
+    meters.execute(index, context.now, context.length) as u64
 }
 
 pub(super) extern "C" fn math(context: *const Context, unit: u64, value: u64, width: u64) -> u64 {

@@ -34,6 +34,7 @@ pub(super) struct Helpers {
     pub lookup: FuncRef,
     pub hash: FuncRef,
     pub math: FuncRef,
+    pub meter: FuncRef,
     pub sum: FuncRef,
 }
 
@@ -241,10 +242,12 @@ impl<'f, 'p> Lower<'f, 'p> {
                 let index = self.eval(index, scope)?;
                 return self.count(*counter, index);
             }
-            // Green.
-            StmtKind::Meter(_, _, dst) => {
-                let zero = self.constant(I32, 0);
-                self.assign_field(dst, zero, 8);
+            StmtKind::Meter(unit, index, dst) => {
+                let index = self.eval(index, scope)?;
+                let (index, unit) = (self.resize(index, I64), self.b.ins().iconst(I64, *unit as i64));
+                let context = self.context;
+                let colour = call(self, |h| h.meter, &[context, unit, index]);
+                self.assign_field(dst, colour, 8);
             }
             StmtKind::SetValid(h, valid) => {
                 let value = self.constant(I32, *valid as u128);

@@ -19,6 +19,7 @@ pub use lower::Refusal;
 use crate::control::{self, Addition};
 use crate::interp::Session;
 use crate::ir::{Deparse, Gress, Program};
+use crate::meter::{Meters, Rates};
 use code::Code;
 use context::{Context, MirrorOut};
 use std::sync::Arc;
@@ -200,6 +201,7 @@ pub struct Native {
     code: Arc<Code>,
     registers: Vec<Vec<u8>>,
     counters: Vec<Vec<u64>>,
+    meters: Vec<Meters>,
     tables: Vec<Memory>,
     sessions: Vec<Option<Session>>,
     random: u64,
@@ -232,6 +234,7 @@ impl Native {
         let registers = program.registers.iter().map(initial).collect();
         let tables: Vec<Memory> = program.tables.iter().map(|t| Memory::new(&program, t)).collect();
         let counters: Vec<Vec<u64>> = program.counters.iter().map(|c| vec![0; c.size as usize]).collect();
+        let meters = program.meters.iter().map(|m| Meters::new(m.size, m.bytes)).collect();
         let head_bytes = [Gress::Ingress, Gress::Egress].map(|g| emitted(&program, &program.half(g).deparser));
         let fields = [Gress::Ingress, Gress::Egress].map(|g| vec![0; lower::layout(&program, g).1]);
         Native {
@@ -239,6 +242,7 @@ impl Native {
             code,
             registers,
             counters,
+            meters,
             tables,
             sessions: vec![None; 256],
             random: 0x9e37_79b9_7f4a_7c15,
@@ -331,6 +335,7 @@ impl Native {
             counters: counters.as_ptr(),
             defaults: defaults.as_ptr(),
             tables: self.tables.as_ptr(),
+            meters: self.meters.as_mut_ptr(),
             program: &self.program,
             random: self.random,
             head_len: 0,
@@ -426,6 +431,16 @@ impl Native {
                 place.copy_from_slice(&value.to_le_bytes()[..size]);
             }
         }
+    }
+
+    /// As [`crate::interp::Machine::meter_set`].
+    ///
+    /// # Errors
+    /// A name that the program does not have, or an index beyond the end.
+    pub fn meter_set(&mut self, name: &str, index: u32, rates: Option<Rates>) -> Result<(), ControlError> {
+        let meter = control::by_name(name, self.program.meters.iter().map(|m| m.name.as_str()))?;
+        let set = self.meters[meter].set(index, rates, self.now_ns);
+        if set { Ok(()) } else { Err(ControlError::Index(index)) }
     }
 
     /// A counter's value: packets.
