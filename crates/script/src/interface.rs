@@ -274,8 +274,8 @@ unsafe extern "C" fn recvfrom(
     into: *mut c_void,
     len: size_t,
     flags: c_int,
-    _from: *mut sockaddr,
-    _len: *mut socklen_t,
+    _: *mut sockaddr,
+    _: *mut socklen_t,
 ) -> ssize_t {
     // A stream's bytes come from its peer; Linux leaves the address alone, too.
     // SAFETY: as the runner says.
@@ -324,8 +324,8 @@ unsafe extern "C" fn sendto(
     from: *const c_void,
     len: size_t,
     flags: c_int,
-    _to: *const sockaddr,
-    _len: socklen_t,
+    _: *const sockaddr,
+    _: socklen_t,
 ) -> ssize_t {
     // SAFETY: as the runner says; the address of a stream's peer is known.
     unsafe { send(data, fd, from, len, flags) }

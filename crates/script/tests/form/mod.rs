@@ -228,10 +228,6 @@ impl Script {
         (self.peer_port, self.isn) = (self.peer_port + 1, None);
     }
 
-    pub fn to_port(&mut self, port: u16) {
-        self.local_port = port;
-    }
-
     /// The peer sends a segment.
     pub fn send(&self, segment: Segment) {
         let header = tcp::Header {
