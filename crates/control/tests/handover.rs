@@ -103,7 +103,7 @@ impl Two {
 fn a_transfer_goes_on_over_takeovers() {
     for (every, really) in [(7, true), (7, false), (23, true), (61, true)] {
         let mut two = connected();
-        let (mut progress, most) = (Progress::default(), 400_000);
+        let (mut progress, most) = (Progress::default(), 800_000);
         let mut taken = 0;
         for round in 1..200_000 {
             two.work(&mut progress, most);
