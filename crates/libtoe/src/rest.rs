@@ -15,8 +15,10 @@ use crate::wait::{self, Signals, Wait};
 use context::{Request, Slot};
 use std::time::{Duration, Instant};
 
-/// Time from one round of the hand to the next: a connection rests after one to two of them.
+/// Time from one round of the hand to the next: a connection rests after one to two of them, at first.
 const ROUND: Duration = Duration::from_secs(1);
+/// Rounds that a connection must be quiet at most.
+const MOST_PATIENCE: u8 = 64;
 /// Sleep at most so long while the hand is under way.
 const STEP_NAP: Duration = Duration::from_millis(1);
 /// Sockets looked at in one step.
@@ -72,7 +74,7 @@ impl Lib {
         let (end, mut resting) = ((hand.at + STEP).min(sockets.span()), 0);
         while hand.at < end && resting < MOST {
             if let Some(socket) = sockets.get_mut(hand.at) {
-                match look(context, socket) {
+                match look(context, socket, hand.began) {
                     Found::Nothing => {}
                     Found::Moved => hand.again = true,
                     Found::Quiet => resting += 1,
@@ -113,29 +115,64 @@ pub struct State {
     pub asked: bool,
     /// The program holds addresses of room that it reserved (zero-copy interface).
     pub reserved: bool,
+    quiet: Quiet,
+}
+
+/// How long a connection has been quiet, and how long it must be. To rest and to wake costs system calls and page faults,
+/// so one that wakes soon, again and again (32,000 connections that speak every other second), must be quiet for longer
+/// and longer.
+#[derive(Default)]
+struct Quiet {
+    /// Looks that found it as the one before did.
+    looks: u8,
+    /// Looks that it takes, less one.
+    patience: u8,
+    /// When it began to rest, until it wakes.
+    since: Option<Instant>,
+}
+
+impl Quiet {
+    /// A look of the round that began at `now`; whether it is time to rest.
+    fn is_due(&mut self, moved: bool, now: Instant) -> bool {
+        if !moved {
+            self.looks = self.looks.saturating_add(1);
+            return self.looks > self.patience;
+        }
+        if let Some(since) = self.since.take() {
+            let soon = now.saturating_duration_since(since) <= 2 * ROUND * (u32::from(self.patience) + 2);
+            self.patience = if soon { (2 * self.patience + 1).min(MOST_PATIENCE - 1) } else { 0 };
+        }
+        self.looks = 0;
+        false
+    }
 }
 
 enum Found {
     /// Nothing to give back, or not now.
     Nothing,
-    /// It was used since the last look.
+    /// It was used since the last look, or not for long enough.
     Moved,
     /// It rests from now on.
     Quiet,
 }
 
-fn look(context: &mut Context, socket: &mut Socket) -> Found {
+fn look(context: &mut Context, socket: &mut Socket, round: Option<Instant>) -> Found {
     let broken = socket.broken;
-    let Kind::Stream(stream) = &mut socket.kind else { return Found::Nothing };
+    let (Kind::Stream(stream), Some(round)) = (&mut socket.kind, round) else { return Found::Nothing };
     let now = stream.positions();
     if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || stream.flags() != 0 {
         return Found::Nothing;
     }
-    if now != stream.rest.seen {
-        stream.rest.seen = now;
+    let moved = now != stream.rest.seen;
+    stream.rest.seen = now;
+    if !stream.rest.quiet.is_due(moved, round) {
         return Found::Moved;
     }
-    give_back(context, stream, now)
+    let found = give_back(context, stream, now);
+    if matches!(found, Found::Quiet) {
+        stream.rest.quiet.since = Some(round);
+    }
+    found
 }
 
 fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Found {
@@ -164,4 +201,29 @@ pub fn wake(lib: &mut Guard, key: Key) -> Result<()> {
             _ => Some(()),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks once a round at a connection that speaks every `period` rounds; how often it rests in 1000 rounds.
+    fn rests(period: u32) -> u32 {
+        let (begin, mut quiet, mut asleep, mut rests) = (Instant::now(), Quiet::default(), false, 0);
+        for round in 0..1000 {
+            let (moved, now) = (round % period == 0, begin + ROUND * round);
+            asleep &= !moved;
+            if !asleep && quiet.is_due(moved, now) {
+                (asleep, quiet.since) = (true, Some(now));
+                rests += 1;
+            }
+        }
+        rests
+    }
+
+    #[test]
+    fn who_speaks_every_few_seconds_soon_rests_no_more_and_who_is_silent_for_long_rests_each_time() {
+        assert!((1..=3).contains(&rests(3)), "{}", rests(3));
+        assert_eq!((rests(20), rests(500)), (50, 2));
+    }
 }
