@@ -1,7 +1,7 @@
 //! What a request and its response cost: two engines on one thread, frames handed over directly, FlexTOE beside Laminar.
 //!
 //! ```text
-//! cargo run --release -p laminar --example cost [laminar|flextoe] [connections] [payload bytes] [rounds]
+//! cargo run --release -p laminar --example request [laminar|flextoe] [connections] [payload bytes] [rounds]
 //! ```
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
