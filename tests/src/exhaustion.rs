@@ -1,7 +1,9 @@
 //! Faults: what the machine takes away from a running daemon.
-use crate::cases::Bench;
+use crate::cases::{Bench, app};
+use crate::hostile::{echoes, requests_a_second};
 use crate::lab::DEVICE;
 use crate::report::Outcome;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
 use std::time::Duration;
 
@@ -20,6 +22,54 @@ pub(crate) fn port_gone(bench: &Bench) -> Outcome {
         0..50 => Ok(format!("the daemon answers on, {used} ticks of 10 ms in a second")),
         _ => Err(format!("without its device the daemon used {used} ticks of 10 ms in a second")),
     }
+}
+
+/// The daemon has no descriptor left: who is attached is served on, who comes is refused in one sentence, and served
+/// when there are descriptors again.
+pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
+    let mut bystanders = echoes(bench, "5")?;
+    bench.session.until("the bystanders' connections", || Ok(daemon.established("server")? >= 8))?;
+    // Room for some of what an application takes, then for none.
+    let lowest = lowest_free(daemon.id())?;
+    let before = limit_descriptors(daemon.id(), Some(lowest + 3))?;
+    let some = refused(bench);
+    limit_descriptors(daemon.id(), Some(lowest))?;
+    let none = refused(bench);
+    limit_descriptors(daemon.id(), before)?;
+    let said = [some?, none?].join(" / ");
+    let served = requests_a_second(&mut bystanders).map_err(|error| format!("bystanders noticed: {error}"))?;
+    requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
+    Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
+}
+
+/// Somebody new is not let in: what it is told.
+fn refused(bench: &Bench) -> Outcome {
+    let mut command = bench.lab.on_server(&app("echo_server"));
+    command.args(["-p", &bench.on_another_port().port()]);
+    let mut newcomer = bench.session.spawn(command)?;
+    let status = newcomer.wait()?;
+    let said = newcomer.stderr();
+    match (status.code(), said.trim().lines().count()) {
+        (Some(1), 1) => Ok(said.trim().into()),
+        _ => Err(format!("a newcomer ended with {status} and said: {said}")),
+    }
+}
+
+/// The number that the next descriptor of a process would have.
+fn lowest_free(id: u32) -> Result<u64, String> {
+    let open = fs::read_dir(format!("/proc/{id}/fd")).map_err(|error| error.to_string())?;
+    let open: Vec<u64> = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    Ok((0..).find(|number| !open.contains(number)).unwrap_or(0))
+}
+
+/// Sets how many descriptors a process may have; returns how many it might before.
+fn limit_descriptors(id: u32, most: Option<u64>) -> Result<Option<u64>, String> {
+    let process = Pid::from_raw(id as i32);
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let limit = Rlimit { current: most, maximum: now.maximum };
+    Ok(prlimit(process, Resource::Nofile, limit).map_err(|error| error.to_string())?.current)
 }
 
 /// Processor time of a process, in ticks of 10 ms.

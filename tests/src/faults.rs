@@ -63,6 +63,7 @@ pub const ALL: &[Fault] = &[
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
     fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
     fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
+    Fault { name: "no descriptors", links: &[Link::Fabric], daemon_survives: true, run: exhaustion::no_descriptors },
     Fault { name: "device deleted", links: &[Link::TapServer], daemon_survives: false, run: exhaustion::port_gone },
     Fault { name: "takeover under load", links: OPENTOE, daemon_survives: false, run: takeover::under_load },
     fault("takeover refused", &[Link::Fabric], takeover::refused),

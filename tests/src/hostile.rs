@@ -63,7 +63,8 @@ fn attack(bench: &Bench, name: &str) -> Outcome {
     Ok(format!("{} (seed {seed}); others at {share:.0}% of {alone:.0}/s; daemon +{grown} KiB", words.trim()))
 }
 
-fn echoes<'a>(bench: &Bench<'a>, seconds: &str) -> Result<Process<'a>, String> {
+/// A client of the bench's echo server that compares each reply, for some seconds, over eight connections.
+pub(crate) fn echoes<'a>(bench: &Bench<'a>, seconds: &str) -> Result<Process<'a>, String> {
     let (address, port) = (bench.address(), bench.port());
     bench.client_in_background(
         &app("echo_client"),

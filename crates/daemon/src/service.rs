@@ -255,14 +255,20 @@ impl Desk {
     }
 
     /// Without a descriptor for whoever knocks, the socket would stay readable and this thread would turn for ever: the
-    /// spare one lets them in, and out again at once.
+    /// spare one lets them in, and out again at once. Where even that one is gone, because the limit was lowered, it turns
+    /// slowly.
     fn turn_away(&mut self, error: &io::Error) {
-        let out_of_descriptors = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
-        if out_of_descriptors && self.spare.take().is_some() {
-            drop(handover::accept(self.sockets.attach.as_fd()));
-            self.spare = spare();
-            tracing::warn!("an application was turned away: the daemon has no descriptor left (LimitNOFILE)");
+        if !matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
+            return;
         }
+        drop(self.spare.take());
+        match handover::accept(self.sockets.attach.as_fd()) {
+            Ok(_) => {
+                tracing::warn!("an application was turned away: the daemon has no descriptor left (LimitNOFILE)");
+            }
+            Err(_) => std::thread::sleep(BREATH),
+        }
+        self.spare = spare();
     }
 
     /// Somebody connected to the management socket.
@@ -272,6 +278,9 @@ impl Desk {
         }
     }
 }
+
+/// Between two looks at who waits, while there is no descriptor to let them in with.
+const BREATH: Duration = Duration::from_millis(50);
 
 fn spare() -> Option<OwnedFd> {
     File::open("/dev/null").ok().map(OwnedFd::from)
