@@ -35,6 +35,8 @@ pub(crate) struct HostSeat {
     to_send: Vec<Box<Frame>>,
     /// Doorbells that are watched: of contexts whose process lives.
     bells: HashMap<ContextId, OwnedFd>,
+    /// The port's descriptor while it is watched: a port that failed does not say any more which one it was.
+    watched: Option<OwnedFd>,
     failed: bool,
     /// The port's tracepoints.
     tracer: Tracer,
@@ -153,8 +155,9 @@ impl DataPath {
         traces: &Traces,
     ) -> io::Result<()> {
         host.trace(traces);
-        if let Some(fd) = port.wait_fd() {
-            watch(&self.epoll, fd, epoll::EventFlags::empty())?;
+        let watched = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        if let Some(fd) = &watched {
+            watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
         }
         for worker in host.workers() {
             self.workers.start(worker, self.clock, self.polling, Arc::clone(&self.wake))?;
@@ -167,6 +170,7 @@ impl DataPath {
             received: Vec::new(),
             to_send: Vec::new(),
             bells: HashMap::new(),
+            watched,
             failed: false,
             tracer: traces.tracer("port"),
         });
@@ -400,7 +404,7 @@ impl DataPath {
             if let Some(sentence) = seat.port.failure() {
                 seat.failed = true;
                 tracing::error!(host = seat.name, "{sentence}");
-                if let Some(fd) = seat.port.wait_fd() {
+                if let Some(fd) = seat.watched.take() {
                     let _ = epoll::delete(&self.epoll, fd);
                 }
             }
