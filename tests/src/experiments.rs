@@ -70,7 +70,8 @@ pub const ALL: &[Experiment] = &[
         name: "toe bench idle",
         arguments: &["idle", "--conns", "500"],
         runs: 2,
-        figures: &["/bytes_each", "/kernel_each"],
+        // What the kernel holds for a connection of ours is next to nothing, and differs by that much from look to look.
+        figures: &["/bytes_each"],
         plots: &[],
     },
     speed("toe bench isolation", &["isolation", "--conns", "4", "--flows", "2"], 4),
