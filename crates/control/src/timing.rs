@@ -45,6 +45,8 @@ pub(crate) struct Pace {
     heard_at: Nanos,
     quiet: u32,
     probes: u32,
+    /// A timeout sent something again since the last round trip was measured.
+    sent_again: bool,
 }
 
 /// What a look at a flow comes to.
@@ -78,6 +80,7 @@ impl Pace {
             heard_at: now,
             quiet: 0,
             probes: 0,
+            sent_again: false,
         }
     }
 
@@ -163,9 +166,15 @@ impl Pace {
         let measured = fresh.then_some(figures.rtt_ns as Nanos);
         if let Some(rtt) = measured {
             self.rtt.sample(rtt);
+            self.sent_again = false;
         }
         if figures.snd_una != self.last.snd_una {
-            self.rtt.reset_backoff();
+            // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged may
+            // have been sent again too early, and so would be the next; with many connections that alone fills the
+            // data-path. An engine that measures none tells no more than that something came through.
+            if !self.sent_again || figures.rtt_samples == 0 {
+                self.rtt.reset_backoff();
+            }
             self.progress_at = now;
             self.retry_at = None;
         }
@@ -203,6 +212,7 @@ impl Pace {
         }
         tick.retransmit = figures.outstanding > 0;
         tick.probe = !tick.retransmit;
+        self.sent_again |= tick.retransmit;
         self.rtt.back_off();
         tick.doubt_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
@@ -335,6 +345,33 @@ mod tests {
         assert!(done[..9].iter().all(|(_, tick)| tick.retransmit) && done[9].1.failed);
         assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
         assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+    }
+
+    /// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged, and
+    /// no round trip can be measured. The timeout must grow over them until one can.
+    // Checks RFC 6298: 5.5.
+    #[test]
+    fn a_path_that_became_slow_is_not_flooded_with_what_it_has() {
+        let (mut pace, mut figures) = (pace(), FlowFigures { rtt_samples: 1, ..FlowFigures::default() });
+        let mut again = 0;
+        for segment in 0..20 {
+            let begin = MS + segment * 200 * MS;
+            (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 2000, 2000);
+            let mut now = begin;
+            let mut clean = true;
+            while now < begin + 100 * MS {
+                let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+                (again, clean) = (again + tick.retransmit as u32, clean && !tick.retransmit);
+                now = tick.next.unwrap();
+            }
+            (figures.snd_una, figures.outstanding) = (figures.snd_nxt, 0);
+            figures.acked_bytes += 2000;
+            if clean {
+                (figures.rtt_samples, figures.rtt_ns) = (figures.rtt_samples + 1, 100 * MS as u32);
+            }
+            pace.tick(begin + 100 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
+        }
+        assert!(again <= 8, "{again} retransmissions of 20 segments");
     }
 
     #[test]
