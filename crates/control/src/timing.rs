@@ -171,8 +171,8 @@ impl Pace {
         if figures.snd_una != self.last.snd_una {
             // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged may
             // have been sent again too early, and so would be the next; with many connections that alone fills the
-            // data-path. An engine that measures none tells no more than that something came through.
-            if !self.sent_again || figures.rtt_samples == 0 {
+            // data-path.
+            if !self.sent_again {
                 self.rtt.reset_backoff();
             }
             self.progress_at = now;
@@ -352,7 +352,7 @@ mod tests {
     // Checks RFC 6298: 5.5.
     #[test]
     fn a_path_that_became_slow_is_not_flooded_with_what_it_has() {
-        let (mut pace, mut figures) = (pace(), FlowFigures { rtt_samples: 1, ..FlowFigures::default() });
+        let (mut pace, mut figures) = (pace(), FlowFigures::default());
         let mut again = 0;
         for segment in 0..20 {
             let begin = MS + segment * 200 * MS;
