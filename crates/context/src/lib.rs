@@ -13,13 +13,17 @@ mod data;
 mod ends;
 mod layout;
 mod names;
+mod reply;
 mod request;
+mod words;
 
 pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
 pub use layout::{Geometry, SLOT_STATE_BYTES};
 pub use names::{Congestion, OptionName, Unaccelerated};
-pub use request::{Endpoint, FlowInfo, Reply, Request, SpliceEnd};
+pub use reply::{FlowInfo, Reply};
+pub use request::{Request, SpliceEnd};
+pub use words::Endpoint;
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.

@@ -1,22 +1,13 @@
-//! Descriptors of the control pair: eight words each.
+//! What an application asks of the control plane: descriptors of the control pair, eight words each.
 use crate::Slot;
 use crate::names::{Congestion, OptionName, Unaccelerated};
-use std::net::Ipv4Addr;
-
-/// An address and port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Endpoint {
-    /// IPv4 address; unspecified for any.
-    pub ip: Ipv4Addr,
-    /// Port; 0 for one of the host's choice.
-    pub port: u16,
-}
+use crate::words::{Endpoint, Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 
 /// Application to control plane. A `tag` is the application's own number for a request that is answered; the
 /// reply repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Reserve a local address. Answered by [`Reply::Bound`].
+    /// Reserve a local address. Answered by [`crate::Reply::Bound`].
     Bind {
         /// Repeated in the reply.
         tag: u32,
@@ -27,28 +18,28 @@ pub enum Request {
         /// `SO_REUSEPORT`.
         reuse_port: bool,
     },
-    /// Accept connections on a binding. Answered by [`Reply::Done`]. Again on a listener: changes its backlog.
+    /// Accept connections on a binding. Answered by [`crate::Reply::Done`]. Again on a listener: changes its backlog.
     Listen {
         /// Repeated in the reply.
         tag: u32,
-        /// From [`Reply::Bound`].
+        /// From [`crate::Reply::Bound`].
         binding: u32,
         /// Most connections that wait to be accepted.
         backlog: u32,
     },
     /// This context takes up to `credits` connections of the listener from now on (an absolute number, replacing
-    /// the earlier one; each [`Reply::Accept`] uses one). A process that merely inherited a listener never arms it.
+    /// the earlier one; each [`crate::Reply::Accept`] uses one). A process that merely inherited a listener never arms it.
     Arm {
         /// The listener's binding.
         binding: u32,
         /// Connections that may wait in this context.
         credits: u32,
     },
-    /// Open a connection. Answered by [`Reply::Connecting`], then [`Reply::Connected`] or [`Reply::Failed`].
+    /// Open a connection. Answered by [`crate::Reply::Connecting`], then [`crate::Reply::Connected`] or [`crate::Reply::Failed`].
     Connect {
         /// Repeated in the replies.
         tag: u32,
-        /// From [`Reply::Bound`], or 0 for none. The connection takes the binding over.
+        /// From [`crate::Reply::Bound`], or 0 for none. The connection takes the binding over.
         binding: u32,
         /// The peer.
         remote: Endpoint,
@@ -57,7 +48,7 @@ pub enum Request {
         /// `TCP_MAXSEG`; 0 for none.
         mss: u16,
     },
-    /// Give up a connection that is being opened. Not answered. [`Reply::Connected`] may be on its way already: then
+    /// Give up a connection that is being opened. Not answered. [`crate::Reply::Connected`] may be on its way already: then
     /// the connection is the application's to close.
     CancelConnect {
         /// Of the [`Request::Connect`].
@@ -65,10 +56,10 @@ pub enum Request {
     },
     /// Give up this context's share of a binding, listening or not. Not answered.
     Unbind {
-        /// From [`Reply::Bound`].
+        /// From [`crate::Reply::Bound`].
         binding: u32,
     },
-    /// Give up this context's share of a connection; the last one closes it. Answered by [`Reply::Freed`] once the
+    /// Give up this context's share of a connection; the last one closes it. Answered by [`crate::Reply::Freed`] once the
     /// slot may be used again.
     Close {
         /// Which connection.
@@ -89,7 +80,7 @@ pub enum Request {
         /// Its value.
         value: u64,
     },
-    /// Ask for a connection's figures. Answered by [`Reply::Info`].
+    /// Ask for a connection's figures. Answered by [`crate::Reply::Info`].
     Info {
         /// Repeated in the reply.
         tag: u32,
@@ -97,12 +88,12 @@ pub enum Request {
         slot: Slot,
     },
     /// This process is about to fork: hold everything it has for its child, which attaches with the token.
-    /// Answered by [`Reply::Forked`].
+    /// Answered by [`crate::Reply::Forked`].
     Fork {
         /// Repeated in the reply.
         tag: u32,
     },
-    /// Take over the notices of a connection inherited from another context. Answered by [`Reply::Claimed`].
+    /// Take over the notices of a connection inherited from another context. Answered by [`crate::Reply::Claimed`].
     Claim {
         /// Repeated in the reply.
         tag: u32,
@@ -113,7 +104,7 @@ pub enum Request {
     },
     /// Join two connections of this context, with all that is on its way acknowledged and read: from now on the
     /// data-path passes their bytes on, and the application keeps two names that tell it when they end
-    /// ([`Reply::SpliceOver`]). Answered by [`Reply::Done`], or [`Reply::Failed`] with nothing changed: then the
+    /// ([`crate::Reply::SpliceOver`]). Answered by [`crate::Reply::Done`], or [`crate::Reply::Failed`] with nothing changed: then the
     /// application repeats its bumps.
     Splice {
         /// Repeated in the reply.
@@ -122,7 +113,7 @@ pub enum Request {
         ends: [SpliceEnd; 2],
     },
     /// A connection has been quiet for a while, with everything acknowledged and read: the memory of its receive buffer may
-    /// be given back (docs/MEMORY.md). Answered by [`Reply::Rested`]; bumps between the two may be lost.
+    /// be given back (docs/MEMORY.md). Answered by [`crate::Reply::Rested`]; bumps between the two may be lost.
     Rest {
         /// Which connection.
         slot: Slot,
@@ -154,171 +145,6 @@ pub struct SpliceEnd {
     pub tx_head: u32,
     /// The application's position in the receive buffer.
     pub rx_head: u32,
-}
-
-/// A connection's figures: what `TCP_INFO` needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlowInfo {
-    /// State as Linux numbers them (`TCP_ESTABLISHED` = 1, ...).
-    pub state: u8,
-    /// Congestion-control policy, a [`Congestion`] code.
-    pub congestion: u8,
-    /// Payload bytes of a full segment.
-    pub mss: u16,
-    /// Smoothed round-trip time, microseconds.
-    pub rtt_us: u32,
-    /// Its mean deviation, microseconds.
-    pub rttvar_us: u32,
-    /// Congestion window, bytes.
-    pub cwnd: u32,
-    /// Slow-start threshold, bytes.
-    pub ssthresh: u32,
-    /// Segments sent again since the connection began.
-    pub retransmits: u32,
-    /// Bytes sent and not acknowledged.
-    pub unacked: u32,
-    /// The peer's receive window, bytes.
-    pub snd_wnd: u32,
-    /// Bytes acknowledged since the connection began.
-    pub bytes_acked: u64,
-    /// Bytes received since the connection began.
-    pub bytes_received: u64,
-}
-
-/// Control plane to application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
-    /// The request failed.
-    Failed {
-        /// Of the request.
-        tag: u32,
-        /// Linux error number.
-        errno: u16,
-    },
-    /// The request is done.
-    Done {
-        /// Of the request.
-        tag: u32,
-    },
-    /// A local address is reserved.
-    Bound {
-        /// Of the request.
-        tag: u32,
-        /// Names the binding from now on; never 0.
-        binding: u32,
-        /// The address, with the port chosen.
-        local: Endpoint,
-    },
-    /// A SYN is on its way (or waits for ARP).
-    Connecting {
-        /// Of the request.
-        tag: u32,
-        /// The address and port chosen.
-        local: Endpoint,
-    },
-    /// The connection is open: the data pair may be used for it.
-    Connected {
-        /// Of the request.
-        tag: u32,
-        /// Its slot in this context.
-        slot: Slot,
-        /// Its local address.
-        local: Endpoint,
-        /// Payload bytes of a full segment.
-        mss: u16,
-    },
-    /// A connection came in on a listener: the data pair may be used for it.
-    Accept {
-        /// The listener's binding.
-        binding: u32,
-        /// Its slot in this context.
-        slot: Slot,
-        /// The address it was opened to.
-        local: Endpoint,
-        /// The peer.
-        remote: Endpoint,
-        /// Payload bytes of a full segment.
-        mss: u16,
-    },
-    /// A connection was taken back before the application accepted it (it was reset, or moved to another
-    /// context that has the listener). Answered by nothing; the slot may be used again.
-    Unaccept {
-        /// The listener's binding.
-        binding: u32,
-        /// Its slot in this context.
-        slot: Slot,
-    },
-    /// A connection ended with an error; the slot stays until [`Request::Close`].
-    Error {
-        /// Which connection.
-        slot: Slot,
-        /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
-        errno: u16,
-    },
-    /// Answer to [`Request::Rest`]: the application repeats its bump.
-    Rested {
-        /// Which connection.
-        slot: Slot,
-        /// The memory was given back. Otherwise the connection was not quiet, or the control plane not idle enough.
-        done: bool,
-    },
-    /// A connection that was joined with another one is over; the slot stays until [`Request::Close`].
-    SpliceOver {
-        /// Which connection.
-        slot: Slot,
-        /// 0 where both sides have closed; otherwise a Linux error number: `ECONNRESET`, `ETIMEDOUT`.
-        errno: u16,
-    },
-    /// A closed connection is over: its slot may be used again.
-    Freed {
-        /// Which connection.
-        slot: Slot,
-    },
-    /// Everything is held for the child.
-    Forked {
-        /// Of the request.
-        tag: u32,
-        /// What the child shows in [`crate::attach::Hello`].
-        token: u64,
-    },
-    /// Notices of the connection come to this context from now on.
-    Claimed {
-        /// Of the request.
-        tag: u32,
-        /// Its slot in this context's data pair. Its buffers stay where they are, in the context it came from.
-        slot: Slot,
-    },
-    /// A connection's figures.
-    Info {
-        /// Of the request.
-        tag: u32,
-        /// The figures.
-        info: FlowInfo,
-    },
-}
-
-type Words = [u64; 8];
-
-fn pair(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-fn low(word: u64) -> u32 {
-    word as u32
-}
-fn high(word: u64) -> u32 {
-    (word >> 32) as u32
-}
-fn put_slot(slot: Slot) -> u64 {
-    pair(slot.index, slot.generation as u32)
-}
-fn get_slot(word: u64) -> Slot {
-    Slot { index: low(word), generation: high(word) as u16 }
-}
-fn put_endpoint(endpoint: Endpoint) -> u64 {
-    pair(u32::from(endpoint.ip), endpoint.port as u32)
-}
-fn get_endpoint(word: u64) -> Endpoint {
-    Endpoint { ip: Ipv4Addr::from(low(word)), port: high(word) as u16 }
 }
 
 impl Request {
@@ -436,134 +262,10 @@ impl Request {
     }
 }
 
-impl Reply {
-    /// The descriptor's words. The first one is the kind and the tag.
-    pub fn to_words(self) -> Words {
-        let mut w = [0u64; 8];
-        match self {
-            Reply::Failed { tag, errno } => {
-                w[0] = pair(1, tag);
-                w[1] = errno as u64;
-            }
-            Reply::Done { tag } => w[0] = pair(2, tag),
-            Reply::Bound { tag, binding, local } => {
-                w[0] = pair(3, tag);
-                w[1] = put_endpoint(local);
-                w[2] = binding as u64;
-            }
-            Reply::Connecting { tag, local } => {
-                w[0] = pair(4, tag);
-                w[1] = put_endpoint(local);
-            }
-            Reply::Connected { tag, slot, local, mss } => {
-                w[0] = pair(5, tag);
-                w[1] = put_slot(slot);
-                w[2] = put_endpoint(local);
-                w[3] = mss as u64;
-            }
-            Reply::Accept { binding, slot, local, remote, mss } => {
-                w[0] = pair(6, binding);
-                w[1] = put_slot(slot);
-                w[2] = put_endpoint(local);
-                w[3] = put_endpoint(remote);
-                w[4] = mss as u64;
-            }
-            Reply::Unaccept { binding, slot } => {
-                w[0] = pair(7, binding);
-                w[1] = put_slot(slot);
-            }
-            Reply::Error { slot, errno } => {
-                w[0] = pair(8, errno as u32);
-                w[1] = put_slot(slot);
-            }
-            Reply::Freed { slot } => {
-                w[0] = pair(9, 0);
-                w[1] = put_slot(slot);
-            }
-            Reply::Forked { tag, token } => {
-                w[0] = pair(10, tag);
-                w[1] = token;
-            }
-            Reply::Claimed { tag, slot } => {
-                w[0] = pair(11, tag);
-                w[1] = put_slot(slot);
-            }
-            Reply::Info { tag, info } => {
-                w[0] = pair(12, tag);
-                info.put(&mut w);
-            }
-            Reply::Rested { slot, done } => {
-                w[0] = pair(14, done as u32);
-                w[1] = put_slot(slot);
-            }
-            Reply::SpliceOver { slot, errno } => {
-                w[0] = pair(13, errno as u32);
-                w[1] = put_slot(slot);
-            }
-        }
-        w
-    }
-
-    /// Reads a descriptor; `None` where its kind is unknown.
-    pub fn from_words(w: Words) -> Option<Reply> {
-        let tag = high(w[0]);
-        Some(match low(w[0]) {
-            1 => Reply::Failed { tag, errno: w[1] as u16 },
-            2 => Reply::Done { tag },
-            3 => Reply::Bound { tag, binding: low(w[2]), local: get_endpoint(w[1]) },
-            4 => Reply::Connecting { tag, local: get_endpoint(w[1]) },
-            5 => Reply::Connected { tag, slot: get_slot(w[1]), local: get_endpoint(w[2]), mss: w[3] as u16 },
-            6 => Reply::Accept {
-                binding: tag,
-                slot: get_slot(w[1]),
-                local: get_endpoint(w[2]),
-                remote: get_endpoint(w[3]),
-                mss: w[4] as u16,
-            },
-            7 => Reply::Unaccept { binding: tag, slot: get_slot(w[1]) },
-            8 => Reply::Error { slot: get_slot(w[1]), errno: tag as u16 },
-            9 => Reply::Freed { slot: get_slot(w[1]) },
-            10 => Reply::Forked { tag, token: w[1] },
-            11 => Reply::Claimed { tag, slot: get_slot(w[1]) },
-            12 => Reply::Info { tag, info: FlowInfo::get(&w) },
-            13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
-            14 => Reply::Rested { slot: get_slot(w[1]), done: tag != 0 },
-            _ => return None,
-        })
-    }
-}
-
-impl FlowInfo {
-    fn put(&self, w: &mut Words) {
-        w[1] = pair(self.rtt_us, self.rttvar_us);
-        w[2] = pair(self.cwnd, self.ssthresh);
-        w[3] = pair(self.retransmits, self.unacked);
-        w[4] = pair(self.snd_wnd, self.mss as u32 | (self.state as u32) << 16 | (self.congestion as u32) << 24);
-        w[5] = self.bytes_acked;
-        w[6] = self.bytes_received;
-    }
-    fn get(w: &Words) -> FlowInfo {
-        let packed = high(w[4]);
-        FlowInfo {
-            state: (packed >> 16) as u8,
-            congestion: (packed >> 24) as u8,
-            mss: packed as u16,
-            rtt_us: low(w[1]),
-            rttvar_us: high(w[1]),
-            cwnd: low(w[2]),
-            ssthresh: high(w[2]),
-            retransmits: low(w[3]),
-            unacked: high(w[3]),
-            snd_wnd: low(w[4]),
-            bytes_acked: w[5],
-            bytes_received: w[6],
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     const SLOT: Slot = Slot { index: 70_000, generation: 9 };
     const HERE: Endpoint = Endpoint { ip: Ipv4Addr::new(10, 1, 2, 3), port: 65_535 };
@@ -595,28 +297,5 @@ mod tests {
             assert_eq!(Request::from_words(request.to_words()), Some(request));
         }
         assert_eq!(Request::from_words([u64::MAX; 8]), None);
-    }
-
-    #[test]
-    fn replies_come_back() {
-        let info = FlowInfo { state: 1, congestion: 3, mss: 1460, rtt_us: 7, unacked: 9, ..FlowInfo::default() };
-        for reply in [
-            Reply::Failed { tag: 1, errno: 111 },
-            Reply::Done { tag: 2 },
-            Reply::Bound { tag: 3, binding: 4, local: HERE },
-            Reply::Connecting { tag: 5, local: HERE },
-            Reply::Connected { tag: 6, slot: SLOT, local: HERE, mss: 1448 },
-            Reply::Accept { binding: 7, slot: SLOT, local: HERE, remote: HERE, mss: 1448 },
-            Reply::Unaccept { binding: 8, slot: SLOT },
-            Reply::Error { slot: SLOT, errno: 104 },
-            Reply::Freed { slot: SLOT },
-            Reply::Forked { tag: 9, token: u64::MAX },
-            Reply::Claimed { tag: 10, slot: SLOT },
-            Reply::Info { tag: 11, info },
-            Reply::SpliceOver { slot: SLOT, errno: 104 },
-            Reply::Rested { slot: SLOT, done: true },
-        ] {
-            assert_eq!(Reply::from_words(reply.to_words()), Some(reply));
-        }
     }
 }

@@ -127,7 +127,7 @@ fn describe(lib: &mut Guard) -> Option<Inheritance> {
     let mut homes: Vec<HomeRecord> = Vec::new();
     let mut sockets = Vec::new();
     for index in lib.sockets.indices() {
-        let descriptors = surviving(index);
+        let descriptors = surviving(lib, index);
         let Some(socket) = lib.sockets.get(index).filter(|_| !descriptors.is_empty()) else { continue };
         let Some(kind) = describe_kind(socket, &mut homes) else { continue };
         let Socket { is_v6, nonblocking, kernel_half, stands_in, .. } = *socket;
@@ -143,14 +143,13 @@ fn describe(lib: &mut Guard) -> Option<Inheritance> {
 }
 
 /// The descriptors of a socket that stay open.
-fn surviving(index: usize) -> Vec<RawFd> {
+fn surviving(lib: &Lib, index: usize) -> Vec<RawFd> {
     let stays = |fd: &RawFd| {
         // SAFETY: a plain call.
         let flags = unsafe { real::fcntl(*fd, libc::F_GETFD, 0) };
         flags >= 0 && flags & libc::FD_CLOEXEC == 0
     };
-    let all = table::entries_from(0).filter(|(_, entry)| *entry == Entry::Socket(index));
-    all.map(|(fd, _)| fd).filter(stays).collect()
+    lib.descriptors(index).into_iter().filter(stays).collect()
 }
 
 fn describe_bound(bound: &Bound) -> BoundRecord {

@@ -219,20 +219,21 @@ impl Lib {
     pub fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) -> Result<()> {
         self.own_kernel_socket(key)?;
         self.label(key, reason);
-        let mut left = self.sockets.get(key.index).map_or(0, |socket| socket.descriptors);
-        for (fd, entry) in table::entries_from(0) {
-            if left == 0 {
-                break;
-            }
-            if entry == Entry::Socket(key.index) {
-                table::clear(fd);
-                left -= 1;
-            }
-        }
+        self.descriptors(key.index).into_iter().for_each(table::clear);
         for (set, entry) in self.sockets.remove(key.index).map(|socket| socket.watchers).unwrap_or_default() {
             epoll::hand_to_kernel(&mut self.sets, set, entry);
         }
         Ok(())
+    }
+
+    /// All descriptors that refer to a socket. Most have one, and then the table need not be gone through.
+    pub fn descriptors(&self, index: usize) -> Vec<RawFd> {
+        let Some(socket) = self.sockets.get(index) else { return Vec::new() };
+        if socket.descriptors == 1 {
+            return vec![socket.fd];
+        }
+        let ours = table::entries_from(0).filter(|(_, entry)| *entry == Entry::Socket(index));
+        ours.map(|(fd, _)| fd).take(socket.descriptors as usize).collect()
     }
 
     /// One descriptor of the socket is gone; with the last one the socket is closed.

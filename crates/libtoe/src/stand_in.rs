@@ -7,7 +7,6 @@
 use crate::errno::{self, Result};
 use crate::real;
 use crate::state::{Key, Lib};
-use crate::table::{self, Entry};
 use crate::wait::OwnFd;
 use libc::{c_int, c_ulong};
 use std::os::fd::RawFd;
@@ -55,15 +54,7 @@ impl Lib {
         let fresh = kernel_socket(socket.is_v6, flags | libc::SOCK_CLOEXEC)?;
         socket.options.set_in_kernel(fresh);
         socket.stands_in = false;
-        let mut left = socket.descriptors;
-        let ours = table::entries_from(0).filter(|(_, entry)| *entry == Entry::Socket(key.index));
-        for (fd, _) in ours {
-            replace(fresh, fd);
-            left -= 1;
-            if left == 0 {
-                break;
-            }
-        }
+        self.descriptors(key.index).into_iter().for_each(|fd| replace(fresh, fd));
         // SAFETY: made above; its duplicates stay.
         unsafe { real::close(fresh) };
         Ok(())
@@ -90,9 +81,12 @@ fn replace(kernel_socket: RawFd, fd: RawFd) {
     }
 }
 
+/// What the kernel calls `O_LARGEFILE`; the C library's constant is 0 on 64-bit machines.
+const LARGE_FILE: c_int = 0o100_000;
+
 /// Flags of `F_SETFL` with which a stand-in may go on: what a socket has anyway, and `O_NONBLOCK`, which is the
 /// library's business.
 pub fn may_have(flags: c_ulong) -> bool {
-    let harmless = (libc::O_NONBLOCK | libc::O_ACCMODE | 0o100_000) as c_ulong;
+    let harmless = (libc::O_NONBLOCK | libc::O_ACCMODE | LARGE_FILE) as c_ulong;
     flags & !harmless == 0
 }

@@ -3,6 +3,7 @@
 //! A port moves frames and parses nothing above what it needs to steer.
 
 mod afxdp;
+pub mod bpf;
 pub mod capture;
 mod cut;
 mod drops;
