@@ -4,6 +4,9 @@
 struct egress_headers_t {
     seg_h seg;
     dma_h dma;
+#ifdef SHARED_LOG
+    log_h log;
+#endif
     ethernet_h ethernet;
     ipv4_h ipv4;
     tcp_h tcp;
@@ -53,6 +56,14 @@ struct egress_metadata_t {
 #ifdef DELAYED_ACKS
     bit<8> waiting;        // segments whose acknowledgement is delayed, with this one
 #endif
+#ifdef SHARED_LOG
+    bit<16> log;           // which one the flow's records go to
+    bit<8> log_known;
+    bit<32> log_mask;      // cuts to whole records
+    bit<32> log_end;       // of the segment's last record: bytes since the flow's first
+    bit<32> log_new;       // bytes that get a place now
+    bit<32> log_into;      // from the first of these to the segment's first byte; negative: it has a place already
+#endif
     bit<8> options;        // TCP options that the peer agreed to: OPTION_
     // The pseudo segment.
     bit<8> pseudo_kind;
@@ -89,6 +100,9 @@ parser LaminarEgressParser(
 #ifdef DELAYED_ACKS
         meta.waiting = 0;
 #endif
+#ifdef SHARED_LOG
+        meta.log_known = 0;
+#endif
         meta.session = SESSION_ACK;
         transition accept;
     }
@@ -104,6 +118,9 @@ parser LaminarEgressParser(
 #endif
 #ifdef DELAYED_ACKS
 #include "delayed_acks.p4"
+#endif
+#ifdef SHARED_LOG
+#include "shared_log.p4"
 #endif
 
 control LaminarEgress(
@@ -124,6 +141,9 @@ control LaminarEgress(
 #endif
 #ifdef DELAYED_ACKS
     DelayedAcks() delayed_acks;
+#endif
+#ifdef SHARED_LOG
+    SharedLog() shared_log;
 #endif
 
     // ---- the window that is advertised ----
@@ -361,6 +381,9 @@ control LaminarEgress(
 #ifdef DELAYED_ACKS
         delayed_acks.apply(hdr, meta, eg_dprsr_md);
 #endif
+#ifdef SHARED_LOG
+        shared_log.apply(hdr, meta);
+#endif
     }
 }
 
@@ -405,6 +428,9 @@ control LaminarEgressDeparser(
                 hdr.seg.ack, hdr.seg.ack_edge, hdr.seg.amount, hdr.seg.grant, hdr.seg.address });
         }
         pkt.emit(hdr.dma);
+#ifdef SHARED_LOG
+        pkt.emit(hdr.log);
+#endif
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv4);
         pkt.emit(hdr.tcp);

@@ -6,6 +6,10 @@
 #ifndef CONTEXTS
 #define CONTEXTS 1024
 #endif
+// Logs at once.
+#ifndef LOGS
+#define LOGS 64
+#endif
 // Scale of the windows that this end advertises (RFC 7323): the same for every flow, since a pipeline shifts by
 // constants only.
 #ifndef RX_SCALE
@@ -36,6 +40,9 @@ const bit<8> DMA_RX = 4;    // to the host: payload to place, bytes to read
 const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
 const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
 const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
+#ifdef SHARED_LOG
+const bit<8> DMA_LOG_FILL = 0x10;        // to the host: some of it had its place before; only the host knows where
+#endif
 #ifdef DELAYED_ACKS
 const bit<8> DMA_ACK_DELAYED = 0x08;     // to the host: these bytes are not acknowledged yet
 #endif
@@ -118,6 +125,16 @@ header dma_h {
     bit<32> edge;      // to the host: right edge of the peer's window; DMA_GRANT from control: most credits to hold
     bit<32> credits;   // to the host: bytes that may be sent
 }
+
+#ifdef SHARED_LOG
+// Behind the dma_h of payload for a log. Offsets count bytes since the flow's first record.
+header log_h {
+    bit<32> offset;    // of the payload's first byte
+    bit<32> before;    // what lies before this offset had its place in the log already
+    bit<32> after;     // what lies between `before` and this has its place now:
+    bit<32> place;     // here, in bytes since the log began
+}
+#endif
 
 // What ingress found out about a segment, for egress; and what a pseudo segment carries: 42 bytes, of the mirror's 45.
 header seg_h {

@@ -11,7 +11,7 @@ use wire::{Mac, Seq};
 pub const MOST_FLOWS: u32 = 32_768;
 
 /// The program's files, as they were when the engine was built.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("laminar.p4", include_str!("../../../p4/laminar.p4")),
     ("headers.p4", include_str!("../../../p4/headers.p4")),
     ("ingress.p4", include_str!("../../../p4/ingress.p4")),
@@ -21,6 +21,7 @@ const FILES: [(&str, &str); 9] = [
     ("sack.p4", include_str!("../../../p4/sack.p4")),
     ("delayed_acks.p4", include_str!("../../../p4/delayed_acks.p4")),
     ("timely.p4", include_str!("../../../p4/timely.p4")),
+    ("shared_log.p4", include_str!("../../../p4/shared_log.p4")),
 ];
 
 /// Extensions of the program (thesis 5.5.3, 5.5.4.3), which the preprocessor switches on.

@@ -246,6 +246,10 @@ fn laminar(extensions: &[&str]) -> Both {
         both.add("headers", &[exact(flow)], 0, "addresses", &headers);
         both.add("grants", &[exact(flow)], 0, "granted", &[3, 3000, 8000]);
     }
+    // Two of the flows write to one log.
+    for flow in (0..2).filter(|_| extensions.contains(&"SHARED_LOG")) {
+        both.add("logs", &[exact(flow)], 0, "appends", &[1, 2000, 2063, 0xffff_ffc0]);
+    }
     both.add("l2", &[exact(0x0200_0000_0001)], 0, "forward", &[9]);
     both
 }
@@ -297,7 +301,14 @@ fn descriptor(random: &mut Random) -> Vec<u8> {
     out
 }
 
-const EXTENSIONS: [&[&str]; 5] = [&[], &["SACK"], &["DELAYED_ACKS"], &["TIMELY"], &["SACK", "DELAYED_ACKS", "TIMELY"]];
+const EXTENSIONS: [&[&str]; 6] = [
+    &[],
+    &["SACK"],
+    &["DELAYED_ACKS"],
+    &["TIMELY"],
+    &["SHARED_LOG"],
+    &["SACK", "DELAYED_ACKS", "TIMELY", "SHARED_LOG"],
+];
 
 #[test]
 fn laminar_agrees_on_recorded_segments() {
@@ -333,7 +344,7 @@ proptest! {
     /// Random registers, random segments, descriptors and noise.
     #[test]
     fn laminar_agrees_on_anything(seed in any::<u64>()) {
-        let mut both = laminar(EXTENSIONS[(seed % 5) as usize]);
+        let mut both = laminar(EXTENSIONS[(seed % 6) as usize]);
         let mut random = Random(seed);
         for (port, frame) in laminar_segments(&mut random, 100) {
             if random.below(10) == 0 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 const ECE: u8 = 0x40;
 const ACK_DELAYED: u8 = 0x08;
-const ALL: [&str; 3] = ["SACK", "DELAYED_ACKS", "TIMELY"];
+const ALL: [&str; 4] = ["SACK", "DELAYED_ACKS", "TIMELY", "SHARED_LOG"];
 
 fn block(left: u32, right: u32) -> Vec<u8> {
     [&[1, 1, 5, 10], &left.to_be_bytes()[..], &right.to_be_bytes()[..]].concat()

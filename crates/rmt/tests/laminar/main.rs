@@ -4,6 +4,7 @@ mod frames;
 mod pair;
 mod receive;
 mod resources;
+mod shared_log;
 mod stream;
 mod table_5_1;
 mod transmit;
