@@ -1,5 +1,6 @@
 //! Local addresses that applications reserved, and who listens on them.
 use crate::contexts::Holder;
+use crate::ports::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,6 +40,7 @@ pub(crate) struct Listener {
 pub(crate) struct Bindings {
     all: BTreeMap<u32, Binding>,
     by_port: BTreeMap<u16, Vec<u32>>,
+    ports: PortSet,
     last: u32,
 }
 
@@ -63,14 +65,14 @@ impl Bindings {
     /// Adds a binding; its number is never used for another.
     pub fn add(&mut self, binding: Binding) -> u32 {
         self.last += 1;
-        self.by_port.entry(binding.local.port).or_default().push(self.last);
-        self.all.insert(self.last, binding);
+        self.add_at(self.last, binding);
         self.last
     }
 
     /// Adds a binding under the number that it had.
     pub fn add_at(&mut self, id: u32, binding: Binding) {
         self.by_port.entry(binding.local.port).or_default().push(id);
+        self.ports.insert(binding.local.port);
         self.all.insert(id, binding);
     }
 
@@ -90,6 +92,7 @@ impl Bindings {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
                 self.by_port.remove(&binding.local.port);
+                self.ports.remove(binding.local.port);
             }
         }
         Some(binding)
@@ -101,7 +104,12 @@ impl Bindings {
 
     /// A port has a binding.
     pub fn has_port(&self, port: u16) -> bool {
-        self.by_port.contains_key(&port)
+        self.ports.contains(port)
+    }
+
+    /// Ports that have bindings.
+    pub fn ports(&self) -> &PortSet {
+        &self.ports
     }
 
     /// A new binding would collide with one that is there: the rules of Linux's `SO_REUSEADDR` and `SO_REUSEPORT`.

@@ -261,6 +261,7 @@ impl Plane {
         let Some(key) = self.waits.insert(wait) else { return };
         self.wait_order.push_back((since, key));
         self.connections.set(tuple, Stage::Wait(key));
+        self.offer_port(&tuple, since);
         self.time_wait(now, key);
     }
 

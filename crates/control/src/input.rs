@@ -101,6 +101,7 @@ impl Plane {
     /// A segment for a closed connection in TIME-WAIT or FIN-WAIT-2.
     fn on_waiting(&mut self, now: Nanos, key: u32, segment: &Segment, src_mac: Mac) {
         let Some(wait) = self.waits.get_mut(key) else { return };
+        let (since, ended_before) = (wait.since, wait.fin_received);
         let disposition = wait.on_segment(segment);
         let ack = wait.ack(now);
         match disposition {
@@ -114,6 +115,9 @@ impl Plane {
                 // connections a second keeps them all in LAST-ACK.
                 self.send_tcp(now, &segment.tuple, ack);
                 self.time_wait(now, key);
+                if !ended_before {
+                    self.offer_port(&segment.tuple, since);
+                }
             }
             WaitDisposition::Reuse(above) => {
                 self.end_wait(key);

@@ -19,6 +19,7 @@ mod net;
 mod opening;
 mod pacing;
 mod plane;
+mod ports;
 mod random;
 mod requests;
 mod resting;

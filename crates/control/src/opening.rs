@@ -2,7 +2,7 @@
 use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Buffers, Holder, ends};
 use crate::flow::{Flow, Name, Place, Spliced};
-use crate::net::Segment;
+use crate::net::{Body, Packet, Segment};
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::rtt::RttEstimator;
 use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
@@ -137,6 +137,14 @@ impl Plane {
         let Some(opening) = self.openings.get_mut(key) else { return };
         let tuple = opening.tuple;
         self.timers.set(Timer::Opening(key), now + opening.rto);
+        // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes up
+        // would fill the table.
+        let answered = opening.peer_mac.filter(|_| matches!(opening.owner, Owner::Listener(_)));
+        if let Some(mac) = answered.filter(|_| !self.net.knows(tuple.remote_ip)) {
+            let header = opening.handshake.syn(now, &tuple);
+            self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
+            return self.net.send_to(mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
+        }
         opening.unsent = !self.net.reaches(now, tuple.remote_ip, &mut self.timers);
         if !opening.unsent {
             let header = opening.handshake.syn(now, &tuple);
@@ -184,12 +192,15 @@ impl Plane {
         }
         // Strangers leave room for connections that this host's own programs open.
         let crowded = !self.has_flow_room() || self.openings.len() >= self.config.limits.max_openings as usize / 4 * 3;
+        // Apart from the backlog, which is for connections that wait to be accepted: as Linux's tcp_max_syn_backlog and
+        // somaxconn are two figures. A storm of ordinary clients ends its handshakes, however short the backlog is, and
+        // cookies are for what does not end.
         let most = self.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
         if listener.ready.len() as u32 >= listener.backlog {
             return self.drops.count(Drop::Backlog);
         }
-        if crowded || listener.half_open >= most.min(listener.backlog.max(8)) {
+        if crowded || listener.half_open >= most {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
                 None if self.config.limits.syn_cookies => self.send_cookie(now, binding, segment, src_mac),

@@ -6,6 +6,7 @@ use crate::contexts::Context;
 use crate::flow::Flow;
 use crate::net::{Arp, ArpTiming, Body, Net, Packet, Segment};
 use crate::opening::Opening;
+use crate::ports::{PeerPorts, PortSet};
 use crate::random::Random;
 use crate::route::Routes;
 use crate::shares::Hold;
@@ -17,6 +18,7 @@ use context::{Endpoint, Reply};
 use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use trace::Tracer;
 use wire::{Mac, tcp};
 
@@ -37,25 +39,55 @@ pub(crate) enum Stage {
 }
 
 /// All connections of the host, in every stage.
-#[derive(Default)]
 pub(crate) struct Connections {
     stages: HashMap<FourTuple, Stage>,
-    ports: BTreeMap<u16, u32>,
+    /// How many have each local port, and which ports are in use.
+    counts: BTreeMap<u16, u32>,
+    ports: PortSet,
+    /// Those with a local port of the ephemeral range, by their remote end.
+    peers: HashMap<Endpoint, PeerPorts>,
+    ephemeral: RangeInclusive<u16>,
     /// Connections of the host with itself.
     own: u32,
 }
 
 impl Connections {
+    pub fn new(ephemeral: RangeInclusive<u16>) -> Connections {
+        Connections {
+            stages: HashMap::new(),
+            counts: BTreeMap::new(),
+            ports: PortSet::default(),
+            peers: HashMap::new(),
+            ephemeral,
+            own: 0,
+        }
+    }
+
     pub fn get(&self, tuple: &FourTuple) -> Option<Stage> {
         self.stages.get(tuple).copied()
     }
 
     /// Adds a connection, or moves it to another stage.
     pub fn set(&mut self, tuple: FourTuple, stage: Stage) {
-        if self.stages.insert(tuple, stage).is_none() {
+        let (port, remote) = (tuple.local_port, remote_of(&tuple));
+        let new = self.stages.insert(tuple, stage).is_none();
+        if new {
             self.own += (tuple.local_ip == tuple.remote_ip) as u32;
-            *self.ports.entry(tuple.local_port).or_default() += 1;
+            *self.counts.entry(port).or_default() += 1;
+            self.ports.insert(port);
         }
+        if new && self.ephemeral.contains(&port) {
+            self.peers.entry(remote).or_default().insert(port);
+        }
+    }
+
+    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting came.
+    pub fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
+        let Some(peer) = self.peers.get_mut(&remote_of(tuple)) else { return };
+        peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {
+            Some(Stage::Wait(key)) => since_of(*key),
+            _ => None,
+        });
     }
 
     pub fn remove(&mut self, tuple: &FourTuple) {
@@ -63,17 +95,40 @@ impl Connections {
             return;
         }
         self.own -= (tuple.local_ip == tuple.remote_ip) as u32;
-        if let Some(count) = self.ports.get_mut(&tuple.local_port) {
+        let port = tuple.local_port;
+        if let Some(count) = self.counts.get_mut(&port) {
             *count -= 1;
             if *count == 0 {
-                self.ports.remove(&tuple.local_port);
+                self.counts.remove(&port);
+                self.ports.remove(port);
             }
+        }
+        let remote = remote_of(tuple);
+        if self.ephemeral.contains(&port) && self.peers.get_mut(&remote).is_some_and(|peer| peer.remove(port)) {
+            self.peers.remove(&remote);
+        }
+    }
+
+    /// Local ports that connections use.
+    pub fn ports(&self) -> &PortSet {
+        &self.ports
+    }
+
+    /// Local ports of the connections to a remote end, of the ephemeral range.
+    pub fn towards(&self, remote: Endpoint) -> Option<&PeerPorts> {
+        self.peers.get(&remote)
+    }
+
+    /// The connection to a remote end that came into TIME-WAIT first is looked at no more.
+    pub fn pop_wait(&mut self, remote: Endpoint) {
+        if let Some(peer) = self.peers.get_mut(&remote) {
+            peer.pop_wait();
         }
     }
 
     /// A connection uses the local port.
     pub fn uses_port(&self, port: u16) -> bool {
-        self.ports.contains_key(&port)
+        self.ports.contains(port)
     }
 
     /// The host is connected with itself: some of its frames are for itself.
@@ -85,6 +140,10 @@ impl Connections {
     pub fn len(&self) -> usize {
         self.stages.len()
     }
+}
+
+fn remote_of(tuple: &FourTuple) -> Endpoint {
+    Endpoint { ip: tuple.remote_ip, port: tuple.remote_port }
 }
 
 /// The control plane.
@@ -145,7 +204,7 @@ impl Plane {
             flows: Slab::new(config.max_flows),
             waits: Slab::new(config.limits.max_time_wait.max(1)),
             wait_order: VecDeque::new(),
-            connections: Connections::default(),
+            connections: Connections::new(config.ephemeral_first..=config.ephemeral_last),
             splices: Splices::new(config.limits.max_splices),
             holds: BTreeMap::new(),
             timers: Timers::default(),

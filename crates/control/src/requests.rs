@@ -146,18 +146,6 @@ impl Plane {
         Ok(())
     }
 
-    /// A port of the ephemeral range that nothing uses, from a random start (RFC 6056 section 3.3.1).
-    fn free_port(&mut self) -> Option<u16> {
-        let start = self.random.next();
-        self.ephemeral(start).find(|port| !self.bindings.has_port(*port) && !self.connections.uses_port(*port))
-    }
-
-    fn ephemeral(&self, start: u64) -> impl Iterator<Item = u16> + use<> {
-        let (first, last) = (self.config.ephemeral_first as u64, self.config.ephemeral_last as u64);
-        let count = last - first + 1;
-        (0..count).map(move |step| (first + (start.wrapping_add(step)) % count) as u16)
-    }
-
     // Meets RFC 9293: MUST-41, MUST-42.
     fn listen(&mut self, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {
         if !self.holds_binding(id, binding) {
@@ -231,24 +219,6 @@ impl Plane {
         self.reply(id, Reply::Connecting { tag, local });
         self.open(now, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
         Ok(())
-    }
-
-    /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
-    fn port_towards(&mut self, now: Nanos, remote: Endpoint) -> Option<u16> {
-        let start = self.random.next();
-        let own = remote.ip == self.net.address;
-        self.ephemeral(start).find(|port| {
-            let to_itself = own && *port == remote.port;
-            !to_itself && !self.bindings.has_port(*port) && self.is_vacant(now, &self.tuple(*port, remote))
-        })
-    }
-
-    fn is_vacant(&self, now: Nanos, tuple: &FourTuple) -> bool {
-        match self.connections.get(tuple) {
-            None => true,
-            Some(Stage::Wait(key)) => self.waits.get(key).is_some_and(|wait| wait.may_be_reused_locally(now)),
-            Some(_) => false,
-        }
     }
 
     /// Makes sure that a tuple is free; `None` where it is not. A connection in TIME-WAIT gives way where that is

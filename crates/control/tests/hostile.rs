@@ -12,11 +12,15 @@ use wire::Seq;
 use wire::tcp::{Flags, Options, Timestamps};
 
 fn net() -> Net {
+    net_of(config(1))
+}
+
+fn net_of(server: control::HostConfig) -> Net {
     let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
     };
-    Net::new(vec![config(0), config(1)], engine)
+    Net::new(vec![config(0), server], engine)
 }
 
 /// A client on node 0 and a server on node 1 with one open connection; the server also listens.
@@ -32,7 +36,16 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    let mut net = net();
+    pair_in(net())
+}
+
+/// A server that remembers few handshakes.
+fn forgetful_pair() -> Pair {
+    let limits = control::LimitConfig { syn_backlog: 16, ..control::LimitConfig::default() };
+    pair_in(net_of(control::HostConfig { limits, ..config(1) }))
+}
+
+fn pair_in(mut net: Net) -> Pair {
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     let tag = client.connect(ip_of(1), 80, 0);
@@ -173,10 +186,12 @@ fn a_ring_that_lies_ends_its_context_and_no_other() {
 /// offer, with all of it.
 #[test]
 fn a_syn_flood_is_answered_with_cookies() {
-    let mut pair = pair();
+    let mut pair = forgetful_pair();
     flood(&mut pair, 0..5000);
     pair.net.settle();
     assert!(pair.net.states(1).len() < 100);
+    let neighbours = pair.net.nodes[1].host.neighbours();
+    assert_eq!(neighbours.len(), 1, "nobody is asked for addresses that a flood makes up: {neighbours:?}");
     assert!(pair.net.drops(1, engine::Drop::SynCookie) > 4800);
     pair.check();
     // The other side of a flood: one more client, while all handshakes that are remembered are strangers'.
@@ -207,7 +222,7 @@ fn flood(pair: &mut Pair, ports: std::ops::Range<u16>) {
 /// Cookies that nobody sent are refused as segments of no connection, also in the midst of a flood.
 #[test]
 fn made_up_cookies_open_nothing() {
-    let mut pair = pair();
+    let mut pair = forgetful_pair();
     flood(&mut pair, 0..500);
     pair.net.settle();
     let open = pair.net.states(1).len();
@@ -244,7 +259,7 @@ fn answers_to_strangers_have_a_budget() {
 /// In a flood, the first segment of a client whose handshake was a cookie is lost and a later one comes: it is not reset.
 #[test]
 fn a_later_segment_of_a_cookie_waits_for_the_first() {
-    let mut pair = pair();
+    let mut pair = forgetful_pair();
     flood(&mut pair, 0..500);
     pair.net.settle();
     pair.net.seen.clear();

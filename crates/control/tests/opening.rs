@@ -3,6 +3,7 @@ mod support;
 
 use context::{Reply, Request};
 use engine::Drop;
+use std::collections::BTreeMap;
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
 use support::*;
 use wire::tcp::Flags;
@@ -238,6 +239,88 @@ fn handshakes_that_end_together_do_not_overrun_the_backlog() {
     net.settle();
     let view = &net.nodes[1].host.bindings()[0];
     assert_eq!((view.waiting, view.half_open), (2, 3));
+    net.end_all(vec![client, server]);
+}
+
+/// Ordinary clients that come all at once end their handshakes, however short the backlog is: no cookies are needed for
+/// them, and none of what cookies forget is lost.
+#[test]
+fn a_storm_of_ordinary_clients_needs_no_cookies() {
+    let roomy = |node| {
+        let memory = control::MemoryConfig { slots: 512, control_entries: 1024, ..config(node).memory };
+        control::HostConfig { max_flows: 1024, memory, ..config(node) }
+    };
+    let (mut net, _) = with(vec![roomy(0), roomy(1)]);
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 4).unwrap();
+    know_each_other(&mut net, &mut client);
+    server.arm(&mut net, binding, 400);
+    let tags: Vec<u32> = (0..400).map(|_| client.connect(ip_of(1), 80, 0)).collect();
+    net.settle();
+    assert!(tags.into_iter().all(|tag| matches!(client.connected(tag), Some(Ok(_)))));
+    assert_eq!((net.drops(1, Drop::SynCookie), net.drops(1, Drop::Backlog)), (0, 0));
+    net.end_all(vec![client, server]);
+}
+
+/// All ports of the range towards one peer: each connection gets another one, then nobody gets any, and one that comes
+/// free is found. What looking for it costs: `ports.rs`.
+#[test]
+fn every_port_of_the_range_is_found_and_no_other() {
+    const PORTS: u16 = 2000;
+    let full = |node| {
+        let memory = control::MemoryConfig { slots: 4096, control_entries: 4096, ..config(node).memory };
+        let (ephemeral_first, ephemeral_last) = (40_000, 40_000 + PORTS - 1);
+        control::HostConfig { max_flows: 4096, memory, ephemeral_first, ephemeral_last, ..config(node) }
+    };
+    let (mut net, _) = with(vec![full(0), full(1)]);
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (bound, _) = client.bind(&mut net, 40_007, false, false).unwrap();
+    server.serve(&mut net, 80);
+    let binding = server.serve(&mut net, 81);
+    server.arm(&mut net, binding, 4000);
+    know_each_other(&mut net, &mut client);
+    let mut open = BTreeMap::new();
+    for _ in 0..PORTS - 1 {
+        let tag = client.connect(ip_of(1), 81, 0);
+        net.settle();
+        let connected = |reply: &Reply| match *reply {
+            Reply::Connected { tag: of, slot, local, .. } if of == tag => Some((local.port, slot)),
+            _ => None,
+        };
+        let (port, slot) = client.expect(connected);
+        assert_eq!(open.insert(port, slot), None);
+        client.replies.clear();
+    }
+    assert!(open.keys().copied().eq((40_000..40_000 + PORTS).filter(|port| *port != 40_007)));
+    let refused = |net: &mut Net, client: &mut App| {
+        let tag = client.connect(ip_of(1), 81, 0);
+        net.settle();
+        client.connected(tag).unwrap().unwrap_err() as i32
+    };
+    assert_eq!(refused(&mut net, &mut client), libc::EADDRNOTAVAIL);
+    assert_eq!(client.bind(&mut net, 0, false, false), Err(libc::EADDRINUSE as u16), "each has a connection");
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().expect("another peer, the same ports");
+    for port in [40_000, 41_234, 41_999] {
+        client.close(open[&port], 0, 0, true);
+        net.settle();
+        let tag = client.connect(ip_of(1), 81, 0);
+        net.settle();
+        // The other side's engine keeps the old connection: nothing comes of the attempt, but it has its port.
+        let local = |reply: &Reply| match *reply {
+            Reply::Connecting { tag: of, local } if of == tag => Some(local.port),
+            _ => None,
+        };
+        assert_eq!(client.expect(local), port);
+        assert_eq!(refused(&mut net, &mut client), libc::EADDRNOTAVAIL);
+    }
+    client.ask(Request::Unbind { binding: bound });
+    net.settle();
+    let tag = client.connect(ip_of(1), 81, 0);
+    net.settle();
+    client.connected(tag).unwrap().expect("what was bound is free");
     net.end_all(vec![client, server]);
 }
 

@@ -149,7 +149,8 @@ impl Options {
         let blocks = self.sack.iter().flatten().count();
         let syn = if self.mss.is_some() { 4 } else { 0 }
             + if self.window_scale.is_some() { 4 } else { 0 }
-            + if self.sack_permitted { 4 } else { 0 };
+            // In the place of padding, where there are timestamps.
+            + if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
         let timestamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
         syn + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
@@ -159,7 +160,8 @@ impl Options {
         self.len() == 0
     }
 
-    /// Writes the options, padded to words, into `area`, which must have [`Options::len`] bytes.
+    /// Writes the options, padded to words, into `area`, which must have [`Options::len`] bytes. Their order is the one that
+    /// most hosts of the Internet use on SYN: middleboxes know it, and tests of whole packets expect it.
     // Meets RFC 9293: MUST-69.
     fn emit(&self, area: &mut [u8]) {
         let mut at = 0;
@@ -171,16 +173,20 @@ impl Options {
             put(&[2, 4]);
             put(&mss.to_be_bytes());
         }
-        if let Some(shift) = self.window_scale {
-            put(&[1, 3, 3, shift]);
-        }
-        if self.sack_permitted {
-            put(&[1, 1, 4, 2]);
+        // SACK-permitted takes the place of the padding before timestamps, where there are some.
+        match (self.sack_permitted, self.timestamps) {
+            (true, Some(_)) => put(&[4, 2]),
+            (true, None) => put(&[1, 1, 4, 2]),
+            (false, Some(_)) => put(&[1, 1]),
+            (false, None) => {}
         }
         if let Some(Timestamps { value, echo }) = self.timestamps {
-            put(&[1, 1, 8, 10]);
+            put(&[8, 10]);
             put(&value.to_be_bytes());
             put(&echo.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[1, 3, 3, shift]);
         }
         let blocks = self.sack.iter().flatten().count() as u8;
         if blocks > 0 {
@@ -298,6 +304,31 @@ mod tests {
         let mut bytes = [0u8; MAX_HEADER_LEN];
         let len = header.emit(&mut bytes);
         assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
+    }
+
+    #[test]
+    fn options_of_a_syn_stand_in_the_usual_order() {
+        let timestamps = Some(Timestamps { value: 0x0102_0304, echo: 0 });
+        let all = Options {
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps,
+            sack: Default::default(),
+        };
+        let bytes = |options: Options| {
+            let mut area = vec![0; options.len()];
+            options.emit(&mut area);
+            assert_eq!(Options::parse(&area), Ok(options));
+            area
+        };
+        let stamps = [8, 10, 1, 2, 3, 4, 0, 0, 0, 0];
+        let (mss, shift) = ([2, 4, 5, 180], [1, 3, 3, 7]);
+        assert_eq!(bytes(all), [&mss[..], &[4, 2], &stamps, &shift].concat());
+        assert_eq!(bytes(Options { timestamps: None, ..all }), [&mss[..], &[1, 1, 4, 2], &shift].concat());
+        assert_eq!(bytes(Options { sack_permitted: false, ..all }), [&mss[..], &[1, 1], &stamps, &shift].concat());
+        let plain = Options { timestamps, ..Options::default() };
+        assert_eq!(bytes(plain), [&[1, 1][..], &stamps].concat());
     }
 
     // Checks RFC 9293: MUST-6, MUST-7, MUST-68, MUST-64.

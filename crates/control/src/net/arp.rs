@@ -78,6 +78,11 @@ impl Arp {
         }
     }
 
+    /// The hardware address of a neighbour is known.
+    pub fn knows(&self, ip: Ipv4Addr) -> bool {
+        self.entries.get(&ip).is_some_and(|entry| entry.mac.is_some())
+    }
+
     /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
     /// one, because the table is full.
     pub fn queue(&mut self, ip: Ipv4Addr, packet: Packet) -> bool {

@@ -65,6 +65,12 @@ impl Net {
         next_hop.is_some_and(|next_hop| self.resolve(now, next_hop, timers).is_some())
     }
 
+    /// The hardware address of the next hop to `dst` is known. Nothing is asked.
+    pub fn knows(&self, dst: Ipv4Addr) -> bool {
+        let next_hop = self.routes.next_hop(dst);
+        dst == self.address || next_hop.is_some_and(|next_hop| self.arp.knows(next_hop))
+    }
+
     /// Broadcasts an ARP request.
     pub fn ask(&mut self, target_ip: Ipv4Addr) {
         let packet = arp_wire::Packet {

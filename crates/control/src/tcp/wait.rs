@@ -115,7 +115,12 @@ impl Wait {
     /// This host may itself connect from the same port again: the new connection's timestamps are newer than any old
     /// segment's (RFC 7323 appendix B.2). One second is several ticks of every timestamp clock.
     pub fn may_be_reused_locally(&self, now: Nanos) -> bool {
-        self.fin_received && self.timestamps.is_some() && now.saturating_sub(self.since) >= 1_000_000_000
+        self.reusable_locally_from().is_some_and(|from| now >= from)
+    }
+
+    /// From when on [`Wait::may_be_reused_locally`] holds, if ever.
+    pub fn reusable_locally_from(&self) -> Option<Nanos> {
+        (self.fin_received && self.timestamps.is_some()).then_some(self.since + 1_000_000_000)
     }
 
     /// The acknowledgement of all that came.
