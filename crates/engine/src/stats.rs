@@ -1,7 +1,7 @@
 //! Per-flow counters that the data-path writes and the control plane reads without asking.
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident: $atomic:ty => $value:ty,)+) => {
@@ -13,19 +13,26 @@ macro_rules! counters {
 
         /// All of [`FlowStats`] at one moment.
         #[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct FlowFigures { $($(#[$doc])+ pub $name: $value,)+ }
+        pub struct FlowFigures {
+            $($(#[$doc])+ pub $name: $value,)+
+            /// Bytes (and FIN) sent and not acknowledged, now.
+            pub outstanding: u32,
+        }
 
         impl FlowStats {
             /// The counters now.
             pub fn read(&self) -> FlowFigures {
-                FlowFigures { $($name: self.$name.load(Relaxed),)+ }
+                // In this order: what is sent grows, so it is never before what was acknowledged a moment ago.
+                let (snd_una, snd_nxt) = (self.snd_una.load(Acquire), self.snd_nxt.load(Relaxed));
+                let outstanding = (snd_nxt.wrapping_sub(snd_una) as i32).max(0) as u32;
+                FlowFigures { snd_una, snd_nxt, ..FlowFigures { $($name: self.$name.load(Relaxed),)+ outstanding } }
             }
         }
 
         impl FlowFigures {
             /// Names and values, for people and machines.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name as u64),)+]
+                vec![$((stringify!($name), self.$name as u64),)+ ("outstanding", self.outstanding.into())]
             }
         }
     };
@@ -44,8 +51,6 @@ counters! {
     rx_bytes: AtomicU64 => u64,
     /// Segments received.
     rx_segments: AtomicU64 => u64,
-    /// Bytes (and FIN) sent and not acknowledged, now.
-    outstanding: AtomicU32 => u32,
     /// Bytes (and FIN) that the application wrote and that were not sent yet, now.
     unsent: AtomicU32 => u32,
     /// The peer's receive window, bytes, now.

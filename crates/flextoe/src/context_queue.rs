@@ -17,8 +17,10 @@ struct Context {
     end: EngineEnd,
     /// What the application's slots name.
     flows: Vec<Option<Named>>,
-    /// Flows that have a notice to give, each once: notices are absolute, so the latest one says all.
-    pending: Vec<u32>,
+    /// Notices to give, one for each flow: they are absolute, so the latest one says all. None where its flow left.
+    pending: Vec<Option<Notice>>,
+    /// Number of the first one of them, counted from 1 as they were noted.
+    first: u64,
     /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
     parting: VecDeque<Notice>,
     /// The context stands in the list of those that have notices to give.
@@ -36,11 +38,11 @@ struct Named {
     group: u8,
 }
 
-/// What this module knows of a flow: its name, and the notice that was not given yet.
+/// What this module knows of a flow: its name, and the number of its last notice.
 struct Name {
     context: u32,
     slot: Slot,
-    notice: Option<Positions>,
+    noted: u64,
 }
 
 /// The context queue module.
@@ -51,6 +53,8 @@ pub(crate) struct ContextQueue {
     names: Slots<Name>,
     /// Contexts with notices to give, each once.
     listed: Vec<u32>,
+    /// Number of the first notice of the next context: above all those of earlier ones, which flows may still have.
+    fresh: u64,
     /// Who of the attached has the first turn.
     first: usize,
 }
@@ -58,22 +62,31 @@ pub(crate) struct ContextQueue {
 impl ContextQueue {
     pub fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
-        ContextQueue { contexts, attached: Vec::new(), names: Slots::new(flows), listed: Vec::new(), first: 0 }
+        ContextQueue {
+            contexts,
+            attached: Vec::new(),
+            names: Slots::new(flows),
+            listed: Vec::new(),
+            fresh: 1,
+            first: 0,
+        }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
-            let (pending, parting) = (Vec::new(), VecDeque::new());
-            if place.is_none() {
-                self.attached.push(context);
+            let (flows, pending, parting) = (Vec::new(), Vec::new(), VecDeque::new());
+            match place {
+                Some(old) => self.fresh = self.fresh.max(old.first + old.pending.len() as u64),
+                None => self.attached.push(context),
             }
-            *place = Some(Context { end, flows: Vec::new(), pending, parting, listed: false, corrupt: false });
+            *place = Some(Context { end, flows, pending, first: self.fresh, parting, listed: false, corrupt: false });
         }
     }
 
     pub fn detach(&mut self, context: u32) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
-            *place = None;
+            let last = place.take().map_or(0, |old| old.first + old.pending.len() as u64);
+            self.fresh = self.fresh.max(last);
         }
         self.attached.retain(|attached| *attached != context);
         self.listed.retain(|listed| *listed != context);
@@ -89,7 +102,7 @@ impl ContextQueue {
             }
             at.flows[index] = Some(Named { flow, generation: slot.generation, group });
         }
-        self.names.insert(flow, Name { context, slot, notice: None });
+        self.names.insert(flow, Name { context, slot, noted: 0 });
         if let Some(positions) = notice {
             self.notify(flow, positions);
         }
@@ -98,14 +111,14 @@ impl ContextQueue {
     /// Takes a flow's name away; returns a notice that was not given.
     pub fn forget(&mut self, flow: u32) -> Option<Positions> {
         let name = self.names.remove(flow)?;
-        if let Some(at) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) {
-            if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
-                if entry.is_some_and(|named| named.flow == flow && named.generation == name.slot.generation) {
-                    *entry = None;
-                }
+        let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
+        if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
+            if entry.is_some_and(|named| named.flow == flow && named.generation == name.slot.generation) {
+                *entry = None;
             }
         }
-        name.notice
+        let Notice { rx_tail, tx_tail, fin, .. } = at.pending(name.noted)?.take()?;
+        Some(Positions { rx_tail, tx_tail, fin })
     }
 
     /// A flow is gone. A notice of it that found no room is still given: it says how the flow ended.
@@ -155,12 +168,15 @@ impl ContextQueue {
     #[inline(always)]
     pub fn notify(&mut self, flow: u32, positions: Positions) {
         let Some(name) = self.names.get_mut(flow) else { return };
-        if name.notice.replace(positions).is_some() {
-            // It waits already.
-            return;
-        }
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
-        context.pending.push(flow);
+        let Positions { rx_tail, tx_tail, fin } = positions;
+        let notice = Some(Notice { slot: name.slot, rx_tail, tx_tail, fin });
+        if let Some(place) = context.pending(name.noted) {
+            // One waits already.
+            return *place = notice;
+        }
+        name.noted = context.first + context.pending.len() as u64;
+        context.pending.push(notice);
         if !context.listed {
             context.listed = true;
             self.listed.push(name.context);
@@ -173,7 +189,7 @@ impl ContextQueue {
         while at < self.listed.len() {
             let id = self.listed[at];
             let context = self.contexts[id as usize].as_mut();
-            if context.is_none_or(|context| context.give(id, &mut self.names, tracer)) {
+            if context.is_none_or(|context| context.give(id, tracer)) {
                 self.listed.swap_remove(at);
             } else {
                 at += 1;
@@ -238,9 +254,15 @@ impl Context {
         (named.generation == slot.generation).then_some(named)
     }
 
-    /// Gives pending notices; true where none is left. Flows that meanwhile belong to another context are skipped.
-    fn give(&mut self, id: u32, names: &mut Slots<Name>, tracer: &Tracer) -> bool {
-        let (mut given, mut done) = (0, 0);
+    /// The place of a pending notice by its number, where it was not given yet.
+    #[inline(always)]
+    fn pending(&mut self, noted: u64) -> Option<&mut Option<Notice>> {
+        self.pending.get_mut(noted.checked_sub(self.first)? as usize)
+    }
+
+    /// Gives pending notices; true where none is left.
+    fn give(&mut self, id: u32, tracer: &Tracer) -> bool {
+        let (mut given, mut done, streaming) = (0, 0, tracer.is_streaming());
         while let Some(notice) = self.parting.front() {
             if self.end.notices.push(notice.to_words()).is_err() {
                 tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.parting.len() as u64]);
@@ -249,26 +271,26 @@ impl Context {
             self.parting.pop_front();
             given += 1;
         }
-        for flow in self.pending.iter().copied() {
-            if let Some(name) = names.get_mut(flow).filter(|name| name.context == id) {
-                if let Some(Positions { rx_tail, tx_tail, fin }) = name.notice {
-                    let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin };
-                    if self.end.notices.push(notice.to_words()).is_err() {
-                        let waiting = self.pending.len() - done;
-                        tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), waiting as u64]);
-                        break;
-                    }
-                    if tracer.is_streaming() {
-                        tracer.event(Point::Notice, flow, [rx_tail.into(), tx_tail.into()]);
-                    }
-                    name.notice = None;
-                    given += 1;
+        for notice in &self.pending {
+            if let Some(notice) = notice {
+                if self.end.notices.add(notice.to_words()).is_err() {
+                    let waiting = self.pending.len() - done;
+                    tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), waiting as u64]);
+                    break;
                 }
+                if streaming {
+                    let flow = self.flows.get(notice.slot.index as usize).and_then(|named| Some(named.as_ref()?.flow));
+                    let positions = [notice.rx_tail.into(), notice.tx_tail.into()];
+                    tracer.event(Point::Notice, flow.unwrap_or(NO_FLOW), positions);
+                }
+                given += 1;
             }
             done += 1;
         }
+        self.end.notices.publish();
+        self.first += done as u64;
         self.pending.drain(..done);
-        if !tracer.is_streaming() {
+        if !streaming {
             tracer.add(Point::Notice, given);
         }
         if given > 0 && self.end.app_bell.ring() {

@@ -42,18 +42,8 @@ impl Dma {
     #[inline(always)]
     pub fn one(&self, work: &mut Work) {
         match work.job {
-            Job::Receive if work.place.len > 0 => {
-                if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
-                    place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
-                }
-            }
-            Job::Transmit { .. } | Job::Bump { .. } => {
-                let payload = work.send.as_ref().filter(|segment| segment.fields.payload_len > 0);
-                if let (Some(frame), Some(segment), Some(buffers)) = (&mut work.out, payload, self.flows.get(work.flow))
-                {
-                    frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
-                }
-            }
+            Job::Receive => self.received(work),
+            Job::Transmit { .. } | Job::Bump { .. } => self.sent(work),
             Job::Move => {
                 if let (Some(Aside::Move(relocation)), Some(buffers)) =
                     (&work.aside.as_deref(), self.flows.get(work.flow))
@@ -63,6 +53,27 @@ impl Dma {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Places a received segment's payload.
+    #[inline(always)]
+    pub fn received(&self, work: &Work) {
+        if work.place.len == 0 {
+            return;
+        }
+        if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
+            place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
+        }
+    }
+
+    /// Attaches the payload of a segment to send.
+    #[inline(always)]
+    pub fn sent(&self, work: &mut Work) {
+        let Some(frame) = &mut work.out else { return };
+        let Some(segment) = work.send.as_ref().filter(|segment| segment.fields.payload_len > 0) else { return };
+        if let Some(buffers) = self.flows.get(work.flow) {
+            frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
         }
     }
 }

@@ -110,7 +110,7 @@ impl FlexToe {
             Pipeline::Local(Box::new(Local::new(&limits, &mapping)))
         };
         FlexToe {
-            service: Service::new(&limits, mapping.flow_groups),
+            service: Service::new(&limits, mapping.flow_groups, mapping.threads),
             pipeline,
             commands: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -271,7 +271,7 @@ impl FlexToe {
         if !free {
             return None;
         }
-        let group = (lookup::hash(&params.tuple) % self.service.flush_due.len() as u32) as u8;
+        let group = (lookup::hash(&lookup::parties(&params.tuple)) % self.service.flush_due.len() as u32) as u8;
         self.groups[flow.0 as usize] = Some(group);
         if !self.tell(flow, &Control::Install(Arc::clone(&params))) {
             self.groups[flow.0 as usize] = None;

@@ -2,7 +2,7 @@
 use crate::batch::Batch;
 use crate::dma::Dma;
 use crate::mapping::Mapping;
-use crate::message::{Control, Job};
+use crate::message::{Control, Job, Work};
 use crate::modules::{self, Chain};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
@@ -32,7 +32,7 @@ impl Local {
             ingress: Chain::new(Stage::Ingress, 0),
             flow: (0..mapping.flow_groups).map(|group| Chain::new(Stage::Flow, group.into())).collect(),
             preprocess: Preprocess::new(limits.flows, mapping.flow_groups),
-            protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows)).collect(),
+            protocols: (0..mapping.flow_groups).map(|group| Protocol::new(group, limits.flows, false)).collect(),
             postprocess: Postprocess::new(limits.flows, false),
             dma: Dma::new(limits.flows),
             flushes: Batch::default(),
@@ -100,11 +100,7 @@ impl Local {
         let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
         let start = postprocess.begin(ModuleName::Postprocess, tracer);
         if start == 0 && !tracer.is_streaming() && burst.recorder.is_none() {
-            for work in batch.iter_mut() {
-                self.postprocess.one::<false>(work, now, burst.pool);
-                self.dma.one(work);
-                service.leave(work, now, burst);
-            }
+            batch.iter_mut().for_each(|work| self.finish_one(work, now, service, burst));
             postprocess.end(ModuleName::Postprocess, batch, 0, &service.tracer);
             dma.end(ModuleName::Dma, batch, 0, &service.tracer);
             return;
@@ -118,6 +114,30 @@ impl Local {
             record::work(work, now, burst);
             service.leave(work, now, burst);
         }
+    }
+
+    #[inline(always)]
+    fn finish_one(&self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        match work.job {
+            Job::Receive if work.plain => {
+                self.postprocess.received(work, now);
+                self.dma.received(work);
+                service.leave_received(work, now, burst);
+            }
+            Job::Bump { .. } if work.plain => {
+                self.postprocess.sent(work, burst.pool);
+                self.dma.sent(work);
+                service.leave_sent(work, now, burst);
+            }
+            _ => self.finish_any(work, now, service, burst),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_any(&self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        self.postprocess.one::<false>(work, now, burst.pool);
+        self.dma.one(work);
+        service.leave(work, now, burst);
     }
 
     pub fn counts(&self) -> &[Arc<Count>] {

@@ -1,13 +1,19 @@
 //! From 4-tuple to flow: an open-addressing table with linear probing (thesis section 4.4.1.1, active connection
 //! database). One cache line a look-up as a rule; no tombstones.
 use engine::FourTuple;
+use wire::plain::Parties;
 
-/// A hash of a 4-tuple, of which flow group and table place are taken. Folded multiplication, as in wyhash.
+/// Source and destination of the segments that a flow receives.
+pub(crate) fn parties(tuple: &FourTuple) -> Parties {
+    Parties::new((tuple.remote_ip, tuple.local_ip), (tuple.remote_port, tuple.local_port))
+}
+
+/// A hash of source and destination, of which flow group and table place are taken. Folded multiplication, as in wyhash.
 #[inline(always)]
-pub(crate) fn hash(tuple: &FourTuple) -> u32 {
-    let addresses = (tuple.local_ip.to_bits() as u64) << 32 | tuple.remote_ip.to_bits() as u64;
-    let ports = (tuple.local_port as u64) << 16 | tuple.remote_port as u64;
-    let product = (addresses ^ 0xa076_1d64_78bd_642f) as u128 * ((ports << 32 | ports) ^ 0xe703_7ed1_a0b4_28db) as u128;
+pub(crate) fn hash(parties: &Parties) -> u32 {
+    let ports = u64::from(parties.ports);
+    let addresses = parties.addresses ^ 0xa076_1d64_78bd_642f;
+    let product = addresses as u128 * ((ports << 32 | ports) ^ 0xe703_7ed1_a0b4_28db) as u128;
     let folded = (product >> 64) as u64 ^ product as u64;
     (folded >> 32) as u32 ^ folded as u32
 }

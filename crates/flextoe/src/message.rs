@@ -18,6 +18,9 @@ pub(crate) struct Work {
     pub job: Job,
     /// The modules of operators that its frame does not pass.
     pub skips: Skips,
+    /// From the protocol module: it was the usual case, of [`Job::Receive`] or [`Job::Bump`]. Then there is nothing but
+    /// a place, a notice and a report, or a segment to send and a report: no drop, no event, nothing rare to count.
+    pub plain: bool,
     /// The received frame.
     pub frame: Option<Box<Frame>>,
     /// The frame to send, made by post-processing where the protocol module decided so.
@@ -53,6 +56,7 @@ impl Work {
             group: 0,
             job,
             skips: Skips::Nothing,
+            plain: false,
             frame: None,
             out: None,
             summary: Summary::default(),
@@ -75,15 +79,27 @@ impl Work {
         debug_assert!(self.frame.is_none() && self.out.is_none() && self.aside.is_none(), "it has left");
         self.flow = flow;
         self.job = job;
-        (self.group, self.skips) = (0, Skips::Nothing);
+        (self.group, self.skips, self.plain) = (0, Skips::Nothing, false);
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
         (self.notice, self.report) = (None, None);
         (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
     }
 
+    /// Gets the next number.
+    pub fn number(&mut self, next: &mut u64) {
+        self.ticket = *next;
+        *next += 1;
+    }
+
     /// Takes away the turn that came with a descriptor, where it has one.
     pub fn give_up_turn(&mut self) -> bool {
         if let Job::Bump { turn, .. } = &mut self.job { std::mem::take(turn) } else { false }
+    }
+
+    /// Payload bytes that it sends.
+    #[inline]
+    pub fn sent(&self) -> u32 {
+        self.send.as_ref().map_or(0, |segment| segment.fields.payload_len)
     }
 
     /// It is a turn of the flow scheduler's.
@@ -263,7 +279,7 @@ pub(crate) struct Positions {
     pub fin: bool,
 }
 
-/// To the flow scheduler, after each work.
+/// To the flow scheduler, after each work. None where there is nothing to send and it knows that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Segments that the flow may send now.

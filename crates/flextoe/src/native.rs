@@ -48,7 +48,7 @@ impl ModuleSource for Classifier {
 
 impl Module for Classifier {
     fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        let class = match Plain::parse(segment.frame.bytes(), segment.frame.len()).map(|plain| plain.payload_len) {
+        let class = match Plain::parse(segment.frame.bytes(), segment.frame.len()).map(|plain| plain.payload_len()) {
             None => Class::Other,
             Some(0) => Class::Empty,
             Some(1..=Class::SMALL) => Class::Small,

@@ -67,6 +67,26 @@ impl Postprocess {
             Counters::<SHARED> { stats: &state.stats }.count(work, now);
         }
     }
+
+    /// A plain received segment: it is only counted. With one replica of this module.
+    #[inline(always)]
+    pub fn received(&self, work: &Work, now: Nanos) {
+        if let Some(state) = self.flows.get(work.flow) {
+            Counters::<false> { stats: &state.stats }.received(&work.tally, now);
+        }
+    }
+
+    /// A plain segment to send, if there is one. With one replica of this module.
+    #[inline(always)]
+    pub fn sent(&self, work: &mut Work, pool: &mut FramePool) {
+        if work.send.is_none() {
+            return;
+        }
+        if let Some(state) = self.flows.get(work.flow) {
+            state.prepare(work, pool);
+            Counters::<false> { stats: &state.stats }.sent(work);
+        }
+    }
 }
 
 impl PostState {
@@ -105,20 +125,12 @@ struct Counters<'a, const SHARED: bool> {
 impl<const SHARED: bool> Counters<'_, SHARED> {
     #[inline(always)]
     fn count(&self, work: &Work, now: Nanos) {
-        let (stats, tally) = (self.stats, &work.tally);
+        let tally = &work.tally;
         if let Job::Receive = work.job {
-            self.add(&stats.rx_segments, 1);
-            self.add(&stats.rx_bytes, tally.delivered);
-            self.add(&stats.acked_bytes, tally.acked);
-            stats.last_rx_ns.store(now, Relaxed);
-            if tally.rtt > 0 {
-                stats.rtt_ns.store(tally.rtt, Relaxed);
-                self.add32(&stats.rtt_samples);
-            }
+            self.received(tally, now);
         }
         if tally.marks.has(Marks::SENT) {
-            self.add(&stats.tx_segments, 1);
-            self.add(&stats.tx_bytes, work.send.map_or(0, |segment| segment.fields.payload_len));
+            self.sent(work);
         }
         if tally.marks.has(Marks::RARE) {
             self.count_marks(tally);
@@ -126,6 +138,25 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
         if !work.drops.is_empty() {
             self.count_drops(work);
         }
+    }
+
+    #[inline(always)]
+    fn received(&self, tally: &Tally, now: Nanos) {
+        let stats = self.stats;
+        self.add(&stats.rx_segments, 1);
+        self.add(&stats.rx_bytes, tally.delivered);
+        self.add(&stats.acked_bytes, tally.acked);
+        stats.last_rx_ns.store(now, Relaxed);
+        if tally.rtt > 0 {
+            stats.rtt_ns.store(tally.rtt, Relaxed);
+            self.add32(&stats.rtt_samples);
+        }
+    }
+
+    #[inline(always)]
+    fn sent(&self, work: &Work) {
+        self.add(&self.stats.tx_segments, 1);
+        self.add(&self.stats.tx_bytes, work.sent());
     }
 
     #[cold]

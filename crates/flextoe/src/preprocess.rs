@@ -4,20 +4,21 @@
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
-use engine::{Drop, Exception, FlowParams, FourTuple, Frame};
+use engine::{Drop, Exception, FlowParams, Frame};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
-use wire::plain::Plain;
-use wire::{EtherType, Mac, Seq, ethernet, tcp};
+use wire::plain::{Parties, Plain, station};
+use wire::{EtherType, Seq, ethernet, tcp};
 
 /// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
 /// may have several, and the hash, so that a flow can be taken out of the table.
 struct PreState {
-    tuple: FourTuple,
+    parties: Parties,
     hash: u32,
-    local_mac: Mac,
     group: u8,
+    /// This host's hardware address.
+    station: u64,
 }
 
 /// Why a frame goes no further.
@@ -51,9 +52,10 @@ impl Preprocess {
     }
 
     fn install(&mut self, params: &FlowParams) {
-        let hash = lookup::hash(&params.tuple);
+        let parties = lookup::parties(&params.tuple);
+        let hash = lookup::hash(&parties);
         let group = (hash % self.groups) as u8;
-        let state = PreState { tuple: params.tuple, hash, local_mac: params.local_mac, group };
+        let state = PreState { parties, hash, group, station: station(params.local_mac) };
         if self.flows.insert(params.flow.0, state) {
             self.table.insert(hash, params.flow.0);
         }
@@ -70,9 +72,23 @@ impl Preprocess {
 
     #[inline(always)]
     fn receive(&self, work: &mut Work) {
+        let plain = work.frame.as_ref().and_then(|frame| plain(frame));
+        let Some(plain) = plain else { return self.receive_any(work) };
+        match self.identify(&plain.parties(), plain.station()) {
+            Some((flow, group)) => {
+                (work.flow, work.group) = (flow, group);
+                summarise(&plain, &mut work.summary);
+            }
+            None => refuse(work, Refusal::Exception(Exception::NoFlow)),
+        }
+    }
+
+    /// As [`Preprocess::receive`], of a segment whose headers are not plain.
+    #[inline(never)]
+    fn receive_any(&self, work: &mut Work) {
         let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
-        let refusal = match validate(frame, &mut work.summary) {
-            Ok(parties) => match self.identify(&parties) {
+        let refusal = match validate_any(frame, &mut work.summary) {
+            Ok((parties, station)) => match self.identify(&parties, station) {
                 Some((flow, group)) => return (work.flow, work.group) = (flow, group),
                 None => Refusal::Exception(Exception::NoFlow),
             },
@@ -83,12 +99,12 @@ impl Preprocess {
 
     /// The flow and its flow group.
     #[inline(always)]
-    fn identify(&self, parties: &Parties) -> Option<(u32, u8)> {
-        let hash = lookup::hash(&parties.tuple);
-        let is_it = |flow| self.flows.get(flow).filter(|state| state.tuple == parties.tuple);
+    fn identify(&self, parties: &Parties, station: u64) -> Option<(u32, u8)> {
+        let hash = lookup::hash(parties);
+        let is_it = |flow| self.flows.get(flow).filter(|state| state.parties == *parties);
         let (flow, state) = self.table.find(hash, is_it)?;
         // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
-        (state.local_mac == parties.mac).then_some((flow, state.group))
+        (state.station == station).then_some((flow, state.group))
     }
 }
 
@@ -105,48 +121,39 @@ fn refuse(work: &mut Work, refusal: Refusal) {
 /// Reads a segment again that a module changed after it was steered; whose it is stays.
 pub(crate) fn read_again(work: &mut Work) {
     let Some(frame) = work.frame.as_mut() else { return };
-    if let Err(refusal) = validate(frame, &mut work.summary) {
+    if let Some(plain) = plain(frame) {
+        return summarise(&plain, &mut work.summary);
+    }
+    if let Err(refusal) = validate_any(frame, &mut work.summary) {
         refuse(work, refusal);
     }
 }
 
-/// Whom a segment concerns: the 4-tuple as this host sees it, and the station.
-struct Parties {
-    tuple: FourTuple,
-    mac: Mac,
+/// The segment, where its headers are plain and its checksum need not be looked at.
+#[inline(always)]
+fn plain(frame: &Frame) -> Option<Plain<'_>> {
+    if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
 }
 
-/// Checks headers and checksum, and fills the header summary.
+/// Fills the header summary of a segment whose headers are plain.
 #[inline(always)]
-fn validate(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
-    if frame.checksum != Checksum::Complete {
-        if let Some(plain) = Plain::parse(frame.bytes(), frame.len()) {
-            return Ok(summarise(&plain, summary));
-        }
-    }
-    validate_any(frame, summary)
-}
-
-/// As [`validate_any`], of a segment whose headers are plain.
-#[inline(always)]
-fn summarise(plain: &Plain, summary: &mut Summary) -> Parties {
+fn summarise(plain: &Plain<'_>, summary: &mut Summary) {
     *summary = Summary {
-        seq: plain.seq,
-        ack: plain.ack,
-        flags: plain.flags,
-        window: plain.window,
-        timestamps: plain.timestamps,
+        seq: plain.seq(),
+        ack: plain.ack(),
+        flags: plain.flags(),
+        window: plain.window(),
+        timestamps: plain.timestamps(),
         sack: None,
-        payload_at: plain.payload_at as u32,
-        payload_len: plain.payload_len,
-        ce: plain.ecn == Ecn::Ce,
+        payload_at: plain.payload_at(),
+        payload_len: plain.payload_len(),
+        ce: plain.ecn() == Ecn::Ce,
     };
-    let ((remote_ip, local_ip), (remote_port, local_port)) = (plain.addresses, plain.ports);
-    Parties { tuple: FourTuple { local_ip, remote_ip, local_port, remote_port }, mac: plain.mac }
 }
 
-#[inline(never)]
-fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Refusal> {
+/// Checks headers and checksum of any segment, and fills the header summary. Returns whom it concerns, and to which
+/// station it was sent.
+fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u64), Refusal> {
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(Drop::Ethernet))?;
     if macs.ethertype != EtherType::Ipv4 {
@@ -176,8 +183,7 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<Parties, Ref
         payload_len,
         ce: ip.ecn == Ecn::Ce,
     };
-    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
-    Ok(Parties { tuple, mac: macs.dst })
+    Ok((Parties::new((ip.src, ip.dst), (tcp.src_port, tcp.dst_port)), station(macs.dst)))
 }
 
 fn lowest_block_above(ack: Seq, blocks: &[Option<(Seq, Seq)>; 4]) -> Option<(Seq, Seq)> {

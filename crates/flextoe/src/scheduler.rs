@@ -42,18 +42,30 @@ struct Entry {
     next: Nanos,
 }
 
+impl Entry {
+    fn end_turn(&mut self, sent: u32, now: Nanos) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.interval > 0 {
+            let start = self.next.max(now.saturating_sub(SLACK));
+            self.next = start + ((sent as u64).saturating_mul(self.interval) >> INTERVAL_SHIFT);
+        }
+    }
+}
+
 /// The flow scheduler module.
 pub(crate) struct Scheduler {
     entries: Slots<Entry>,
     ready: VecDeque<u32>,
     wheel: Wheel,
+    /// Works are on their way for a while: turns that were given and not reported back must be remembered.
+    threads: bool,
     /// Turns given with descriptors since somebody asked.
     at_once: usize,
 }
 
 impl Scheduler {
-    pub fn new(flows: u32) -> Scheduler {
-        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), at_once: 0 }
+    pub fn new(flows: u32, threads: bool) -> Scheduler {
+        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), threads, at_once: 0 }
     }
 
     pub fn install(&mut self, flow: u32, group: u8, rate: u64) {
@@ -85,15 +97,18 @@ impl Scheduler {
     pub fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow) else { return };
         if turn {
-            entry.in_flight = entry.in_flight.saturating_sub(1);
-            if entry.interval > 0 {
-                let start = entry.next.max(now.saturating_sub(SLACK));
-                entry.next = start + ((report.sent as u64).saturating_mul(entry.interval) >> INTERVAL_SHIFT);
-            }
+            entry.end_turn(report.sent, now);
         }
         entry.segments = report.segments;
         if entry.segments > entry.in_flight && entry.place == Place::Idle {
             self.enqueue(flow, now);
+        }
+    }
+
+    /// A turn is over, after which there is nothing to send, as was reported before.
+    pub fn turn_over(&mut self, flow: u32, sent: u32, now: Nanos) {
+        if let Some(entry) = self.entries.get_mut(flow) {
+            entry.end_turn(sent, now);
         }
     }
 
@@ -117,7 +132,7 @@ impl Scheduler {
         }
         let Some(entry) = self.entries.get_mut(flow) else { return false };
         let alone = entry.place == Place::Idle && entry.interval == 0 && entry.in_flight == 0;
-        entry.in_flight += alone as u32;
+        entry.in_flight += (alone && self.threads) as u32;
         self.at_once += alone as usize;
         alone
     }
@@ -281,7 +296,7 @@ mod tests {
 
     #[test]
     fn flows_without_rate_share_in_turn() {
-        let mut s = Scheduler::new(4);
+        let mut s = Scheduler::new(4, true);
         for flow in 0..2 {
             s.install(flow, 0, 0);
             s.report(flow, Report { segments: 20, sent: 0 }, false, 0);
@@ -298,7 +313,7 @@ mod tests {
     #[test]
     fn a_rate_is_kept_over_many_turns() {
         for rate in [1_000_000u64, 125_000_000, 1_250_000_000] {
-            let mut s = Scheduler::new(1);
+            let mut s = Scheduler::new(1, true);
             s.install(0, 0, rate);
             s.report(0, Report { segments: 1, sent: 0 }, false, 0);
             let (mut now, mut sent) = (0, 0u64);
@@ -316,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_changes_often_is_kept_too() {
-        let mut s = Scheduler::new(1);
+        let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 1, sent: 0 }, false, 0);
         let mut sent = 0u64;
@@ -336,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_loses_its_rate_need_not_wait() {
-        let mut s = Scheduler::new(1);
+        let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1000);
         s.report(0, Report { segments: 1, sent: 1448 }, true, 100_000);
         assert!(turns(&mut s, 200_000).is_empty(), "for more than a second");
@@ -346,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_removed_flow_gets_no_turn_even_where_its_number_is_used_again() {
-        let mut s = Scheduler::new(1);
+        let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 5, sent: 1448 }, true, 100_000);
         s.remove(0);

@@ -22,10 +22,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub fn new(limits: &Limits, groups: u8) -> Service {
+    /// With `threads`, modules are on threads of their own, so that works are on their way for a while.
+    pub fn new(limits: &Limits, groups: u8, threads: bool) -> Service {
         Service {
             contexts: ContextQueue::new(limits.flows, limits.contexts),
-            scheduler: Scheduler::new(limits.flows),
+            scheduler: Scheduler::new(limits.flows, threads),
             flush_due: vec![Nanos::MAX; groups as usize],
             counts: ["context_queue", "scheduler"].map(|name| Count::new(name.into())),
             tracer: Tracer::off(),
@@ -57,8 +58,10 @@ impl Service {
         if let Some(frame) = work.out.take() {
             burst.tx.push(frame);
         }
-        if let Some(report) = work.report {
-            self.scheduler.report(work.flow, report, work.is_turn(), now);
+        match work.report {
+            Some(report) => self.scheduler.report(work.flow, report, work.is_turn(), now),
+            None if work.is_turn() => self.scheduler.turn_over(work.flow, work.sent(), now),
+            None => {}
         }
         if let Some(positions) = work.notice {
             self.contexts.notify(work.flow, positions);
@@ -68,6 +71,33 @@ impl Service {
         }
         if let Job::Flush { due } = work.job {
             self.flush_due[work.group as usize] = due;
+        }
+    }
+}
+
+impl Service {
+    /// As [`Service::leave`], of a received segment that was plain, with all modules on this thread.
+    #[inline(always)]
+    pub fn leave_received(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
+        if let Some(frame) = work.frame.take() {
+            burst.pool.put(frame);
+        }
+        if let Some(report) = work.report {
+            self.scheduler.report(work.flow, report, false, now);
+        }
+        if let Some(positions) = work.notice {
+            self.contexts.notify(work.flow, positions);
+        }
+    }
+
+    /// The same of a descriptor that was plain: it had a turn at once, which nobody counted.
+    #[inline(always)]
+    pub fn leave_sent(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
+        if let Some(frame) = work.out.take() {
+            burst.tx.push(frame);
+        }
+        if let Some(report) = work.report {
+            self.scheduler.report(work.flow, report, false, now);
         }
     }
 }

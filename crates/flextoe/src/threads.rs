@@ -84,7 +84,7 @@ impl Threads {
             add("preprocess", i, module, input, std::slice::from_ref(&preprocessed));
         }
         for (i, input) in protocol.iter().enumerate() {
-            let module = Protocol::new(i as u8, limits.flows);
+            let module = Protocol::new(i as u8, limits.flows, true);
             let module = Module::Protocol(Chain::new(engine::Stage::Flow, i as u32), module);
             add("protocol", i, module, input, &postprocess);
         }

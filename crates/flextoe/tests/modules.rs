@@ -243,14 +243,14 @@ fn what_modules_send_out_again_keeps_its_order() {
         for stage in [Stage::Ingress, Stage::Flow] {
             let mut solo = solo(mapping.clone());
             solo.side.load(&[simple(1, stage, false, |segment| {
-                let seq = Plain::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq;
+                let seq = Plain::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq();
                 if seq.0 % 3 == 0 { Verdict::Transmit } else { Verdict::Drop }
             })]);
             let segments: Vec<_> = (0..300).map(|at| seg(START + 10 * at, START, ACK, 10)).collect();
             arrive(&mut solo, &segments);
             let out = settle(&mut solo);
             let order: Vec<Seq> =
-                out.iter().map(|frame| Plain::parse(frame.bytes(), frame.len()).unwrap().seq).collect();
+                out.iter().map(|frame| Plain::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
             assert!(order.windows(2).all(|pair| pair[0].before(pair[1])), "{order:?}");
             assert_eq!(order.len(), 100);
         }

@@ -339,7 +339,6 @@ impl Flow {
     /// The figures that mean "now".
     pub fn publish(&self) {
         let stats = &self.params.stats;
-        stats.outstanding.store(self.max - self.una, Relaxed);
         stats.unsent.store(self.end() - self.max, Relaxed);
         let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
         stats.snd_wnd.store(window, Relaxed);

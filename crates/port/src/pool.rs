@@ -63,23 +63,28 @@ impl FramePool {
     }
 
     /// Takes a frame back.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, mut frame: Box<Frame>) {
         frame.clear();
-        if frame.capacity() >= LARGE {
-            keep(&mut self.large, &self.store.large, frame);
-        } else {
-            keep(&mut self.small, &self.store.small, frame);
+        if frame.capacity() < LARGE && self.small.len() < LOCAL {
+            return self.small.push(frame);
         }
+        self.keep(frame);
     }
-}
 
-fn keep(local: &mut Vec<Box<Frame>>, shared: &ArrayQueue<Box<Frame>>, frame: Box<Frame>) {
-    local.push(frame);
-    if local.len() > LOCAL {
-        for frame in local.drain(LOCAL / 2..) {
-            // A full store frees the frame: that bounds the pool's memory.
-            let _ = shared.push(frame);
+    /// Keeps a large frame, or one of many.
+    #[inline(never)]
+    fn keep(&mut self, frame: Box<Frame>) {
+        let (local, shared) = match frame.capacity() >= LARGE {
+            true => (&mut self.large, &self.store.large),
+            false => (&mut self.small, &self.store.small),
+        };
+        local.push(frame);
+        if local.len() > LOCAL {
+            for frame in local.drain(LOCAL / 2..) {
+                // A full store frees the frame: that bounds the pool's memory.
+                let _ = shared.push(frame);
+            }
         }
     }
 }

@@ -52,6 +52,15 @@ impl<const W: usize> Producer<W> {
     /// Adds a descriptor and publishes it.
     #[inline]
     pub fn push(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
+        self.add(descriptor)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`]. Several
+    /// at once: each look of the consumer's in between would take the position's line away.
+    #[inline]
+    pub fn add(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         if self.free() == 0 {
             return Err(Full);
         }
@@ -59,8 +68,13 @@ impl<const W: usize> Producer<W> {
             place.store(word, Relaxed);
         }
         self.tail = self.tail.wrapping_add(1);
-        self.place.tail().store(self.tail, Release);
         Ok(())
+    }
+
+    /// Shows the consumer all that was added.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.place.tail().store(self.tail, Release);
     }
 
     /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.

@@ -31,9 +31,14 @@ impl Due {
             self.urgent.push(flow);
         }
         if state.unacked > 0 && !state.ack_listed {
-            state.ack_listed = true;
-            self.waiting.push_back((state.ack_due, flow));
+            self.wait(flow, state);
         }
+    }
+
+    #[cold]
+    fn wait(&mut self, flow: u32, state: &mut ProtocolState) {
+        state.ack_listed = true;
+        self.waiting.push_back((state.ack_due, flow));
     }
 }
 
@@ -42,16 +47,17 @@ pub(crate) struct Protocol {
     group: u8,
     flows: Slots<ProtocolState>,
     due: Due,
-    /// Number of the next work that leaves.
-    ticket: u64,
+    /// Number of the next work that leaves; none where works stay in order by themselves.
+    ticket: Option<u64>,
     /// Its tracepoints.
     points: PointSet,
 }
 
 impl Protocol {
-    pub fn new(group: u8, flows: u32) -> Protocol {
+    /// The module of a flow group. Works that leave are `numbered` where what comes after may change their order.
+    pub fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
         let points = PointSet::named(&["flextoe.protocol"]).unwrap_or_default();
-        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: 0, points }
+        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: numbered.then_some(0), points }
     }
 
     pub fn control(&mut self, control: &Control, now: Nanos) {
@@ -66,13 +72,13 @@ impl Protocol {
     /// batch holds [`Job::Flush`].
     pub fn process(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
         let traced = tracer.is_any_on(self.points);
-        let flush = if traced && tracer.is_streaming() {
-            self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer))
-        } else {
-            self.each(batch, |protocol, work| match traced && tracer.is_due() {
+        let flush = match traced {
+            false => self.each(batch, |protocol, work| protocol.step(work, now)),
+            true if tracer.is_streaming() => self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer)),
+            true => self.each(batch, |protocol, work| match tracer.is_due() {
                 false => protocol.step(work, now),
                 true => protocol.timed_step(work, now, tracer),
-            })
+            }),
         };
         if traced && !tracer.is_streaming() {
             traced::count(batch, self.group, tracer);
@@ -84,8 +90,13 @@ impl Protocol {
                 self.flush(batch, now);
             }
             batch[at].job = Job::Flush { due: self.due.waiting.front().map_or(Nanos::MAX, |(due, _)| *due) };
+        }
+        if let Some(ticket) = &mut self.ticket {
+            let ours = |at: usize, work: &Work| work.group == self.group && Some(at) != flush;
+            let works = batch.iter_mut().enumerate().filter(|(at, work)| ours(*at, work)).map(|(_, work)| work);
+            works.for_each(|work| work.number(ticket));
             // Numbered last: once it has left, all acknowledgements have.
-            self.number(&mut batch[at]);
+            flush.into_iter().for_each(|at| batch[at].number(ticket));
         }
     }
 
@@ -98,34 +109,26 @@ impl Protocol {
         let group = self.group;
         for work in works.iter_mut().filter(|work| work.group == group) {
             step(self, work);
-            self.number(work);
         }
         flushes.iter().position(|work| work.group == group).map(|at| works.len() + at)
-    }
-
-    fn number(&mut self, work: &mut Work) {
-        work.ticket = self.ticket;
-        self.ticket += 1;
     }
 
     #[inline(always)]
     fn step(&mut self, work: &mut Work, now: Nanos) {
         let Some(state) = self.flows.get_mut(work.flow) else { return self.rare(work, now) };
-        let acknowledged_now = state.ack_now;
+        let due = &mut self.due;
         let done = state.plain
             && match work.job {
-                Job::Receive => state.receive_plain(work, now),
+                Job::Receive => state.receive_plain(work, due, now),
                 Job::Bump { tx_head, rx_head, fin: false, turn: true } => {
-                    state.bump_plain(work, (tx_head, rx_head), now)
+                    state.bump_plain(work, (tx_head, rx_head), due, now)
                 }
                 _ => false,
             };
         if !done {
             return self.any_step(work, now);
         }
-        track(state, work);
         state.check();
-        self.due.note(work.flow, state, acknowledged_now);
     }
 
     /// A step that is not plain.
@@ -226,7 +229,6 @@ impl Protocol {
         let work = batch.add(flow, Job::Ack);
         work.group = self.group;
         work.send = Some(state.acknowledgement(now));
-        self.number(work);
     }
 }
 

@@ -3,8 +3,10 @@
 //! function looks first and changes nothing where it says no; then the work goes the long way, with the same result.
 use super::receive::ACK_DELAY;
 use super::state::ProtocolState;
-use crate::message::{Marks, Place, Report, Summary, Work};
+use super::{Due, track};
+use crate::message::{Marks, Place, Positions, Report, Summary, Work};
 use engine::Nanos;
+use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
@@ -18,72 +20,109 @@ impl ProtocolState {
         !(ended || lost || told)
     }
 
-    /// The expected segment: the next one, with payload or an acknowledgement of something new, or both.
+    /// The expected segment, but for its timestamps: the next one, with payload or an acknowledgement of something new,
+    /// or both.
     #[inline(always)]
     fn expects(&self, seg: &Summary) -> bool {
         let acked = seg.ack - self.una;
-        let fresh = match (self.fixed.ts_offset, seg.timestamps) {
-            (None, _) => true,
-            (Some(_), Some(timestamps)) => !Seq(timestamps.value).before(Seq(self.ts_recent)),
-            (Some(_), None) => false,
-        };
-        let plain = Flags(seg.flags.0 & !Flags::PSH.0) == Flags::ACK && seg.sack.is_none() && !seg.ce;
-        plain
-            && fresh
-            && seg.seq == self.rcv_nxt
+        seg.seq == self.rcv_nxt
+            && seg.flags.0 & !Flags::PSH.0 == Flags::ACK.0
             && acked <= self.max - self.una
             && seg.payload_len <= self.rcv_edge() - self.rcv_nxt
             && seg.payload_len | acked != 0
+            && seg.sack.is_none()
+            && !seg.ce
     }
 
     /// [`ProtocolState::receive`] of an expected segment on a plain flow.
     #[inline(always)]
-    pub fn receive_plain(&mut self, work: &mut Work, now: Nanos) -> bool {
+    pub(super) fn receive_plain(&mut self, work: &mut Work, due: &mut Due, now: Nanos) -> bool {
         let seg = &work.summary;
         if !self.expects(seg) {
             return false;
         }
-        if let (Some(timestamps), true) = (seg.timestamps, self.last_ack == seg.seq && self.fixed.ts_offset.is_some()) {
-            (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+        if self.fixed.ts_offset.is_some() {
+            let Some(timestamps) = seg.timestamps else { return false };
+            if Seq(timestamps.value).before(Seq(self.ts_recent)) {
+                return false;
+            }
+            if self.last_ack == seg.seq {
+                (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+            }
         }
-        let acked = seg.ack - self.una;
+        let (seq, ack, len) = (seg.seq, seg.ack, seg.payload_len);
+        let acked = ack - self.una;
+        if acked > 0 || self.wl1.at_or_before(seq) {
+            self.take_window((seg.window as u32) << self.fixed.snd_wscale, work);
+            (self.wl1, self.wl2) = (seq, ack);
+        }
         if acked > 0 {
-            self.una = seg.ack;
-            self.nxt = self.nxt.max(seg.ack);
-            self.dup_acks = 0;
-            work.tally.acked = acked;
-            if self.timing && self.rtt_end.at_or_before(seg.ack) {
-                self.timing = false;
-                work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
-            }
+            self.take_ack_plain(work, (ack, acked), now);
         }
-        if acked > 0 || self.wl1.at_or_before(seg.seq) {
-            let (seq, ack, window) = (seg.seq, seg.ack, (seg.window as u32) << self.fixed.snd_wscale);
-            self.mark_window(window, work);
-            (self.snd_wnd, self.wl1, self.wl2) = (window, seq, ack);
-            self.max_wnd = self.max_wnd.max(self.snd_wnd);
-        }
-        let (seq, len) = (work.summary.seq, work.summary.payload_len);
         if len > 0 {
-            work.place = Place { pos: seq - self.fixed.rx_base, skip: 0, len };
-            work.tally.delivered = len;
-            self.rcv_nxt += len;
-            if self.unacked == 0 {
-                self.ack_due = now + ACK_DELAY;
-            }
-            self.unacked += len;
-            self.ack_now |= self.unacked >= 2 * self.fixed.mss as u32;
+            self.take_payload_plain(work, (seq, len), due, now);
         }
-        work.notice = Some(self.positions());
-        work.report = self.report(work);
-        self.publish();
+        // Nothing has ended on a plain flow: no FIN is part of the positions.
+        let (rx_tail, tx_tail) = (self.rcv_nxt - self.fixed.rx_base, self.una - self.fixed.tx_base);
+        work.notice = Some(Positions { rx_tail, tx_tail, fin: false });
+        if self.reported || self.nxt != self.head {
+            work.report = self.report(work);
+        }
+        work.plain = true;
         true
+    }
+
+    #[inline(always)]
+    fn take_window(&mut self, window: u32, work: &mut Work) {
+        if window != self.snd_wnd {
+            self.mark_window(window, work);
+            (self.snd_wnd, self.max_wnd) = (window, self.max_wnd.max(window));
+            self.fixed.stats.snd_wnd.store(window, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn take_ack_plain(&mut self, work: &mut Work, (ack, acked): (Seq, u32), now: Nanos) {
+        self.una = ack;
+        self.nxt = self.nxt.max(ack);
+        self.dup_acks = 0;
+        self.fixed.stats.snd_una.store(ack.0, Relaxed);
+        work.tally.acked = acked;
+        if self.timing && self.rtt_end.at_or_before(ack) {
+            self.timing = false;
+            work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+        }
+    }
+
+    #[inline(always)]
+    fn take_payload_plain(&mut self, work: &mut Work, (seq, len): (Seq, u32), due: &mut Due, now: Nanos) {
+        work.place = Place { pos: seq - self.fixed.rx_base, skip: 0, len };
+        work.tally.delivered = len;
+        self.rcv_nxt = seq + len;
+        self.fixed.stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
+        if self.unacked == 0 {
+            self.ack_due = now + ACK_DELAY;
+        }
+        self.unacked += len;
+        if self.unacked >= 2 * self.fixed.mss as u32 && !self.ack_now {
+            self.ack_now = true;
+            due.urgent.push(work.flow);
+        }
+        if !self.ack_listed {
+            due.wait(work.flow, self);
+        }
     }
 
     /// An application's positions, with a turn, on a plain flow with nothing unsent: what it wrote leaves at once, where
     /// it fits a segment and the windows.
     #[inline(always)]
-    pub fn bump_plain(&mut self, work: &mut Work, (tx_head, rx_head): (u32, u32), now: Nanos) -> bool {
+    pub(super) fn bump_plain(
+        &mut self,
+        work: &mut Work,
+        (tx_head, rx_head): (u32, u32),
+        due: &mut Due,
+        now: Nanos,
+    ) -> bool {
         // Positions that are older, or impossible, come out too large.
         let written = tx_head.wrapping_sub(self.head - self.fixed.tx_base);
         let taken = rx_head.wrapping_sub(self.rcv_head - self.fixed.rx_base);
@@ -93,15 +132,20 @@ impl ProtocolState {
         if !sent_all || !possible || written > self.usable().min(self.fixed.tx_most) {
             return false;
         }
+        work.plain = true;
         self.rcv_head += taken;
         if written > 0 {
             self.send_plain(work, written, now);
+            track(self, work);
+            work.plain = work.events.is_empty();
         } else if taken > 0 {
+            let acknowledged_now = self.ack_now;
             self.update_window();
+            due.note(work.flow, self, acknowledged_now);
         }
-        self.reported = false;
-        work.report = Some(Report { segments: 0, sent: written });
-        self.publish();
+        if std::mem::take(&mut self.reported) {
+            work.report = Some(Report { segments: 0, sent: written });
+        }
         true
     }
 
@@ -118,6 +162,7 @@ impl ProtocolState {
         work.tally.marks.add(Marks::SENT);
         self.head = seq + len;
         (self.nxt, self.max) = (self.head, self.head);
+        self.fixed.stats.snd_nxt.store(self.head.0, Relaxed);
         if !self.timing {
             (self.timing, self.rtt_end, self.rtt_start) = (true, self.head, now);
         }
@@ -172,7 +217,7 @@ mod tests {
             rate: 0,
             stats: Arc::default(),
         };
-        let mut protocol = Protocol::new(0, 1);
+        let mut protocol = Protocol::new(0, 1, true);
         protocol.control(&Control::Install(Arc::new(params)), 0);
         protocol
     }

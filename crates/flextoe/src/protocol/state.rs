@@ -339,7 +339,6 @@ impl ProtocolState {
     #[inline(always)]
     pub fn publish(&self) {
         let stats = &self.fixed.stats;
-        stats.outstanding.store(self.max - self.una, Relaxed);
         stats.unsent.store(self.end() - self.max, Relaxed);
         stats.snd_wnd.store(self.snd_wnd, Relaxed);
         stats.snd_nxt.store(self.max.0, Relaxed);
