@@ -30,7 +30,7 @@ TOE_API int toe_api_version(void);
 /* Zero-copy: bytes are written straight into a connection's transmit buffer and read straight out of its receive buffer.
  *
  * Both buffers are rings, so room or data may lie in two pieces: iov[0], then iov[1], which may have no bytes. Addresses
- * stay valid until the commit or release that covers them, or the close of the descriptor, whichever is first; nothing
+ * stay valid until the commit, release or free that covers them, or the close of the descriptor, whichever is first; nothing
  * may touch them afterwards. The functions may be mixed with send and recv, which are in the same order, but between
  * reserve and commit (peek and release) nothing else may write to (read from) the connection; different connections and
  * the two directions of one are independent, also from several threads.
@@ -59,6 +59,17 @@ TOE_API ssize_t toe_zc_peek(int fd, struct iovec iov[2], size_t least, int flags
 
 /* Gives the first `len` bytes of what toe_zc_peek gave back to the connection: their place may be overwritten. Returns 0. */
 TOE_API int toe_zc_release(int fd, size_t len);
+
+/* Reads the next `len` bytes without copying them and without giving their place back: waits until all have come (at the
+ * end of the stream fewer, then 0), and what is read next, by any means, begins behind them. Returns how many bytes.
+ * Their place stays as it is until toe_zc_free, or the close of the descriptor: for programs whose requests complete in
+ * another order than they come. The peer can send only as much as the buffer has room: ENOBUFS where `len` does not fit
+ * into what is not kept. flags: 0 or MSG_DONTWAIT. */
+TOE_API ssize_t toe_zc_take(int fd, struct iovec iov[2], size_t len, int flags);
+
+/* Gives places back that toe_zc_take gave, whole or in part, in any order, from any thread. After fork they are those of
+ * both processes, until one of them frees. EINVAL where a piece is no such place (the others are freed). Returns 0. */
+TOE_API int toe_zc_free(int fd, const struct iovec *iov, int count);
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
  * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing

@@ -313,6 +313,14 @@ pub fn tell_window(lib: &mut Lib, key: Key) {
     }
 }
 
+/// Tells the engine how far the program has come.
+pub fn bump(lib: &mut Lib, key: Key) {
+    let Lib { sockets, link, .. } = lib;
+    if let Some(socket) = sockets.get_mut(key.index) {
+        tell(link, key, socket);
+    }
+}
+
 fn tell(link: &mut Link, key: Key, socket: &mut Socket) {
     if let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) {
         context.bump(key, stream);

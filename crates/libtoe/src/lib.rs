@@ -5,9 +5,8 @@
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
-//! (everything is behind one lock), `socket`, `stream`, `connect`, `fast`, `data`, `zero_copy`, `options` (what
-//! sockets do), `epoll`,
-//! `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
+//! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `options` (what
+//! sockets do), `epoll`, `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
 mod address;
@@ -21,6 +20,7 @@ mod exec;
 mod fast;
 mod fork;
 mod interpose;
+mod kept;
 mod lock;
 mod options;
 mod poll;

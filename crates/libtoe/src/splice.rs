@@ -96,7 +96,7 @@ impl Pair {
         }
         let mut end = |side: usize| {
             let stream = lib.socket(self.keys[side])?.stream().ok()?;
-            let quiet = stream.in_flight() == 0 && stream.readable() == self.taken[side];
+            let quiet = stream.in_flight() == 0 && stream.readable() == self.taken[side] && !stream.keeps();
             let (tx_head, rx_head) = stream.positions();
             let rx_head = rx_head.wrapping_add(self.taken[side]);
             Some(SpliceEnd { slot: stream.name?, tx_head, rx_head }).filter(|_| quiet)

@@ -1,5 +1,6 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
 use crate::context_side::Home;
+use crate::kept::Kept;
 use crate::rest;
 use context::{Bump, Endpoint, Notice, Slot};
 use libc::iovec;
@@ -133,6 +134,8 @@ pub struct Stream {
     pub untold: bool,
     /// About giving back the memory of its buffers.
     pub rest: rest::State,
+    /// What the program took out of the receive buffer in place and has not freed.
+    kept: Option<Box<Kept>>,
 }
 
 impl Stream {
@@ -170,6 +173,7 @@ impl Stream {
             owed: false,
             untold: false,
             rest: rest::State::default(),
+            kept: None,
         }
     }
 
@@ -263,6 +267,54 @@ impl Stream {
         self.state().rx_head.store(head.wrapping_add(len), Release);
     }
 
+    /// Up to where the receive buffer may be written again: what was read, but for what is kept.
+    #[inline]
+    fn rx_free(&self) -> u32 {
+        let kept = self.kept.as_deref().and_then(Kept::first);
+        kept.unwrap_or_else(|| self.state().rx_head.load(Relaxed))
+    }
+
+    /// Whether the program has bytes of the receive buffer that it took in place.
+    pub fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Bytes of the receive buffer that are not free although they may have been read.
+    pub fn occupied(&self) -> u32 {
+        self.state().rx_head.load(Relaxed).wrapping_sub(self.rx_free())
+    }
+
+    /// Reads `len` bytes without giving their place back: where they lie.
+    pub fn keep(&mut self, len: u32) -> [iovec; 2] {
+        let head = self.state().rx_head.load(Relaxed);
+        let pieces = self.rx.pieces(head, len).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+        if len > 0 {
+            self.kept.get_or_insert_default().keep(head, len);
+            self.consume(len);
+        }
+        pieces
+    }
+
+    /// Gives the place of kept bytes back; false where `piece` is not such a place.
+    pub fn free(&mut self, piece: iovec) -> bool {
+        if piece.iov_len == 0 {
+            return true;
+        }
+        let at = (piece.iov_base as usize).wrapping_sub(self.rx.base as usize);
+        let (size, from) = (self.rx.size, self.rx_free());
+        let Some(kept) = self.kept.as_deref_mut() else { return false };
+        if at >= size as usize || piece.iov_len > size as usize - at {
+            return false;
+        }
+        // All that is kept lies within the ring's size from the oldest on, so an address is one position.
+        let pos = from.wrapping_add((at as u32).wrapping_sub(from) & (size - 1));
+        let freed = kept.free(pos, piece.iov_len as u32);
+        if kept.first().is_none() {
+            self.kept = None;
+        }
+        freed
+    }
+
     /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted.
     ///
     /// # Safety
@@ -353,7 +405,7 @@ impl Stream {
     #[inline]
     pub fn bump(&self, slot: Slot) -> Bump {
         let state = self.state();
-        let rx_head = state.rx_head.load(Relaxed);
+        let rx_head = self.rx_free();
         state.rx_told.store(rx_head, Relaxed);
         Bump { slot, tx_head: state.tx_head.load(Relaxed), rx_head, fin: self.flags() & SHUT_WRITE != 0 }
     }
@@ -368,13 +420,21 @@ impl Stream {
     #[inline]
     pub fn window_is_worth_telling(&self) -> bool {
         let state = self.state();
-        let (head, told) = (state.rx_head.load(Relaxed), state.rx_told.load(Relaxed));
-        let unreported = head.wrapping_sub(told);
+        let unreported = self.untold_window();
         if unreported >= self.rx.size / 4 {
             return true;
         }
-        let tail = state.rx_tail.load(Relaxed);
-        unreported > 0 && tail == head && tail.wrapping_sub(told) > self.rx.size / 2
+        let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
+        let sees = tail.wrapping_sub(state.rx_told.load(Relaxed));
+        // What is kept stays: two segments are all that there may be to say.
+        let all = tail == head && (self.kept.is_none() || unreported >= 2 * u32::from(self.mss));
+        unreported > 0 && all && sees > self.rx.size / 2
+    }
+
+    /// Bytes of the receive buffer that became free since the engine was told.
+    #[inline]
+    pub fn untold_window(&self) -> u32 {
+        self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
     }
 
     /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.

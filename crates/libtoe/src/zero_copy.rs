@@ -89,6 +89,36 @@ pub fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
     Ok(())
 }
 
+/// The next `len` bytes, which are read with this but stay where they are until they are freed; waits until all are there
+/// or no more come.
+pub fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<[iovec; 2]> {
+    let stream = own(check(lib, key, flags, libc::MSG_DONTWAIT)?)?;
+    let size = stream.buffer_sizes().0 as usize;
+    if !(1..=size).contains(&len) {
+        return Err(libc::EINVAL);
+    }
+    if len > size - stream.occupied() as usize {
+        return Err(libc::ENOBUFS);
+    }
+    if stream.keeps() && stream.untold_window() > 0 && (stream.readable() as usize) < len {
+        data::bump(lib, key);
+    }
+    let there: usize = peek(lib, key, len, flags)?.iter().map(|piece| piece.iov_len).sum();
+    Ok(own(lib.need_socket(key)?)?.keep(there.min(len) as u32))
+}
+
+/// The program has done with places that it took, in any order.
+pub fn free(lib: &mut Guard, key: Key, pieces: &[iovec]) -> Result<()> {
+    // Not `own`: a process that forks may still free what it took before.
+    let stream = check(lib, key, 0, 0)?.stream()?;
+    let all = pieces.iter().all(|piece| stream.free(*piece));
+    if !stream.keeps() {
+        lib.note_activity();
+    }
+    data::tell_window(lib, key);
+    if all { Ok(()) } else { Err(libc::EINVAL) }
+}
+
 fn check(lib: &mut Lib, key: Key, flags: c_int, known: c_int) -> Result<&mut Socket> {
     if flags & !known != 0 {
         return Err(libc::EINVAL);

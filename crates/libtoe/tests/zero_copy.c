@@ -156,6 +156,107 @@ static void both_pieces_of_the_ring_are_right(void) {
     close(a), close(b);
 }
 
+/* As a store does whose commands complete in another order than they came: each is looked at when it is freed. */
+enum { HELD = 16, LARGEST = 12000 };
+
+struct held {
+    size_t at, len;
+    struct iovec iov[2];
+};
+
+static void done_with(int fd, struct held *held) {
+    size_t at = held->at;
+    for (int piece = 0; piece < 2; piece++)
+        for (size_t i = 0; i < held->iov[piece].iov_len; i++, at++)
+            CHECK(((uint8_t *)held->iov[piece].iov_base)[i] == at % 251);
+    CHECK(at == held->at + held->len);
+    /* In two calls, the later piece first, every other time. */
+    if (at % 2) {
+        CHECK(toe_zc_free(fd, held->iov, 2) == 0);
+    } else {
+        CHECK(toe_zc_free(fd, held->iov + 1, 1) == 0 && toe_zc_free(fd, held->iov, 1) == 0);
+    }
+    held->len = 0;
+}
+
+static struct held *oldest(struct held *held) {
+    struct held *found = NULL;
+    for (int i = 0; i < HELD; i++)
+        if (held[i].len && (!found || held[i].at < found->at)) found = &held[i];
+    CHECK(found);
+    return found;
+}
+
+static void places_are_freed_in_any_order(void) {
+    int a, b;
+    pair(&a, &b);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, pour, &a) == 0);
+    struct held held[HELD] = {0};
+    char copied[500];
+    unsigned random = 1;
+    for (size_t at = 0;;) {
+        random = random * 1103515245u + 12345u;
+        struct held *place = &held[random / 65536 % HELD];
+        if (place->len) done_with(b, place);
+        place->at = at;
+        ssize_t taken = toe_zc_take(b, place->iov, 1 + random / 256 % LARGEST, 0);
+        if (taken < 0 && errno == ENOBUFS) {
+            /* One has been kept while the stream went around the ring. */
+            done_with(b, oldest(held));
+            continue;
+        }
+        CHECK(taken >= 0);
+        at += place->len = (size_t)taken;
+        if (taken == 0) break;
+        /* What is read in between is not in the way. */
+        if (random / 4096 % 8 == 0) {
+            ssize_t n = recv(b, copied, sizeof copied, 0);
+            for (ssize_t i = 0; i < n; i++) CHECK((uint8_t)copied[i] == (at + (size_t)i) % 251);
+            CHECK(n >= 0);
+            at += (size_t)n;
+        }
+    }
+    for (int i = 0; i < HELD; i++)
+        if (held[i].len) done_with(b, &held[i]);
+    pthread_join(thread, NULL);
+    close(a), close(b);
+}
+
+static void the_sender_stops_where_the_buffer_is_kept(void) {
+    int a, b, size;
+    socklen_t length = sizeof size;
+    struct iovec kept[2], next[2], stranger = {&size, sizeof size};
+    pair(&a, &b);
+    CHECK(getsockopt(b, SOL_SOCKET, SO_RCVBUF, &size, &length) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, pour, &a) == 0);
+    size_t most = (size_t)size, half = most / 2, at = 0;
+    CHECK(toe_zc_take(b, kept, half, 0) == (ssize_t)half);
+    FAILS(toe_zc_take(b, next, most - half + 1, MSG_DONTWAIT), ENOBUFS);
+    at = half;
+    /* Twice around the other half. */
+    while (at < 2 * most) {
+        ssize_t n = toe_zc_take(b, next, most / 8, 0);
+        CHECK(n == (ssize_t)(most / 8) && ((uint8_t *)next[0].iov_base)[0] == at % 251);
+        at += (size_t)n;
+        CHECK(toe_zc_free(b, next, 2) == 0);
+        FAILS(toe_zc_free(b, next, 1), EINVAL);
+        if (at == most) {
+            /* What was kept first is still there; now all may go on. */
+            for (size_t i = 0; i < half; i++) CHECK(((uint8_t *)kept[0].iov_base)[i] == i % 251);
+            CHECK(toe_zc_free(b, kept, 2) == 0);
+        }
+    }
+    FAILS(toe_zc_free(b, &stranger, 1), EINVAL);
+    FAILS(toe_zc_free(b, NULL, 1), EFAULT);
+    FAILS(toe_zc_free(b, kept, -1), EINVAL);
+    FAILS(toe_zc_take(b, next, 0, 0), EINVAL);
+    for (ssize_t n; (n = toe_zc_peek(b, next, 1, 0)) > 0;) CHECK(toe_zc_release(b, (size_t)n) == 0);
+    pthread_join(thread, NULL);
+    close(a), close(b);
+}
+
 static void what_cannot_be_is_refused(void) {
     int a, b, kernel = socket(AF_INET, SOCK_DGRAM, 0), size;
     socklen_t length = sizeof size;
@@ -191,6 +292,8 @@ int main(int argc, char **argv) {
     nothing_there_is_eagain_and_nothing_more_is_the_end();
     a_full_buffer_is_eagain_and_room_wakes();
     both_pieces_of_the_ring_are_right();
+    places_are_freed_in_any_order();
+    the_sender_stops_where_the_buffer_is_kept();
     what_cannot_be_is_refused();
     puts("zero-copy");
     return 0;

@@ -8,6 +8,8 @@ use libc::{c_int, iovec, size_t, ssize_t};
 
 /// `TOE_API_VERSION`.
 const VERSION: c_int = 1;
+/// `IOV_MAX`.
+const MOST_PIECES: c_int = 1024;
 
 fn on_ours<T>(fd: c_int, act: impl FnOnce(&mut Guard, Key) -> Result<T>) -> Result<T> {
     let (mut lib, key) = ours(fd)?.ok_or(libc::EOPNOTSUPP)?;
@@ -59,4 +61,25 @@ pub unsafe extern "C" fn toe_zc_peek(fd: c_int, iov: *mut iovec, least: size_t, 
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_zc_release(fd: c_int, len: size_t) -> c_int {
     give(on_ours(fd, |lib, key| zero_copy::release(lib, key, len)).map(|()| 0))
+}
+
+/// `toe_zc_take`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_zc_take(fd: c_int, iov: *mut iovec, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's array.
+    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::take(lib, key, len, flags))) })
+}
+
+/// `toe_zc_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_zc_free(fd: c_int, iov: *const iovec, count: c_int) -> c_int {
+    give(match (iov.is_null(), count) {
+        (true, _) => Err(libc::EFAULT),
+        (false, 0..=MOST_PIECES) => {
+            // SAFETY: the caller's array of `count`.
+            let pieces = unsafe { std::slice::from_raw_parts(iov, count as usize) };
+            on_ours(fd, |lib, key| zero_copy::free(lib, key, pieces)).map(|()| 0)
+        }
+        _ => Err(libc::EINVAL),
+    })
 }
