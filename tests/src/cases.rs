@@ -10,6 +10,7 @@ mod memcached;
 mod nginx;
 mod redis;
 mod socat;
+mod storage;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};
@@ -82,6 +83,8 @@ pub const ALL: &[Case] = &[
     lossy("1 GB from the server, 1% loss", bulk::get_lossy),
     case("100 MB, nc to socat", bulk::nc),
     case("1 GB each way at once, stream", bulk::stream),
+    case("fio to nbd_ram, freed out of order", storage::fio),
+    case("nbdkit, nbdcopy", storage::nbdkit),
     case("echo 64 B, 64 connections, depth 4", echo::small),
     case("echo 20 kB, 8 connections, depth 3", echo::large),
 ];
