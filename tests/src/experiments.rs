@@ -65,6 +65,7 @@ pub const ALL: &[Experiment] = &[
     speed("toe bench kv", &["kv", "--conns", "8", "--depth", "1,4"], 8),
     speed("toe bench connect", &["connect", "--conns", "1,16"], 4),
     speed("toe bench http", &["http", "--conns", "8"], 2),
+    speed("toe bench block", &["block", "--depth", "8", "--disk", "in-place,copy"], 4),
     speed("toe bench http, close", &["http", "--conns", "8", "--close"], 2),
     Experiment {
         name: "toe bench idle",

@@ -1,6 +1,6 @@
 //! The command line of `toe bench`.
 use crate::all;
-use crate::cases::{compare, connect, echo, fairness, http, idle, incast, isolation, kv, loss, stream};
+use crate::cases::{block, compare, connect, echo, fairness, http, idle, incast, isolation, kv, loss, stream};
 use crate::charts;
 use crate::lab::Stack;
 use crate::plot::Chart;
@@ -24,6 +24,8 @@ pub enum Case {
     Connect(connect::Arguments),
     /// nginx and wrk: requests a second
     Http(http::Arguments),
+    /// A disk over the network: random blocks a second (thesis figure 5.16)
+    Block(block::Arguments),
     /// Many open connections with nothing to say: memory of each, CPU
     Idle(idle::Arguments),
     /// Quick answers beside bulk flows (thesis figure 5.19)
@@ -84,6 +86,7 @@ impl Case {
             Case::Kv(arguments) => &arguments.common,
             Case::Connect(arguments) => &arguments.common,
             Case::Http(arguments) => &arguments.common,
+            Case::Block(arguments) => &arguments.common,
             Case::Idle(arguments) => &arguments.common,
             Case::Isolation(arguments) => &arguments.common,
             Case::Incast(arguments) => &arguments.common,
@@ -111,6 +114,7 @@ impl Case {
             Case::Kv(a) => speed(&a.common, &a.stacks, points(&a.server) * points(&a.conns) * points(&a.depth)),
             Case::Connect(a) => speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size)),
             Case::Http(a) => speed(&a.common, &a.stacks, points(&a.conns)),
+            Case::Block(a) => speed(&a.common, &a.stacks, points(&a.disk) * points(&a.depth) * points(&a.size)),
             Case::Isolation(a) => speed(&a.common, &a.stacks, 1 + points(&a.flows)),
             Case::Loss(a) => {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
@@ -149,6 +153,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Kv(arguments) => kv::run(tools, arguments),
         Case::Connect(arguments) => connect::run(tools, arguments),
         Case::Http(arguments) => http::run(tools, arguments),
+        Case::Block(arguments) => block::run(tools, arguments),
         Case::Idle(arguments) => idle::run(tools, arguments),
         Case::Isolation(arguments) => isolation::run(tools, arguments),
         Case::Incast(arguments) => incast::run(tools, arguments),

@@ -39,6 +39,7 @@ pub const PARTS: &[Part] = &[
     part("stream-tap", "stream --port tap --dir up,down"),
     part("idle", "idle --conns 1000"),
     part("isolation", "isolation"),
+    curve("block", "block"),
     curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
     curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
     curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),

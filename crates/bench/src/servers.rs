@@ -1,4 +1,5 @@
 //! Real servers and the clients that people load them with: how they are started, and what they say.
+use serde_json::Value;
 use std::path::Path;
 
 /// What a client of these says: requests a second and latencies in microseconds, as far as it knows them.
@@ -83,6 +84,36 @@ pub fn wrk_said(output: &str) -> Result<Said, String> {
     said().ok_or_else(|| format!("wrk said {output}"))
 }
 
+/// fio with blocks at random places of a disk of `megabytes`; `point` has `depth` and `size`.
+pub fn fio(uri: &str, kind: &str, seconds: f64, megabytes: u64, point: &Value) -> Vec<String> {
+    let (depth, size) = (&point["depth"], &point["size"]);
+    let mut words = split(&format!(
+        "fio --name=bench --ioengine=nbd --rw=rand{kind} --bs={size} --iodepth={depth} --size={megabytes}m --time_based \
+         --norandommap --runtime={:.0}ms --thread --output-format=json",
+        seconds * 1000.0
+    ));
+    words.push(format!("--uri={uri}"));
+    words
+}
+
+/// Rate and completion latencies of fio's report.
+pub fn fio_said(output: &str, kind: &str) -> Result<Said, String> {
+    let json = output.find('{').map_or("", |at| &output[at..]);
+    let report: Value = serde_json::from_str(json).map_err(|error| format!("fio said {output}: {error}"))?;
+    let (job, side) = (&report["jobs"][0], &report["jobs"][0][kind]);
+    let latency = &side["clat_ns"];
+    let said = || {
+        let us = |value: &Value| Some(value.as_f64()? / 1000.0);
+        Some(Said {
+            ops_per_s: side["iops"].as_f64().filter(|iops| *iops > 0.0 && job["error"] == 0)?,
+            p50_us: us(&latency["percentile"]["50.000000"])?,
+            p99_us: us(&latency["percentile"]["99.000000"])?,
+            max_us: us(&latency["max"])?,
+        })
+    };
+    said().ok_or_else(|| format!("fio said {output}"))
+}
+
 fn microseconds(text: &str) -> Option<f64> {
     let number = text.trim_end_matches(char::is_alphabetic);
     let factor = match text.strip_prefix(number)? {
@@ -111,6 +142,17 @@ mod tests {
         assert_eq!(wrk_said(wrk), Ok(said));
         assert!(wrk_said("  Socket errors: connect 0, read 5").is_err());
         assert!(redis_benchmark_said("Could not connect").is_err());
+    }
+
+    #[test]
+    fn fio_is_understood() {
+        let fio = r#"fio: connected to NBD server
+            {"jobs": [{"error": 0, "write": {"iops": 1000.5, "clat_ns": {"max": 9000, "percentile": {"50.000000": 2500,
+            "99.000000": 7000}}}}]}"#;
+        let said = Said { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
+        assert_eq!(fio_said(fio, "write"), Ok(said));
+        assert!(fio_said(&fio.replace("\"error\": 0", "\"error\": 5"), "write").is_err());
+        assert!(fio_said("fio: no such host", "write").is_err() && fio_said(fio, "read").is_err());
     }
 
     #[test]

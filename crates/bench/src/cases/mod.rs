@@ -1,4 +1,5 @@
 //! What can be measured.
+pub mod block;
 mod bulk;
 pub mod compare;
 pub mod connect;

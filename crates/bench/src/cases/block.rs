@@ -1,0 +1,81 @@
+//! A disk over the network (thesis figure 5.16, with NBD for NVMe-over-TCP): `apps/nbd_ram` and fio.
+use super::compare::{self, combine, number};
+use super::kv::note_said;
+use super::window::server_and_stack;
+use crate::command::{Common, count, list};
+use crate::report::{Report, Run};
+use crate::servers::{self, split};
+use crate::setup::{Needs, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PORT: u16 = 10809;
+const PATIENCE: Duration = Duration::from_secs(30);
+const MEGABYTES: u64 = 64;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// What the disk does with blocks that arrive: in-place (uses them in the receive buffer, on OpenTOE), copy
+    /// (receives them into memory first)
+    #[arg(long, value_name = "WAY,...", default_value = "in-place")]
+    pub disk: String,
+    /// Commands in flight
+    #[arg(long, value_name = "N,...", default_value = "1,4,16,64")]
+    pub depth: String,
+    /// Bytes of a block
+    #[arg(long, value_name = "BYTES,...", default_value = "4096")]
+    pub size: String,
+    /// Read random blocks instead of writing them
+    #[arg(long)]
+    pub read: bool,
+}
+
+/// Runs the case.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
+    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
+    let axes = [
+        ("disk", list(&arguments.disk, disk)?),
+        ("depth", numbers(&arguments.depth, 1024)?),
+        ("size", numbers(&arguments.size, 1 << 20)?),
+    ];
+    let (warm_up, seconds) = compare::times(common);
+    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "read": arguments.read });
+    let kind = if arguments.read { "read" } else { "write" };
+    let mut report = Report::new("block", params);
+    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+        let lab = setup.lab(tools, Needs { connections: 1, clients: 1 })?;
+        let address = lab.address();
+        let copy = if point["disk"] == "copy" { " -s" } else { "" };
+        let line = format!("{} -a {address} -p {PORT} -m {MEGABYTES}{copy}", tools.app("nbd_ram"));
+        let server = [lab.server(&split(&line), PORT)?];
+        let load = |seconds: f64| {
+            let words = servers::fio(&format!("nbd://{address}:{PORT}"), kind, seconds, MEGABYTES, point);
+            let client = lab.client(0, &words)?;
+            let printed = client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds))?;
+            servers::fio_said(&printed, kind)
+        };
+        load(warm_up)?;
+        let before = server_and_stack(&server, &*lab);
+        let mut run = Run::on(setup, point);
+        let said = load(seconds)?;
+        note_said(&mut run, said, before, &server, &*lab);
+        run.gbit_per_s = Some(said.ops_per_s * number(point, "size") as f64 * 8.0 / 1e9);
+        Ok(run)
+    })?;
+    Ok(report)
+}
+
+fn disk(text: &str) -> Result<Value, String> {
+    match text {
+        "in-place" | "copy" => Ok(text.into()),
+        _ => Err(format!("there is no disk `{text}`; there are in-place and copy")),
+    }
+}
