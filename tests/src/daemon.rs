@@ -91,15 +91,16 @@ impl Daemon<'_> {
     pub fn flows(&self) -> Result<usize, String> {
         let answer = self.ask("ls")?;
         let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
-        Ok(hosts.iter().filter_map(|host| host["flows"].as_array()).map(Vec::len).sum())
+        let states = hosts.iter().filter_map(|host| host["states"].as_object()).flat_map(|states| states.values());
+        Ok(states.filter_map(Value::as_u64).sum::<u64>() as usize)
     }
 
     /// Connections of a host that are open.
     pub fn established(&self, host: &str) -> Result<usize, String> {
         let answer = self.ask("ls")?;
         let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
-        let flows = hosts.iter().filter(|found| found["name"] == host).filter_map(|found| found["flows"].as_array());
-        Ok(flows.flatten().filter(|flow| flow["state"] == "ESTABLISHED").count())
+        let host = hosts.iter().find(|found| found["name"] == host);
+        Ok(host.and_then(|host| host["states"]["ESTABLISHED"].as_u64()).unwrap_or(0) as usize)
     }
 
     /// Sends a signal to the daemon itself.

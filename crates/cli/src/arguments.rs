@@ -201,7 +201,7 @@ pub struct DemoArguments {
 pub struct LsArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
-    /// Also connections in TIME-WAIT
+    /// All connections, however many, and those in TIME-WAIT
     #[arg(long, short)]
     pub all: bool,
     /// As JSON

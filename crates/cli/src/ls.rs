@@ -11,7 +11,11 @@ const COMMAND: usize = 60;
 
 /// Lists hosts, attached programs, connections and listeners.
 pub fn ls(arguments: &LsArguments) -> Result<(), String> {
-    let answer = client::ask(&locate::daemon(arguments.daemon.socket.as_deref()), &Question::Ls)?;
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let mut answer = client::ask(&socket, &Question::Ls)?;
+    if arguments.all || arguments.json {
+        client::all_flows(&socket, &mut answer)?;
+    }
     if arguments.json {
         say_json(&answer);
         return Ok(());
@@ -22,9 +26,8 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
         let count = |key| list(host, key).len().to_string();
         let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
         let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
-        let waiting = list(host, "flows").iter().filter(is_waiting).count();
-        let open = list(host, "flows").len() - waiting;
-        let counts = [count("contexts"), count("listeners"), open.to_string(), waiting.to_string()];
+        let waiting = states(host).filter(|(state, _)| *state == TIME_WAIT).map(|(_, count)| count).sum::<u64>();
+        let counts = [count("contexts"), count("listeners"), open(host).to_string(), waiting.to_string()];
         hosts.row([name, address, engine, port].into_iter().chain(counts));
     }
     hosts.print();
@@ -34,9 +37,18 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection that is over and only waits for old duplicates to die out.
-fn is_waiting(flow: &&Value) -> bool {
-    flow["state"] == "TIME-WAIT"
+/// The state of a connection that is over and only waits for old duplicates to die out.
+const TIME_WAIT: &str = "TIME-WAIT";
+
+/// How many connections a host has in each state.
+fn states(host: &Value) -> impl Iterator<Item = (&str, u64)> {
+    let states = host["states"].as_object().into_iter().flatten();
+    states.map(|(state, count)| (state.as_str(), count.as_u64().unwrap_or(0)))
+}
+
+/// Connections that are not over.
+fn open(host: &Value) -> u64 {
+    states(host).filter(|(state, _)| *state != TIME_WAIT).map(|(_, count)| count).sum()
 }
 
 fn inventory(host: &Value, all: bool) {
@@ -62,13 +74,18 @@ fn inventory(host: &Value, all: bool) {
     section(host, "listeners", &listeners);
     let mut flows =
         Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt us", "cwnd", "policy"]);
-    for flow in list(host, "flows").iter().filter(|flow| all || !is_waiting(flow)) {
+    let shown = list(host, "flows").iter().filter(|flow| all || flow["state"] != TIME_WAIT);
+    let count = shown.clone().count() as u64;
+    for flow in shown {
         let figures = &flow["figures"];
         let own = ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
         let counts = [&figures["rx_bytes"], &figures["tx_bytes"], &flow["rtt_us"], &flow["cwnd"], &flow["congestion"]];
         flows.row(own.into_iter().chain(counts.map(cell)));
     }
     section(host, "connections", &flows);
+    if !host["next"].is_null() && open(host) > count {
+        say(&format!("and {} more: toe ls --all shows them", open(host) - count));
+    }
 }
 
 fn section(host: &Value, what: &str, table: &Table) {

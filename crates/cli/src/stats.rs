@@ -13,8 +13,10 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
         return tracepoints(arguments);
     }
     let question = Question::Stats { host: arguments.host.clone(), flow: arguments.flow };
-    let answer = client::ask(&locate::daemon(arguments.daemon.socket.as_deref()), &question)?;
+    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let mut answer = client::ask(&socket, &question)?;
     if arguments.json {
+        client::all_flows(&socket, &mut answer)?;
         say_json(&answer);
         return Ok(());
     }
@@ -46,16 +48,7 @@ fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
 fn one_host(host: &Value) {
     let mut table = Table::new(&["of", "counter", "value"]);
     counters(&mut table, "port", &host["port"]);
-    let totals = list(host, "flows").iter().flat_map(|flow| flow["figures"].as_object()).flatten();
-    let mut sums: Vec<(&String, u64)> = Vec::new();
-    for (name, value) in totals.filter(|(name, _)| is_total(name)) {
-        let value = value.as_u64().unwrap_or(0);
-        match sums.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, sum)) => *sum += value,
-            None => sums.push((name, value)),
-        }
-    }
-    sums.iter().for_each(|(name, sum)| table.row(["open connections".into(), name.to_string(), thousands(*sum)]));
+    counters(&mut table, "open connections", &host["totals"]);
     for (module, figures) in host["modules"].as_object().into_iter().flatten() {
         counters(&mut table, module, figures);
     }
@@ -63,11 +56,6 @@ fn one_host(host: &Value) {
     say(&bold(&format!("host {}", cell(&host["name"]))));
     table.print();
     say("");
-}
-
-/// Counters of a flow that can be added up over flows; the others are states.
-fn is_total(name: &str) -> bool {
-    !matches!(name, "snd_wnd" | "snd_nxt" | "snd_una" | "rcv_nxt" | "rtt_ns" | "last_drop" | "last_rx_ns")
 }
 
 fn one_flow(host: &Value, flow: &Value) {

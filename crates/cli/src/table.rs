@@ -26,18 +26,15 @@ impl Table {
     /// Writes it to standard output. A reader that went away (`toe ls | head`) is no error.
     pub fn print(&self) {
         let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{}", bold(&self.line(&self.heading)));
+        // Looked at once: there may be tens of thousands of rows.
+        let columns: Vec<(usize, bool)> =
+            (0..self.heading.len()).map(|at| (self.width(at), self.is_numeric(at))).collect();
+        let _ = writeln!(out, "{}", bold(&line(&columns, &self.heading)));
         for row in &self.rows {
-            let _ = writeln!(out, "{}", self.line(row));
+            if writeln!(out, "{}", line(&columns, row)).is_err() {
+                return;
+            }
         }
-    }
-
-    fn line(&self, cells: &[String]) -> String {
-        let padded = cells.iter().enumerate().map(|(column, cell)| {
-            let pad = " ".repeat(self.width(column).saturating_sub(visible(cell)));
-            if self.is_numeric(column) { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
-        });
-        padded.collect::<Vec<_>>().join("  ").trim_end().into()
     }
 
     fn width(&self, column: usize) -> usize {
@@ -50,6 +47,15 @@ impl Table {
         let mut cells = self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
         cells.peek().is_some() && cells.all(number)
     }
+}
+
+/// Cells under each other; a column has its width, and numbers stand to the right.
+fn line(columns: &[(usize, bool)], cells: &[String]) -> String {
+    let padded = cells.iter().zip(columns).map(|(cell, (width, numeric))| {
+        let pad = " ".repeat(width.saturating_sub(visible(cell)));
+        if *numeric { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+    });
+    padded.collect::<Vec<_>>().join("  ").trim_end().into()
 }
 
 /// Characters of a text that take a place: colours do not.
@@ -131,8 +137,9 @@ mod tests {
         let mut table = Table::new(&["name", "count"]);
         table.row(["a", "5"]);
         table.row(["long", "1,234"]);
-        assert_eq!(table.line(&table.rows[0]), "a         5");
-        assert_eq!(table.line(&table.rows[1]), "long  1,234");
+        let columns: Vec<_> = (0..2).map(|at| (table.width(at), table.is_numeric(at))).collect();
+        assert_eq!(line(&columns, &table.rows[0]), "a         5");
+        assert_eq!(line(&columns, &table.rows[1]), "long  1,234");
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(thousands(12), "12");
         assert_eq!(visible("\x1b[32mok\x1b[0m  "), 4);

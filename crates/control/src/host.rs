@@ -1,10 +1,11 @@
 //! A host: the control plane and an engine, joined. An object without I/O: frames, time and randomness are passed in.
 use crate::config::HostConfig;
 use crate::contexts::Application;
+use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
 use crate::plane::Plane;
 use crate::splice::SpliceTable;
-use crate::view::{ArpView, BindingView, ContextView, DropView, FlowView, LabelView};
+use crate::view::{ArpView, BindingView, ContextView, DropView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::{
     Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, ProgramSource, Worker,
@@ -402,9 +403,29 @@ impl Host {
         self.engine.name()
     }
 
-    /// All connections.
+    /// All connections: for hosts with few of them. See [`Host::flow_page`].
     pub fn flows(&self) -> Vec<FlowView> {
-        self.plane.flow_views()
+        self.plane.flow_page(0, usize::MAX).flows
+    }
+
+    /// At most `most` connections from place `from` on; 0 is the first place, [`FlowPage::next`] names later ones.
+    pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
+        self.plane.flow_page(from, most)
+    }
+
+    /// Adds up at most `most` connections from place `from` on; returns where to go on, none after the last one.
+    pub fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
+        self.plane.add_up(totals, from, most)
+    }
+
+    /// A connection that the engine runs, by its number there.
+    pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
+        self.plane.flow_view(flow)
+    }
+
+    /// Connections that are installed in the engine or have a name in an application.
+    pub fn flow_count(&self) -> usize {
+        self.plane.flows.len()
     }
 
     /// All attached applications.
@@ -417,9 +438,9 @@ impl Host {
         self.plane.binding_views()
     }
 
-    /// What applications said of their descriptors.
-    pub fn labels(&self) -> Vec<LabelView> {
-        self.plane.label_views()
+    /// What an application said of a descriptor; none where it said nothing.
+    pub fn label(&self, pid: u32, fd: u32) -> Option<LabelView> {
+        self.plane.label_view(pid, fd)
     }
 
     /// How much is in the control plane's tables.

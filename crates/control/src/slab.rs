@@ -69,6 +69,12 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_ref()?)))
     }
 
+    /// Those whose keys are not below `first`.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &T)> {
+        let first = (first as usize).min(self.entries.len());
+        self.entries[first..].iter().zip(first as u32..).filter_map(|(value, key)| Some((key, value.as_ref()?)))
+    }
+
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.entries.iter_mut().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_mut()?)))
     }
@@ -90,6 +96,8 @@ mod tests {
         assert_eq!(slab.remove(0), Some('a'));
         assert_eq!((slab.remove(0), slab.vacant(), slab.len()), (None, Some(0), 1));
         assert_eq!((slab.insert('d'), slab.is_full(), slab.bound()), (Some(0), true, 2));
+        assert_eq!(slab.iter_from(1).collect::<Vec<_>>(), [(1, &'b')]);
+        assert_eq!((slab.iter_from(0).count(), slab.iter_from(2).count(), slab.iter_from(u32::MAX).count()), (2, 0, 0));
         let mut placed = Slab::new(4);
         assert_eq!(
             (placed.insert_at(2, 'c'), placed.insert_at(2, 'x'), placed.insert_at(4, 'x')),

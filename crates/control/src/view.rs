@@ -1,54 +1,10 @@
-//! What people and machines see of a host: plain values.
-use crate::contexts::ends;
-use crate::flow::{Place, Spliced};
+//! What people and machines see of a host: plain values. Its connections are in `flow_view`.
+use crate::flow_view::socket;
 use crate::plane::Plane;
-use crate::splice::Side;
 use context::Unaccelerated;
-use engine::{Drop, FlowId};
+use engine::Drop;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-
-/// A connection, in whatever stage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FlowView {
-    /// Number in the engine; none while it is being opened or when it waits in TIME-WAIT.
-    pub flow: Option<u32>,
-    /// This host's address and port.
-    pub local: SocketAddrV4,
-    /// The peer's.
-    pub remote: SocketAddrV4,
-    /// RFC 9293's name.
-    pub state: &'static str,
-    /// The context that it belongs to.
-    pub context: Option<u32>,
-    /// Its slot there.
-    pub slot: Option<u32>,
-    /// Process of that context.
-    pub pid: Option<u32>,
-    /// Congestion-control policy.
-    pub congestion: Option<&'static str>,
-    /// Payload bytes of a full segment.
-    pub mss: u16,
-    /// Congestion window, bytes.
-    pub cwnd: u32,
-    /// Slow-start threshold, bytes; none before the first congestion and where the policy has none.
-    pub ssthresh: Option<u32>,
-    /// Sending rate, bytes a second; 0 for no limit.
-    pub rate: u64,
-    /// Smoothed round-trip time, microseconds.
-    pub rtt_us: u64,
-    /// Mean deviation of the round-trip time, microseconds.
-    pub rttvar_us: u64,
-    /// Retransmission timeout, microseconds.
-    pub rto_us: u64,
-    /// ECN was negotiated.
-    pub ecn: bool,
-    /// Counters of the engine.
-    pub figures: BTreeMap<&'static str, u64>,
-    /// The last drop's reason.
-    pub last_drop: Option<&'static str>,
-}
 
 /// An attached application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,87 +83,7 @@ pub struct DropView {
     pub count: u64,
 }
 
-fn socket(endpoint: context::Endpoint) -> SocketAddrV4 {
-    SocketAddrV4::new(endpoint.ip, endpoint.port)
-}
-
 impl Plane {
-    pub fn flow_views(&self) -> Vec<FlowView> {
-        let flows = self.flows.iter().filter(|(_, flow)| !matches!(flow.spliced, Spliced::In(_)));
-        let flows = flows.map(|(id, _)| self.flow_view(FlowId(id)));
-        let openings = self.openings.iter().map(|(_, opening)| {
-            let state = if opening.open.is_some() { "ESTABLISHED" } else { opening.handshake.name() };
-            Some(self.bare_view(&opening.tuple, state))
-        });
-        let waits = self.waits.iter().map(|(_, wait)| {
-            Some(self.bare_view(&wait.tuple, if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }))
-        });
-        let spliced = self.splices.all.iter().flat_map(|(key, splice)| {
-            splice.sides.iter().enumerate().map(move |(at, side)| Some(self.splice_view(key, at, side)))
-        });
-        flows.chain(openings).chain(waits).chain(spliced).flatten().collect()
-    }
-
-    fn bare_view(&self, tuple: &engine::FourTuple, state: &'static str) -> FlowView {
-        let (local, remote) = ends(tuple);
-        FlowView {
-            flow: None,
-            local: socket(local),
-            remote: socket(remote),
-            state,
-            context: None,
-            slot: None,
-            pid: None,
-            congestion: None,
-            mss: 0,
-            cwnd: 0,
-            ssthresh: None,
-            rate: 0,
-            rtt_us: 0,
-            rttvar_us: 0,
-            rto_us: 0,
-            ecn: false,
-            figures: BTreeMap::new(),
-            last_drop: None,
-        }
-    }
-
-    /// One side of a splice, with what came in there and was passed on.
-    fn splice_view(&self, key: u32, at: usize, side: &Side) -> FlowView {
-        let seen = self.splices.seen(key, at);
-        let figures = [("rx_bytes", seen.bytes), ("rx_segments", seen.segments)].into();
-        let view = FlowView { figures, ..self.bare_view(&side.tuple, "SPLICED") };
-        let named = side.flow.and_then(|id| self.flow_view(id));
-        let Some(FlowView { flow, context, slot, pid, mss, .. }) = named else { return view };
-        FlowView { flow, context, slot, pid, mss, ..view }
-    }
-
-    fn flow_view(&self, id: FlowId) -> Option<FlowView> {
-        let flow = self.flows.get(id.0)?;
-        let figures = flow.stats.read();
-        let name = flow.name();
-        let state = if flow.place == Place::Gone { "CLOSED" } else { flow.closing.state.name() };
-        let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| Drop::ALL.get(at));
-        Some(FlowView {
-            flow: Some(id.0),
-            context: Some(name.context.0),
-            slot: Some(name.slot.index),
-            pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
-            congestion: flow.pace.policy.kind().name(),
-            mss: flow.mss,
-            cwnd: flow.pace.enforced.cwnd,
-            ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
-            rate: flow.pace.enforced.rate,
-            rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
-            rttvar_us: flow.pace.rtt.rttvar() / 1000,
-            rto_us: flow.pace.rtt.rto() / 1000,
-            ecn: flow.agreed.ecn,
-            figures: figures.list().into_iter().collect(),
-            last_drop: last_drop.map(|reason| reason.label()),
-            ..self.bare_view(&flow.tuple, state)
-        })
-    }
-
     pub fn context_views(&self) -> Vec<ContextView> {
         let view = |(id, context): (u32, &crate::contexts::Context)| ContextView {
             context: id,
@@ -245,18 +121,21 @@ impl Plane {
         self.bindings.iter().map(view).collect()
     }
 
-    pub fn label_views(&self) -> Vec<LabelView> {
-        let views = self.contexts.iter().filter(|(_, context)| context.alive()).flat_map(|(_, context)| {
-            context.labels.iter().map(|(fd, label)| LabelView {
-                pid: context.application.pid,
-                fd: *fd,
+    /// What an application said of a descriptor; none where it said nothing.
+    pub fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
+        let mut contexts = self.contexts.iter().map(|(_, context)| context);
+        let own = |context: &&crate::contexts::Context| context.alive() && context.application.pid == pid;
+        contexts.by_ref().filter(own).find_map(|context| {
+            let label = context.labels.get(&fd)?;
+            Some(LabelView {
+                pid,
+                fd,
                 accelerated: label.reason == Unaccelerated::No,
                 reason: label.reason.sentence(),
                 flow: label.slot.and_then(|slot| context.slots.flow(slot)).map(|flow| flow.0),
                 binding: (label.binding != 0).then_some(label.binding),
             })
-        });
-        views.collect()
+        })
     }
 
     pub fn arp_views(&self) -> Vec<ArpView> {

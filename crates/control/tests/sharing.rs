@@ -393,9 +393,11 @@ fn what_a_descriptor_is_can_be_asked() {
     app.ask(Request::Label { fd: 3, reason: Unaccelerated::Loopback, slot: None, binding: 0 });
     app.ask(Request::Label { fd: 4, reason: Unaccelerated::No, slot: None, binding: 1 });
     net.settle();
-    let labels = net.nodes[0].host.labels();
-    assert_eq!((labels.len(), labels[0].fd, labels[0].accelerated), (2, 3, false));
-    assert!(labels[0].reason.contains("loopback") && labels[1].accelerated);
-    assert_eq!(labels[1].binding, Some(1));
+    let host = &net.nodes[0].host;
+    let pid = host.contexts()[0].pid;
+    let [three, four] = [3, 4].map(|fd| host.label(pid, fd).unwrap());
+    assert!(!three.accelerated && three.reason.contains("loopback"));
+    assert!(four.accelerated && four.binding == Some(1));
+    assert_eq!((host.label(pid, 5), host.label(pid + 1, 3)), (None, None));
     net.end_all(vec![app]);
 }

@@ -15,6 +15,22 @@ pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
     open(socket, question).map(|(answer, _)| answer)
 }
 
+/// Completes the connections of an answer to [`Question::Ls`] or [`Question::Stats`], however many they are.
+pub fn all_flows(socket: &Path, answer: &mut Value) -> Result<(), String> {
+    for host in answer["hosts"].as_array_mut().into_iter().flatten() {
+        let name = host["name"].as_str().unwrap_or_default().to_string();
+        while let Some(from) = host["next"].as_u64() {
+            let mut page = ask(socket, &Question::Flows { host: name.clone(), from })?;
+            if let (Some(all), Some(more)) = (host["flows"].as_array_mut(), page["flows"].as_array_mut()) {
+                all.append(more);
+            }
+            host["next"] = page["next"].take();
+        }
+        host.as_object_mut().map(|host| host.remove("next"));
+    }
+    Ok(())
+}
+
 /// As [`ask`], of a question that comes with bytes.
 pub fn send(socket: &Path, question: &Question, bytes: &[u8]) -> Result<Value, String> {
     converse(socket, question, bytes).map(|(answer, _)| answer)

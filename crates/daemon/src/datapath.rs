@@ -284,7 +284,7 @@ impl DataPath {
 
     /// Connections that are not closed yet; those that only wait for old duplicates do not count.
     pub(crate) fn open_flows(&self) -> usize {
-        self.hosts.iter().flat_map(|seat| seat.host.flows()).filter(|flow| flow.flow.is_some()).count()
+        self.hosts.iter().map(|seat| seat.host.flow_count()).sum()
     }
 
     /// Serves until stopped.

@@ -130,6 +130,7 @@ impl Management {
         match question {
             Question::Hello => Ok(self.observer.hello()),
             Question::Ls => self.observer.ls(),
+            Question::Flows { host, from } => self.observer.flows(&host, from),
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
@@ -149,9 +150,12 @@ impl Management {
 /// Who asks this wants more than to look at figures: it changes the daemon, or shows what programs send.
 fn changes(question: &Question) -> bool {
     match question {
-        Question::Hello | Question::Ls | Question::Stats { .. } | Question::Drops | Question::Descriptor { .. } => {
-            false
-        }
+        Question::Hello
+        | Question::Ls
+        | Question::Flows { .. }
+        | Question::Stats { .. }
+        | Question::Drops
+        | Question::Descriptor { .. } => false,
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
         Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,
         Question::Xdp(_) | Question::Program { .. } | Question::Capture(_) | Question::Trace(_) | Question::Stop => {

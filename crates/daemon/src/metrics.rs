@@ -157,7 +157,7 @@ impl Families {
         for (module, figures) in pairs(&host["modules"]) {
             self.module(&[("host", name), ("module", module)], figures);
         }
-        self.flows(name, &host["flows"]);
+        self.flows(name, host);
     }
 
     fn module(&mut self, labels: &[(&'static str, &str)], figures: &Value) {
@@ -179,21 +179,14 @@ impl Families {
     }
 
     /// Connections of a host, added up: gauges, since a connection that closes takes its figures with it.
-    fn flows(&mut self, host: &str, flows: &Value) {
-        let (mut states, mut sums) = (BTreeMap::<&str, u32>::new(), BTreeMap::<&str, f64>::new());
-        for flow in each(flows) {
-            *states.entry(text(&flow["state"])).or_default() += 1;
-            for (figure, value) in pairs(&flow["figures"]).filter(|(figure, _)| SUMMED.contains(figure)) {
-                *sums.entry(figure).or_default() += number(value);
-            }
+    fn flows(&mut self, name: &str, host: &Value) {
+        for (state, count) in pairs(&host["states"]) {
+            let labels = [("host", name), ("state", state)];
+            self.add("flows", "Connections by state", &labels, Sample::Gauge(number(count)));
         }
-        for (state, count) in states {
-            let labels = [("host", host), ("state", state)];
-            self.add("flows", "Connections by state", &labels, Sample::Gauge(count.into()));
-        }
-        for (figure, sum) in sums {
+        for (figure, sum) in pairs(&host["totals"]).filter(|(figure, _)| SUMMED.contains(figure)) {
             let help = "Of the connections that are open now, all together";
-            self.add(&format!("open_flows_{figure}"), help, &[("host", host)], Sample::Gauge(sum));
+            self.add(&format!("open_flows_{figure}"), help, &[("host", name)], Sample::Gauge(number(sum)));
         }
     }
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 pub const MAX_QUESTION: u64 = 64 * 1024;
 /// Most bytes of a module's object.
 pub const MAX_OBJECT: u64 = 4 << 20;
+/// Most connections of a host in one answer.
+pub const FLOWS: usize = 1000;
 /// What the name of a module that is built in begins with, where a file could be named as well.
 pub const NATIVE: &str = "native:";
 
@@ -16,9 +18,19 @@ pub const NATIVE: &str = "native:";
 pub enum Question {
     /// Who is there: version, process, names and addresses of hosts.
     Hello,
-    /// Everything that `toe ls` shows: hosts, contexts, flows, listeners, fabrics.
+    /// Everything that `toe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections it
+    /// has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
+    /// [`Question::Flows`] goes on.
     Ls,
-    /// Counters: of hosts, drops, modules, ports, and of flows.
+    /// More of a host's connections: `flows` and `next` as in [`Question::Ls`].
+    Flows {
+        /// The host.
+        host: String,
+        /// Where to go on: the last answer's `next`; 0 for the first connection.
+        from: u64,
+    },
+    /// Counters: of hosts, drops, modules, ports, and of flows: their `states` and `totals`, and the first ones as in
+    /// [`Question::Ls`].
     Stats {
         /// Only this host.
         host: Option<String>,

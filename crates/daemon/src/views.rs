@@ -1,12 +1,17 @@
 //! Looking inside: what the management socket answers.
 use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle, HostSeat};
-use control::{BindingView, ContextView, DropView, FlowView, LabelView};
+use crate::protocol::FLOWS;
+use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
+use engine::FlowId;
 use port::{Drop, DropCounts};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// Connections that a data-path thread looks at between two rounds: it goes on within a fraction of a millisecond.
+const AT_ONCE: usize = 128;
 
 /// Asks the data-path threads. What they hand out are plain values; making JSON of them is done by who asks.
 pub(crate) struct Observer {
@@ -51,7 +56,10 @@ impl Observer {
         let mut answer = self.hello();
         let mut hosts = Vec::new();
         for place in &self.hosts {
-            hosts.push(self.at(place, Inventory::of)?.json(place));
+            let mut host = self.at(place, Inventory::of)?.json(place);
+            host["states"] = json!(self.totals(place)?.states);
+            add_page(&mut host, self.page(place, 0)?);
+            hosts.push(host);
         }
         answer["hosts"] = Value::Array(hosts);
         let mut fabrics = Vec::new();
@@ -71,8 +79,15 @@ impl Observer {
     pub(crate) fn stats(&self, host: Option<&str>, flow: Option<u32>) -> Result<Value, String> {
         let mut hosts = Vec::new();
         for place in self.hosts.iter().filter(|place| host.is_none_or(|name| name == place.config.stack.name)) {
-            let figures = self.at(place, Figures::of)?;
-            hosts.push(figures.json(place, flow));
+            let mut answer = self.at(place, Figures::of)?.json(place);
+            let page = match flow {
+                Some(flow) => self.one(place, flow)?,
+                None => self.page(place, 0)?,
+            };
+            add_page(&mut answer, page);
+            let FlowTotals { states, totals } = self.totals(place)?;
+            (answer["states"], answer["totals"]) = (json!(states), json!(totals));
+            hosts.push(answer);
         }
         if hosts.is_empty() {
             return Err(format!("this daemon has no host `{}`", host.unwrap_or_default()));
@@ -95,6 +110,44 @@ impl Observer {
         Ok(json!({ "hosts": hosts, "fabrics": fabrics, "threads": threads }))
     }
 
+    /// Connections of a host from place `from` on.
+    pub(crate) fn flows(&self, host: &str, from: u64) -> Result<Value, String> {
+        let place = self.hosts.iter().find(|place| place.config.stack.name == host);
+        let mut answer = json!({});
+        add_page(&mut answer, self.page(place.ok_or(format!("this daemon has no host `{host}`"))?, from)?);
+        Ok(answer)
+    }
+
+    /// At most [`FLOWS`] connections of a host, taken in several looks.
+    fn page(&self, place: &HostPlace, from: u64) -> Result<FlowPage, String> {
+        let mut page = FlowPage { flows: Vec::new(), next: Some(from) };
+        while let Some(from) = page.next.filter(|_| page.flows.len() < FLOWS) {
+            let most = AT_ONCE.min(FLOWS - page.flows.len());
+            let more = self.at(place, move |seat| seat.host.flow_page(from, most))?;
+            page.flows.extend(more.flows);
+            page.next = more.next;
+        }
+        Ok(page)
+    }
+
+    /// One connection of a host, where it has it.
+    fn one(&self, place: &HostPlace, flow: u32) -> Result<FlowPage, String> {
+        let view = self.at(place, move |seat| seat.host.flow(FlowId(flow)))?;
+        Ok(FlowPage { flows: view.into_iter().collect(), next: None })
+    }
+
+    /// All connections of a host, added up in several looks.
+    fn totals(&self, place: &HostPlace) -> Result<FlowTotals, String> {
+        let (mut totals, mut next) = (FlowTotals::default(), Some(0));
+        while let Some(from) = next {
+            (totals, next) = self.at(place, move |seat| {
+                let next = seat.host.add_up(&mut totals, from, AT_ONCE);
+                (totals, next)
+            })?;
+        }
+        Ok(totals)
+    }
+
     /// What was dropped, by reason, in all hosts and their ports.
     pub(crate) fn drops(&self) -> Result<Value, String> {
         let mut hosts = Vec::new();
@@ -107,14 +160,16 @@ impl Observer {
 
     /// Whether a descriptor is accelerated, and why.
     pub(crate) fn descriptor(&self, pid: i32, fd: u32) -> Result<Value, String> {
-        let mut attached = false;
+        let (mut attached, process) = (false, u32::try_from(pid).unwrap_or(0));
         for place in &self.hosts {
-            let (labels, flows, contexts) =
-                self.at(place, |seat| (seat.host.labels(), seat.host.flows(), seat.host.contexts()))?;
-            attached |= contexts.iter().any(|context| context.alive && i64::from(context.pid) == i64::from(pid));
-            let of_process = |label: &&LabelView| i64::from(label.pid) == i64::from(pid) && label.fd == fd;
-            if let Some(label) = labels.iter().find(of_process) {
-                let flow = flows.iter().find(|flow| label.flow.is_some() && flow.flow == label.flow);
+            let look = move |seat: &mut HostSeat| {
+                let label = seat.host.label(process, fd);
+                let flow = label.as_ref().and_then(|label| seat.host.flow(FlowId(label.flow?)));
+                (label, flow, seat.host.contexts())
+            };
+            let (label, flow, contexts) = self.at(place, look)?;
+            attached |= contexts.iter().any(|context| context.alive && context.pid == process);
+            if let Some(label) = label {
                 return Ok(json!({ "host": place.config.stack.name, "descriptor": label, "flow": flow }));
             }
         }
@@ -137,13 +192,20 @@ impl Observer {
     }
 }
 
+/// Puts a page of connections into a host's answer; only where there are more, where to go on.
+fn add_page(answer: &mut Value, page: FlowPage) {
+    answer["flows"] = json!(page.flows);
+    if let Some(next) = page.next {
+        answer["next"] = next.into();
+    }
+}
+
 /// What is there on a host.
 struct Inventory {
     mac: String,
     port: String,
     failure: Option<String>,
     contexts: Vec<ContextView>,
-    flows: Vec<FlowView>,
     bindings: Vec<BindingView>,
     neighbours: Vec<control::ArpView>,
 }
@@ -155,7 +217,6 @@ impl Inventory {
             port: seat.port.name(),
             failure: seat.port.failure(),
             contexts: seat.host.contexts(),
-            flows: seat.host.flows(),
             bindings: seat.host.bindings(),
             neighbours: seat.host.neighbours(),
         }
@@ -184,7 +245,6 @@ impl Inventory {
             "port": self.port,
             "failure": self.failure,
             "contexts": self.contexts,
-            "flows": self.flows,
             "listeners": listeners.collect::<Vec<_>>(),
             "neighbours": self.neighbours,
         })
@@ -197,7 +257,6 @@ struct Figures {
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
     tables: Vec<(&'static str, u64)>,
-    flows: Vec<FlowView>,
 }
 
 impl Figures {
@@ -207,17 +266,15 @@ impl Figures {
             drops: all_drops(seat),
             modules: seat.host.module_stats(),
             tables: seat.host.tables(),
-            flows: seat.host.flows(),
         }
     }
 
-    fn json(self, place: &HostPlace, flow: Option<u32>) -> Value {
+    fn json(self, place: &HostPlace) -> Value {
         let mut modules: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
         for (module, counter, value) in self.modules {
             modules.entry(module).or_default().insert(counter.into(), value.into());
         }
         let drops = self.drops.iter().map(|drop| (drop.reason, drop.count)).collect();
-        let flows: Vec<_> = self.flows.iter().filter(|of| flow.is_none() || of.flow == flow).collect();
         json!({
             "name": place.config.stack.name,
             "engine": place.config.engine.name(),
@@ -231,7 +288,6 @@ impl Figures {
             "drops": by_name(drops),
             "modules": modules,
             "tables": by_name(self.tables),
-            "flows": flows,
         })
     }
 }

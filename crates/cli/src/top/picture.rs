@@ -137,12 +137,12 @@ impl Picture {
     fn add(&mut self, before: &Host, host: &Host) {
         let name = || host.name.clone();
         let drops = |host: &Host| host.drops.values().sum();
-        let time_wait = host.flows.iter().filter(|flow| flow.state == "TIME-WAIT").count();
+        let time_wait = host.states.get("TIME-WAIT").copied().unwrap_or(0);
         self.hosts.push(HostRow {
             name: name(),
             address: host.address.clone(),
             engine: host.engine.clone(),
-            flows: host.flows.len() - time_wait,
+            flows: host.states.values().sum::<usize>() - time_wait,
             time_wait,
             rx_frames: self.per_second(before.port.rx_frames, host.port.rx_frames),
             rx_bits: 8.0 * self.per_second(before.port.rx_bytes, host.port.rx_bytes),

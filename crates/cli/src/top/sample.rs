@@ -28,6 +28,8 @@ pub struct Host {
     pub drops: BTreeMap<String, u64>,
     /// Counters by name, for each module.
     pub modules: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How many connections, by state; `flows` are the first of them.
+    pub states: BTreeMap<String, usize>,
     pub flows: Vec<Flow>,
     /// Names of programs by process.
     #[serde(skip)]

@@ -25,7 +25,7 @@ fn flow(number: u64, port: u64, remote: &str, bytes: u64) -> Value {
 fn host(name: &str, scale: u64, flows: Vec<Value>) -> Value {
     let module = |works: u64| json!({ "works": works * scale, "batches": works * scale / 8 });
     json!({
-        "name": name, "engine": "flextoe", "thread": 0, "flows": flows,
+        "name": name, "engine": "flextoe", "thread": 0, "states": { "ESTABLISHED": flows.len() }, "flows": flows,
         "port": { "rx_frames": 1000 * scale, "rx_bytes": 1_000_000 * scale, "tx_frames": 0, "tx_bytes": 0 },
         "drops": { "fabric_loss": 20 * scale, "challenge_limit": 7 },
         "modules": {

@@ -1,0 +1,225 @@
+//! What people and machines see of a host's connections: plain values, a bounded number at a time, so that tens of
+//! thousands of connections can be listed and added up while their data-path runs.
+use crate::contexts::ends;
+use crate::flow::{Place, Spliced};
+use crate::opening::Opening;
+use crate::plane::Plane;
+use crate::splice::Side;
+use engine::{Drop, FlowId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+/// A connection, in whatever stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FlowView {
+    /// Number in the engine; none while it is being opened or when it waits in TIME-WAIT.
+    pub flow: Option<u32>,
+    /// This host's address and port.
+    pub local: SocketAddrV4,
+    /// The peer's.
+    pub remote: SocketAddrV4,
+    /// RFC 9293's name.
+    pub state: &'static str,
+    /// The context that it belongs to.
+    pub context: Option<u32>,
+    /// Its slot there.
+    pub slot: Option<u32>,
+    /// Process of that context.
+    pub pid: Option<u32>,
+    /// Congestion-control policy.
+    pub congestion: Option<&'static str>,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Slow-start threshold, bytes; none before the first congestion and where the policy has none.
+    pub ssthresh: Option<u32>,
+    /// Sending rate, bytes a second; 0 for no limit.
+    pub rate: u64,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u64,
+    /// Mean deviation of the round-trip time, microseconds.
+    pub rttvar_us: u64,
+    /// Retransmission timeout, microseconds.
+    pub rto_us: u64,
+    /// ECN was negotiated.
+    pub ecn: bool,
+    /// Counters of the engine.
+    pub figures: BTreeMap<&'static str, u64>,
+    /// The last drop's reason.
+    pub last_drop: Option<&'static str>,
+}
+
+/// Some of a host's connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowPage {
+    /// The connections.
+    pub flows: Vec<FlowView>,
+    /// Where the next page begins; none after the last one. Connections that open and close meanwhile may be missed.
+    pub next: Option<u64>,
+}
+
+/// Connections of a host, added up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FlowTotals {
+    /// How many, by state.
+    pub states: BTreeMap<&'static str, u64>,
+    /// Counters of the engine that can be added up, of those that it runs.
+    pub totals: BTreeMap<&'static str, u64>,
+}
+
+/// Counters that are states of one connection: their sum would mean nothing.
+const STATES: [&str; 7] = ["snd_wnd", "snd_nxt", "snd_una", "rcv_nxt", "rtt_ns", "last_drop", "last_rx_ns"];
+
+pub(crate) fn socket(endpoint: context::Endpoint) -> SocketAddrV4 {
+    SocketAddrV4::new(endpoint.ip, endpoint.port)
+}
+
+/// A connection in one of the tables.
+enum Row<'a> {
+    Flow(FlowId),
+    Opening(&'a Opening),
+    Wait(&'a crate::tcp::Wait),
+    /// One side of a splice.
+    Side(u32, usize, &'a Side),
+}
+
+impl Plane {
+    /// At most `most` connections from place `from` on; 0 is the first place.
+    pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
+        let mut rows = self.rows(from);
+        let views = rows.by_ref().take(most).filter_map(|(_, row)| self.row_view(&row));
+        let flows = views.collect();
+        FlowPage { flows, next: rows.next().map(|(place, _)| place) }
+    }
+
+    /// Adds up at most `most` connections from place `from` on; returns where to go on.
+    pub fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
+        let mut rows = self.rows(from);
+        for (_, row) in rows.by_ref().take(most) {
+            let (state, figures) = match row {
+                Row::Flow(id) => {
+                    let Some(flow) = self.flows.get(id.0) else { continue };
+                    (flow_state(flow), flow.stats.read().list())
+                }
+                Row::Opening(opening) => (opening_state(opening), Vec::new()),
+                Row::Wait(wait) => (wait_state(wait), Vec::new()),
+                Row::Side(key, at, _) => ("SPLICED", self.side_figures(key, at).to_vec()),
+            };
+            *totals.states.entry(state).or_default() += 1;
+            for (name, value) in figures.into_iter().filter(|(name, _)| !STATES.contains(name)) {
+                *totals.totals.entry(name).or_default() += value;
+            }
+        }
+        rows.next().map(|(place, _)| place)
+    }
+
+    /// All tables of connections as one row of places: the table in the upper half of a number, the key in the lower one.
+    fn rows(&self, from: u64) -> impl Iterator<Item = (u64, Row<'_>)> {
+        let first = move |table: u64| match table.cmp(&(from >> 32)) {
+            std::cmp::Ordering::Less => u32::MAX,
+            std::cmp::Ordering::Equal => from as u32,
+            std::cmp::Ordering::Greater => 0,
+        };
+        let place = |table: u64, key: u32| table << 32 | u64::from(key);
+        let flows = self.flows.iter_from(first(0)).filter(|(_, flow)| !matches!(flow.spliced, Spliced::In(_)));
+        let flows = flows.map(move |(key, _)| (place(0, key), Row::Flow(FlowId(key))));
+        let openings = self.openings.iter_from(first(1));
+        let openings = openings.map(move |(key, opening)| (place(1, key), Row::Opening(opening)));
+        let waits = self.waits.iter_from(first(2)).map(move |(key, wait)| (place(2, key), Row::Wait(wait)));
+        let splices = self.splices.all.iter_from(first(3) / 2).flat_map(move |(key, splice)| {
+            let sides = splice.sides.iter().enumerate();
+            sides.map(move |(at, side)| (place(3, key * 2 + at as u32), Row::Side(key, at, side)))
+        });
+        let splices = splices.filter(move |(place, _)| *place as u32 >= first(3));
+        flows.chain(openings).chain(waits).chain(splices)
+    }
+
+    fn row_view(&self, row: &Row<'_>) -> Option<FlowView> {
+        match row {
+            Row::Flow(id) => self.flow_view(*id),
+            Row::Opening(opening) => Some(bare_view(&opening.tuple, opening_state(opening))),
+            Row::Wait(wait) => Some(bare_view(&wait.tuple, wait_state(wait))),
+            Row::Side(key, at, side) => Some(self.splice_view(*key, *at, side)),
+        }
+    }
+
+    /// What came in at one side of a splice and was passed on.
+    fn side_figures(&self, key: u32, at: usize) -> [(&'static str, u64); 2] {
+        let seen = self.splices.seen(key, at);
+        [("rx_bytes", seen.bytes), ("rx_segments", seen.segments)]
+    }
+
+    /// One side of a splice, with what came in there and was passed on.
+    fn splice_view(&self, key: u32, at: usize, side: &Side) -> FlowView {
+        let figures = self.side_figures(key, at).into();
+        let view = FlowView { figures, ..bare_view(&side.tuple, "SPLICED") };
+        let named = side.flow.and_then(|id| self.flow_view(id));
+        let Some(FlowView { flow, context, slot, pid, mss, .. }) = named else { return view };
+        FlowView { flow, context, slot, pid, mss, ..view }
+    }
+
+    /// A connection that an engine runs, by its number there.
+    pub fn flow_view(&self, id: FlowId) -> Option<FlowView> {
+        let flow = self.flows.get(id.0)?;
+        let figures = flow.stats.read();
+        let name = flow.name();
+        let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| Drop::ALL.get(at));
+        Some(FlowView {
+            flow: Some(id.0),
+            context: Some(name.context.0),
+            slot: Some(name.slot.index),
+            pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
+            congestion: flow.pace.policy.kind().name(),
+            mss: flow.mss,
+            cwnd: flow.pace.enforced.cwnd,
+            ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
+            rate: flow.pace.enforced.rate,
+            rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
+            rttvar_us: flow.pace.rtt.rttvar() / 1000,
+            rto_us: flow.pace.rtt.rto() / 1000,
+            ecn: flow.agreed.ecn,
+            figures: figures.list().into_iter().collect(),
+            last_drop: last_drop.map(|reason| reason.label()),
+            ..bare_view(&flow.tuple, flow_state(flow))
+        })
+    }
+}
+
+/// RFC 9293's name for the state of a flow.
+fn flow_state(flow: &crate::flow::Flow) -> &'static str {
+    if flow.place == Place::Gone { "CLOSED" } else { flow.closing.state.name() }
+}
+
+fn opening_state(opening: &Opening) -> &'static str {
+    if opening.open.is_some() { "ESTABLISHED" } else { opening.handshake.name() }
+}
+
+fn wait_state(wait: &crate::tcp::Wait) -> &'static str {
+    if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }
+}
+
+fn bare_view(tuple: &engine::FourTuple, state: &'static str) -> FlowView {
+    let (local, remote) = ends(tuple);
+    FlowView {
+        flow: None,
+        local: socket(local),
+        remote: socket(remote),
+        state,
+        context: None,
+        slot: None,
+        pid: None,
+        congestion: None,
+        mss: 0,
+        cwnd: 0,
+        ssthresh: None,
+        rate: 0,
+        rtt_us: 0,
+        rttvar_us: 0,
+        rto_us: 0,
+        ecn: false,
+        figures: BTreeMap::new(),
+        last_drop: None,
+    }
+}
