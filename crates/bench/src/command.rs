@@ -1,6 +1,8 @@
 //! The command line of `toe bench`.
 use crate::all;
-use crate::cases::{block, compare, connect, echo, fairness, http, idle, incast, isolation, kv, loss, stream};
+use crate::cases::{
+    block, compare, connect, echo, fairness, http, idle, incast, instructions, isolation, kv, loss, stream,
+};
 use crate::charts;
 use crate::lab::Stack;
 use crate::plot::Chart;
@@ -28,6 +30,8 @@ pub enum Case {
     Block(block::Arguments),
     /// Many open connections with nothing to say: memory of each, CPU
     Idle(idle::Arguments),
+    /// Instructions for a request, in the engine and in libtoe (needs valgrind)
+    Instructions(instructions::Arguments),
     /// Quick answers beside bulk flows (thesis figure 5.19)
     Isolation(isolation::Arguments),
     /// All of it, held against the goals, in one report
@@ -88,6 +92,7 @@ impl Case {
             Case::Http(arguments) => &arguments.common,
             Case::Block(arguments) => &arguments.common,
             Case::Idle(arguments) => &arguments.common,
+            Case::Instructions(arguments) => &arguments.common,
             Case::Isolation(arguments) => &arguments.common,
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
@@ -115,6 +120,7 @@ impl Case {
             Case::Connect(a) => speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size)),
             Case::Http(a) => speed(&a.common, &a.stacks, points(&a.conns)),
             Case::Block(a) => speed(&a.common, &a.stacks, points(&a.disk) * points(&a.depth) * points(&a.size)),
+            Case::Instructions(_) => instructions::estimate(),
             Case::Isolation(a) => speed(&a.common, &a.stacks, 1 + points(&a.flows)),
             Case::Loss(a) => {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
@@ -155,12 +161,14 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Http(arguments) => http::run(tools, arguments),
         Case::Block(arguments) => block::run(tools, arguments),
         Case::Idle(arguments) => idle::run(tools, arguments),
+        Case::Instructions(arguments) => instructions::run(tools, arguments),
         Case::Isolation(arguments) => isolation::run(tools, arguments),
         Case::Incast(arguments) => incast::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
         Case::All(_) | Case::Report(_) => Err("all and report are no single measurements".into()),
-    }?;
+    }?
+    .unless_empty()?;
     let table = shown(&report);
     Ok((report, table))
 }
@@ -169,6 +177,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
 pub fn shown(report: &Report) -> String {
     match report.case.as_str() {
         "idle" => idle::show(report),
+        "instructions" => instructions::show(report),
         "isolation" => isolation::show(report),
         "incast" => incast::show(report),
         "fairness" => fairness::show(report),

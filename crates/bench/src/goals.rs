@@ -1,5 +1,6 @@
 //! What `toe bench all` measures, and the goals that it is held against (the table of the project's goals for speed).
 use crate::cases::compare::three;
+use crate::cases::instructions;
 use crate::report::{Report, Run, middle};
 use std::collections::BTreeMap;
 
@@ -40,6 +41,7 @@ pub const PARTS: &[Part] = &[
     part("idle", "idle --conns 1000"),
     part("isolation", "isolation"),
     curve("block", "block"),
+    curve("instructions", "instructions"),
     curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
     curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
     curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),
@@ -143,6 +145,13 @@ fn slowest(report: &Report, setup: &str) -> Option<(f64, String)> {
 fn figure(report: &Report, name: &str, unit: &str) -> Option<(f64, String)> {
     let value = middle(report.runs.iter().filter(|run| run.setup == TOE).map(|run| run.figure(name)).collect())?;
     Some((value, format!("{} {unit}", three(value))))
+}
+
+/// Instructions on a path.
+fn counted(report: &Report, path: &str) -> Option<(f64, String)> {
+    let of = |run: &&Run| run.point.get("path").is_some_and(|name| name == path);
+    let value = middle(report.runs.iter().filter(of).map(|run| run.figure("instructions")).collect())?;
+    Some((value, format!("{value:.0} instructions")))
 }
 
 macro_rules! goal {
@@ -287,6 +296,22 @@ pub const GOALS: &[Goal] = &[
         "echo-tap",
         "TAS 220 k/s on the test machine",
         |r| first(r, TAP, &[CUBIC])
+    ),
+    goal!(
+        "libtoe, for a memcached request",
+        "<= 700 instructions",
+        AtMost(700.0),
+        "instructions",
+        "14.9 k in Linux",
+        |r| { counted(r, instructions::LIBRARY) }
+    ),
+    goal!(
+        "FlexTOE engine, request and response",
+        "<= 900 instructions",
+        AtMost(900.0),
+        "instructions",
+        "TAS 1.44 kilocycles",
+        |r| counted(r, instructions::ENGINE)
     ),
     goal!(
         "memory of an idle connection's end",

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod all;
+mod callgrind;
 mod cases;
 mod charts;
 pub mod command;

@@ -134,6 +134,15 @@ impl Process {
         }))
     }
 
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self, stop: &Stop, patience: Duration) -> Result<(), String> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)
+            .map_err(|e| format!("cannot end {}: {e}", self.name))?;
+        stop.until(&format!("the end of {}", self.name), patience, || {
+            self.child.try_wait().map(|status| status.is_some()).map_err(|e| e.to_string())
+        })
+    }
+
     /// Waits for its end, and returns its output where it succeeded.
     pub fn finish(mut self, stop: &Stop, patience: Duration) -> Result<String, String> {
         let mut status = None;

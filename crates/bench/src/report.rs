@@ -3,6 +3,7 @@ use crate::lab::Stack;
 use crate::machine;
 use crate::sample::Latency;
 use crate::setup::Setup;
+use crate::tools::Tools;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -86,12 +87,36 @@ pub struct Report {
     pub machine: Value,
     /// In the order in which they were made.
     pub runs: Vec<Run>,
+    /// What could not be measured, in sentences.
+    #[serde(default)]
+    pub failures: Vec<String>,
 }
 
 impl Report {
     /// An empty one; the machine is looked at now.
     pub fn new(case: &str, params: Value) -> Report {
-        Report { case: case.into(), params, machine: machine::facts(), runs: Vec::new() }
+        Report { case: case.into(), params, machine: machine::facts(), runs: Vec::new(), failures: Vec::new() }
+    }
+
+    /// Notes what could not be measured; the rest goes on.
+    pub fn fail(&mut self, tools: &Tools, sentence: String) {
+        tools.say(&format!("failed: {sentence}"));
+        self.failures.push(sentence);
+    }
+
+    /// A measurement at `place`; where it failed, that is noted, and there is none. An error only where the user asked to
+    /// end.
+    pub fn measured(&mut self, tools: &Tools, place: &str, run: Result<Run, String>) -> Result<Option<Run>, String> {
+        tools.stop.check()?;
+        run.map(Some).or_else(|sentence| {
+            self.fail(tools, format!("{place}: {sentence}"));
+            Ok(None)
+        })
+    }
+
+    /// An error where there is nothing but failures.
+    pub fn unless_empty(self) -> Result<Report, String> {
+        if self.runs.is_empty() { Err(self.failures.join("; ")) } else { Ok(self) }
     }
 
     /// The runs of a point on a stack.
@@ -139,7 +164,9 @@ impl Report {
 
     /// One set-up over another, pair by pair: least, median, most.
     pub fn ratio(&self, point: &Value, of: &str, to: &str, figure: impl Fn(&Run) -> f64) -> Option<Ratio> {
-        let pairs = self.on(of, point).zip(self.on(to, point));
+        // A round that failed on one of them has no pair.
+        let other = |run: &Run| self.on(to, point).find(|other| other.round == run.round);
+        let pairs = self.on(of, point).filter_map(|run| Some((run, other(run)?)));
         let ratios = pairs.map(|(of, to)| figure(of) / figure(to)).filter(|ratio| ratio.is_finite());
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
@@ -172,7 +199,8 @@ impl Report {
         let ratios: Map<String, Value> =
             toe.iter().map(|setup| (setup.to_string(), Value::Object(of(setup).into_iter().collect()))).collect();
         json!({
-            "case": self.case, "params": self.params, "machine": self.machine, "runs": self.runs, "ratio": ratio,
+            "case": self.case, "params": self.params, "machine": self.machine, "runs": self.runs,
+            "failures": self.failures, "ratio": ratio,
             "ratios": { "to": baseline, "of": ratios },
         })
     }
@@ -195,6 +223,7 @@ impl Report {
         let idle = |run: &Run| run.ops_per_s.or(run.gbit_per_s).is_some_and(|speed| speed <= 0.0);
         let broken = self.runs.iter().find(|run| run.errors > 0 || idle(run));
         match broken {
+            _ if !self.failures.is_empty() => Err(self.failures.join("; ")),
             Some(run) => Err(format!(
                 "{} on {} at {}: {} errors, {:.3} done a second",
                 self.case,
@@ -284,6 +313,17 @@ mod tests {
         assert_eq!(report.verdict(), Ok(()));
         report.runs.push(Run { errors: 1, ..run(Stack::Linux, 1, 5.0, &json!({ "loss": 0.1 })) });
         assert!(report.verdict().unwrap_err().contains("linux at loss 0.1"));
+        report.failures.push("nginx is missing".into());
+        assert_eq!(report.verdict(), Err("nginx is missing".into()));
+    }
+
+    #[test]
+    fn a_round_that_failed_on_one_stack_is_left_out_of_the_ratio() {
+        let (mut report, point) = (Report::new("echo", json!({})), json!({}));
+        report.runs = vec![run(Stack::Opentoe, 1, 9.0, &point), run(Stack::Opentoe, 2, 6.0, &point)];
+        report.runs.push(run(Stack::Linux, 2, 3.0, &point));
+        let ratio = report.ratio(&point, "opentoe", "linux", Run::speed).unwrap();
+        assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
     }
 
     #[test]

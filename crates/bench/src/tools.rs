@@ -35,6 +35,16 @@ impl Tools {
         self.apps.join(name).display().to_string()
     }
 
+    /// Path of one of the examples that are counted, where they are built. The error says how they are.
+    pub fn example(&self, name: &str) -> Result<String, String> {
+        let directory = Path::new(&self.toe).parent().unwrap_or(Path::new("/"));
+        let places = ["examples", "../examples", "../lib/opentoe/examples", "../libexec/opentoe"];
+        let found = places.iter().map(|place| directory.join(place).join(name)).find(|path| path.is_file());
+        found
+            .map(|path| path.display().to_string())
+            .ok_or_else(|| format!("the example `{name}` is not beside {}: make build", directory.display()))
+    }
+
     /// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond
     /// the last one is the last one.
     pub fn pinned(&self, core: usize) -> Vec<String> {

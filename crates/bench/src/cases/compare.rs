@@ -48,6 +48,7 @@ pub fn estimate(common: &Common, setups: usize, points: usize) -> f64 {
 }
 
 /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike.
+/// What fails is noted in the report and does not end the rest.
 pub fn compare(
     tools: &Tools,
     common: &Common,
@@ -61,11 +62,11 @@ pub fn compare(
     for point in points {
         for round in 1..=common.pairs {
             for setup in setups {
-                let wrong = |sentence| format!("{} on {}: {sentence}", label(point), setup.name());
-                let mut run = measure(setup, point).map_err(wrong)?;
+                let place = format!("{} on {}", label(point), setup.name());
+                let Some(mut run) = report.measured(tools, &place, measure(setup, point))? else { continue };
                 run.round = round;
                 run.figures.entry("seconds").or_insert(times(common).1.into());
-                tools.say(&format!("{} on {}: {}", label(point), setup.name(), sentence(&run)));
+                tools.say(&format!("{place}: {}", sentence(&run)));
                 report.runs.push(run);
             }
         }

@@ -90,6 +90,22 @@ fn memcached(
     Ok(())
 }
 
+/// The same load on a memcached behind other words, which count what it does; it has ended when this returns.
+pub fn memcached_under(
+    tools: &Tools,
+    lab: &dyn Lab,
+    mut words: Vec<String>,
+    (conns, seconds): (u64, f64),
+) -> Result<(), String> {
+    let address = lab.address();
+    words.extend(servers::memcached(&address.to_string(), MEMCACHED));
+    let server = lab.server(&words, MEMCACHED)?;
+    let line =
+        format!("{} -c {address} -p {MEMCACHED} -n {conns} -d 1 -s 32 -x 10 -w 1 -t {seconds}", tools.app("kv_client"));
+    lab.client(0, &split(&line))?.finish(&tools.stop, PATIENCE)?;
+    server.end(&tools.stop, PATIENCE)
+}
+
 /// redis-benchmark counts requests, not time: a short run says how many fit, and warms up.
 fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, seconds: f64, run: &mut Run) -> Result<(), String> {
     let address = lab.address();

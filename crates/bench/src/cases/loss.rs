@@ -6,7 +6,7 @@ use super::window;
 use crate::command::{Common, list, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
-use crate::report::{Report, Run, label, table};
+use crate::report::{Report, Run, table};
 use crate::tools::Tools;
 use clap::{Args, ValueEnum};
 use port::FabricConfig;
@@ -73,9 +73,10 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         for rate in &rates {
             for round in 1..=common.pairs {
                 for stack in &stacks {
-                    let run = measure(tools, arguments, *stack, *kind, *rate, round)?;
-                    let done = shown(*kind, kind_speed(&run));
-                    tools.say(&format!("{} on {}: {done}", label(&Value::Object(run.point.clone())), stack.name()));
+                    let place = format!("{} with loss {rate} on {}", kind.name(), stack.name());
+                    let run = measure(tools, arguments, *stack, *kind, *rate, round);
+                    let Some(run) = report.measured(tools, &place, run)? else { continue };
+                    tools.say(&format!("{place}: {}", shown(*kind, kind_speed(&run))));
                     report.runs.push(run);
                 }
             }

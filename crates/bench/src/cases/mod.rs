@@ -8,6 +8,7 @@ pub mod fairness;
 pub mod http;
 pub mod idle;
 pub mod incast;
+pub mod instructions;
 pub mod isolation;
 pub mod kv;
 pub mod loss;
