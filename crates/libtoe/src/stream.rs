@@ -77,11 +77,11 @@ impl Buffer {
         // SAFETY: all pieces lie in the ring; a program's buffer never overlaps it.
         unsafe {
             if whole {
-                return std::ptr::copy_nonoverlapping(from, at, len as usize);
+                return shm::copy(from, at, len as usize);
             }
             let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-            std::ptr::copy_nonoverlapping(from, a, a_len);
-            std::ptr::copy_nonoverlapping(from.add(a_len), b, b_len);
+            shm::copy(from, a, a_len);
+            shm::copy(from.add(a_len), b, b_len);
         }
     }
 
@@ -93,11 +93,11 @@ impl Buffer {
         // SAFETY: as in `copy_in`.
         unsafe {
             if whole {
-                return std::ptr::copy_nonoverlapping(at, to, len as usize);
+                return shm::copy(at, to, len as usize);
             }
             let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-            std::ptr::copy_nonoverlapping(a, to, a_len);
-            std::ptr::copy_nonoverlapping(b, to.add(a_len), b_len);
+            shm::copy(a, to, a_len);
+            shm::copy(b, to.add(a_len), b_len);
         }
     }
 }

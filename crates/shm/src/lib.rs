@@ -9,6 +9,8 @@
 #[cfg_attr(loom, allow(dead_code))]
 mod announce;
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 pub mod handover;
@@ -23,6 +25,8 @@ mod region;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
 
+#[cfg(not(loom))]
+pub use copy::copy;
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]

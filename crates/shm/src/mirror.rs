@@ -1,5 +1,5 @@
 //! Byte rings in a region, and bytes of them by reference.
-use crate::{PAGE, Region};
+use crate::{PAGE, Region, copy};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -66,14 +66,14 @@ impl Mirror {
     unsafe fn fill(&self, pos: u32, from: *const u8, len: usize) {
         if let Some(to) = self.piece(pos, len) {
             // SAFETY: as below, all in one piece.
-            return unsafe { std::ptr::copy(from, to, len) };
+            return unsafe { copy(from, to, len) };
         }
         let [(first, first_len), (second, second_len)] = self.pieces(pos, len);
-        // SAFETY: `pieces` checked both; `copy` allows overlap, since the bytes may be those of a ring, even this one.
+        // SAFETY: `pieces` checked both; the bytes may be those of a ring, even this one.
         unsafe {
-            std::ptr::copy(from, first, first_len);
+            copy(from, first, first_len);
             if second_len > 0 {
-                std::ptr::copy(from.add(first_len), second, second_len);
+                copy(from.add(first_len), second, second_len);
             }
         }
     }
@@ -92,9 +92,9 @@ impl Mirror {
         // SAFETY: `pieces` checked both, which together are as long as `bytes`; they do not overlap with it, since no
         // slice of a ring is ever handed out.
         unsafe {
-            std::ptr::copy_nonoverlapping(first, bytes.as_mut_ptr(), first_len);
+            copy(first, bytes.as_mut_ptr(), first_len);
             if second_len > 0 {
-                std::ptr::copy_nonoverlapping(second, bytes.as_mut_ptr().add(first_len), second_len);
+                copy(second, bytes.as_mut_ptr().add(first_len), second_len);
             }
         }
     }
