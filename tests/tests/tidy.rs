@@ -23,11 +23,11 @@ const ROWS: &[&[&str]] = &[
     &["context"],
     &["port"],
     &["shm"],
-    &["wire", "trace"],
+    &["wire", "trace", "toe-api"],
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
-const UNSAFE: &[&str] = &["shm", "port", "libtoe", "script"];
+const UNSAFE: &[&str] = &["shm", "port", "libtoe", "script", "toe-api"];
 
 /// Crates with a code generator: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[

@@ -58,23 +58,25 @@ impl Drop for Running {
     }
 }
 
-/// libtoe.so, of the same build as this test. Cargo builds no `cdylib` for integration tests, so they ask for it.
+/// Builds something of this package in the way that this test was built; returns the folder. Cargo builds neither a
+/// `cdylib` for integration tests nor, when one test is asked for, examples.
+fn build(what: &[&str]) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let folder = own.parent().unwrap().parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "libtoe"]).args(what);
+    cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap());
+    if folder.file_name().is_some_and(|name| name == "release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    folder.to_path_buf()
+}
+
+/// libtoe.so, of the same build as this test.
 fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let own = std::env::current_exe().unwrap();
-        let folder = own.parent().unwrap().parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .args(["build", "--quiet", "--package", "libtoe", "--lib"])
-            .env("CARGO_TARGET_DIR", folder.parent().unwrap());
-        if folder.file_name().is_some_and(|name| name == "release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        folder.join("libtoe.so")
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| build(&["--lib"]).join("libtoe.so")).clone()
 }
 
 fn is_installed(program: &str) -> bool {
@@ -148,6 +150,17 @@ fn the_zero_copy_interface_keeps_its_word() {
     // The same binary runs without the library, and sees that it is not there.
     let alone = run(Command::new(&program).arg(ADDRESS.to_string()));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("toe_zc_reserve != NULL"));
+    place.finish();
+}
+
+/// The example in Rust, which keeps messages in the receive buffer and frees them the other way round.
+#[test]
+fn zero_copy_is_there_for_rust_too() {
+    let place = Place::new("zero-copy-rust");
+    let example = build(&["--example", "zero_copy"]).join("examples/zero_copy");
+    assert_eq!(text(place.command(&example).arg(ADDRESS.to_string())), "2000 messages\n");
+    let alone = run(Command::new(&example).arg("127.0.0.1"));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("libtoe.so is not loaded"));
     place.finish();
 }
 

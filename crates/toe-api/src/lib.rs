@@ -1,0 +1,46 @@
+//! What OpenTOE offers programs beyond sockets, in Rust: the functions of `include/toe.h`.
+//!
+//! They are looked up in the running program, so the same program runs with and without `libtoe.so` preloaded;
+//! [`Connection::new`] says which it is.
+
+mod functions;
+mod reader;
+mod writer;
+
+pub use functions::{api_version, splice};
+pub use reader::{Reader, Taken, Unread};
+pub use writer::{Room, Writer};
+
+use std::io;
+use std::net::TcpStream;
+
+/// A connection whose buffers the program reads and writes in place.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+}
+
+impl Connection {
+    /// Takes a connected socket.
+    ///
+    /// # Safety
+    /// While this value lives, nothing else reads, writes or closes the connection: no clone of the stream, no use of its
+    /// descriptor, no other process after a fork. The bytes that slices refer to would change.
+    ///
+    /// # Errors
+    /// `Unsupported` where `libtoe.so` is not loaded. A connection that is the kernel's is told by the first use of it.
+    pub unsafe fn new(stream: TcpStream) -> io::Result<Connection> {
+        functions::get()?;
+        Ok(Connection { stream })
+    }
+
+    /// The reading and the writing side; they may be used in different threads.
+    pub fn halves(&mut self) -> (Reader<'_>, Writer<'_>) {
+        (Reader::new(&self.stream), Writer::new(&self.stream))
+    }
+
+    /// The socket, for sockets' own calls.
+    pub fn into_inner(self) -> TcpStream {
+        self.stream
+    }
+}
