@@ -1,6 +1,6 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use crate::layout::{APP_BELL, DAEMON_BELL};
-use crate::{Geometry, Slot};
+use crate::{Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, Producer, Region};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -55,6 +55,14 @@ impl ControlEnd {
     /// Maps the receive and the transmit buffer of slot `index`, in this order.
     pub fn map_buffers(&self, index: u32) -> io::Result<(Mirror, Mirror)> {
         map_buffers(&self.region, &self.geometry, index)
+    }
+
+    /// The daemon's end of the context's log.
+    ///
+    /// # Errors
+    /// The region has no room for a log of this shape, or the shape is none.
+    pub fn open_log(&self, shape: LogShape) -> io::Result<LogEnd> {
+        LogEnd::new(&self.region, &self.geometry, shape)
     }
 
     /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
@@ -163,7 +171,8 @@ mod tests {
 
     #[test]
     fn both_sides_speak_over_one_region() {
-        let geometry = Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096 };
+        let geometry =
+            Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096, log_bytes: 0 };
         let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_fd2, daemon_fd2) = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());

@@ -24,18 +24,21 @@ pub struct Geometry {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer; at least a page.
     pub tx_bytes: u32,
+    /// Bytes for a shared log ([`crate::LogShape`]), at the region's end; 0 where there can be none.
+    pub log_bytes: u32,
 }
 
 impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
-        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes } = *self;
+        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, log_bytes } = *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
             && ok(control_entries, 64, 1 << 20)
             && ok(rx_bytes, PAGE as u32, 1 << 30)
             && ok(tx_bytes, PAGE as u32, 1 << 30)
+            && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
     }
 
     pub(crate) fn bumps_at(&self) -> usize {
@@ -68,9 +71,13 @@ impl Geometry {
     pub fn tx_at(&self, index: u32) -> usize {
         self.rx_at(index) + self.rx_bytes as usize
     }
+    /// Byte where the shared log starts.
+    pub fn log_at(&self) -> usize {
+        self.buffers_at() + self.slots as usize * (self.rx_bytes as usize + self.tx_bytes as usize)
+    }
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
-        self.buffers_at() + self.slots as usize * (self.rx_bytes as usize + self.tx_bytes as usize)
+        self.log_at() + self.log_bytes as usize
     }
 }
 
@@ -80,7 +87,9 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap_and_are_aligned() {
-        let g = Geometry { slots: 8, data_entries: 64, control_entries: 64, rx_bytes: 8192, tx_bytes: 4096 };
+        let sizes =
+            Geometry { slots: 8, data_entries: 64, control_entries: 64, rx_bytes: 8192, tx_bytes: 4096, log_bytes: 0 };
+        let g = sizes;
         assert!(g.is_valid());
         for at in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at(), g.slot_state_at(0)] {
             assert_eq!(at % CACHE_LINE, 0);
@@ -89,5 +98,8 @@ mod tests {
         assert_eq!(g.rx_at(0) % PAGE, 0);
         assert_eq!(g.tx_at(7) + 4096, g.region_len());
         assert!(!Geometry { slots: 3, ..g }.is_valid());
+        let with_log = Geometry { log_bytes: 8192, ..g };
+        assert_eq!((with_log.log_at(), with_log.region_len()), (g.region_len(), g.region_len() + 8192));
+        assert!(with_log.is_valid() && !Geometry { log_bytes: 5000, ..g }.is_valid());
     }
 }

@@ -1,5 +1,6 @@
 //! What an application asks of the control plane: descriptors of the control pair, eight words each.
 use crate::Slot;
+use crate::log::LogShape;
 use crate::names::{Congestion, OptionName, Unaccelerated};
 use crate::words::{Endpoint, Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 
@@ -122,6 +123,24 @@ pub enum Request {
         /// Bytes that it has taken since then, modulo 2^32.
         rx_head: u32,
     },
+    /// Register the context's shared log (docs/SHARED-LOG.md). Answered by [`crate::Reply::Done`].
+    OpenLog {
+        /// Repeated in the reply.
+        tag: u32,
+        /// Its size.
+        shape: LogShape,
+    },
+    /// From now on, what comes on a connection is records of the log. Answered by [`crate::Reply::Done`].
+    JoinLog {
+        /// Repeated in the reply.
+        tag: u32,
+        /// Which connection.
+        slot: Slot,
+        /// Where in the stream the first record begins: what the application has taken, as in [`crate::Bump`].
+        rx_head: u32,
+        /// What its records are marked with.
+        mark: u64,
+    },
     /// For `toe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that the
     /// application has accepted the connection: from then on it is not given to another context.
     Label {
@@ -208,6 +227,16 @@ impl Request {
                 w[1] = put_slot(slot);
                 w[2] = pair(tx_head, rx_head);
             }
+            Request::OpenLog { tag, shape } => {
+                w[0] = pair(15, tag);
+                w[1] = pair(shape.record, shape.records);
+            }
+            Request::JoinLog { tag, slot, rx_head, mark } => {
+                w[0] = pair(16, tag);
+                w[1] = put_slot(slot);
+                w[2] = rx_head as u64;
+                w[3] = mark;
+            }
             Request::Splice { tag, ends } => {
                 w[0] = pair(13, tag);
                 for (at, end) in ends.iter().enumerate() {
@@ -257,6 +286,8 @@ impl Request {
                 Request::Splice { tag, ends: [end(1), end(3)] }
             }
             14 => Request::Rest { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]) },
+            15 => Request::OpenLog { tag, shape: LogShape { record: low(w[1]), records: high(w[1]) } },
+            16 => Request::JoinLog { tag, slot: get_slot(w[1]), rx_head: low(w[2]), mark: w[3] },
             _ => return None,
         })
     }
@@ -286,6 +317,8 @@ mod tests {
             Request::Claim { tag: 12, context: 13, slot: SLOT },
             Request::Label { fd: 14, reason: Unaccelerated::NoRoute, slot: Some(SLOT), binding: 15 },
             Request::Rest { slot: SLOT, tx_head: 4, rx_head: u32::MAX },
+            Request::OpenLog { tag: 5, shape: LogShape { record: 64, records: u32::MAX } },
+            Request::JoinLog { tag: 6, slot: SLOT, rx_head: u32::MAX, mark: u64::MAX },
             Request::Splice {
                 tag: 16,
                 ends: [

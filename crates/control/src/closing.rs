@@ -82,7 +82,9 @@ impl Plane {
             return self.settle(now, id);
         }
         let figures = flow.stats.read();
-        let unread = positions.is_some_and(|at| (figures.rx_bytes as u32).wrapping_sub(at.rx_head) as i32 > 0);
+        // Records of a log are read there.
+        let unread =
+            !flow.logged && positions.is_some_and(|at| (figures.rx_bytes as u32).wrapping_sub(at.rx_head) as i32 > 0);
         if abort || unread {
             // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
             return self.remove_flow(id, After::Reset);
@@ -160,6 +162,7 @@ impl Plane {
             Event::Removed(id, end) => self.flow_removed(now, id, &end),
             Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
             Event::Busy(id) => self.freeze_answered(now, id, None),
+            Event::LogJoined(id, result) => self.log_joined(id, result),
             Event::RingCorrupt(context) => {
                 self.drops.count(engine::Drop::RingCorrupt);
                 self.end_context(context);

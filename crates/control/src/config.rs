@@ -58,6 +58,8 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
+    /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
+    pub log_bytes: u32,
     /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
     /// a closed connection goes back to the system.
     pub cached_buffers: u32,
@@ -211,6 +213,7 @@ impl Default for MemoryConfig {
             control_entries: 1024,
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
+            log_bytes: 0,
             cached_buffers: 1024,
         }
     }
@@ -273,6 +276,7 @@ impl MemoryConfig {
             control_entries: self.control_entries,
             rx_bytes: self.rx_bytes,
             tx_bytes: self.tx_bytes,
+            log_bytes: self.log_bytes,
         }
     }
 }
@@ -315,7 +319,7 @@ impl HostConfig {
         check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
         check(
             self.memory.geometry().is_valid(),
-            "memory: all sizes must be powers of two; rings at least 64 entries, buffers at least 4096 bytes",
+            "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes",
         )?;
         check(
             self.timers.min_rto_ms >= 1 && self.timers.min_rto_ms <= self.timers.max_rto_ms,

@@ -63,6 +63,8 @@ pub(crate) struct Context {
     /// Connections that it is opening, by tag.
     pub connects: BTreeMap<u32, u32>,
     pub labels: BTreeMap<u32, Label>,
+    /// It has registered a shared log.
+    pub has_log: bool,
     /// Replies that found the ring full.
     backlog: VecDeque<Reply>,
     to_ring: bool,
@@ -81,6 +83,7 @@ impl Context {
             bindings: BTreeSet::new(),
             connects: BTreeMap::new(),
             labels: BTreeMap::new(),
+            has_log: false,
             backlog: VecDeque::new(),
             to_ring: false,
         }

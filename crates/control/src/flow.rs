@@ -36,6 +36,8 @@ pub(crate) struct Flow {
     /// It is stopped so that its memory can be given back: who asked, and by what name.
     pub resting: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
+    /// What comes on it is records of its context's log.
+    pub logged: bool,
 }
 
 /// Whether a connection was joined with another one.

@@ -73,7 +73,8 @@ impl Host {
         secret: [u8; 16],
     ) -> Result<Host, String> {
         config.validate()?;
-        let plane = Plane::new(config, caps, mac, engine.carries(), secret);
+        let mut plane = Plane::new(config, caps, mac, engine.carries(), secret);
+        plane.keeps_logs = engine.keeps_logs();
         let recorder = Recorder::default();
         let (looped, back) = (Vec::new(), Vec::new());
         let (exceptions, events) = (Vec::new(), Vec::new());
@@ -473,7 +474,9 @@ impl Host {
     /// # Errors
     /// As [`Engine::load`]: nothing has changed then.
     pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
-        self.engine.load(program)
+        self.engine.load(program)?;
+        self.plane.keeps_logs = self.engine.keeps_logs();
+        Ok(())
     }
 
     /// From now on exactly these modules run in the engine, in this order. Fails with a sentence, and nothing changes,

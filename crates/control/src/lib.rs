@@ -16,6 +16,7 @@ mod handover;
 mod host;
 mod icmp;
 mod input;
+mod logs;
 mod net;
 mod opening;
 mod pacing;

@@ -440,6 +440,7 @@ impl Plane {
             freezing: 0,
             resting: None,
             spliced: Spliced::No,
+            logged: false,
         });
         self.connections.set(tuple, Stage::Flow(id));
         let params = self.flow_params(id, &open, (rx, tx))?;

@@ -183,6 +183,10 @@ pub(crate) struct Plane {
     pub stopped: Option<HashMap<FlowId, FlowEnd>>,
     /// TCP options that the engine carries.
     pub carries: Carries,
+    /// The engine keeps shared logs.
+    pub keeps_logs: bool,
+    /// Flows that the engine was told to let join a log, in order: who asked, and with which tag.
+    pub log_joins: VecDeque<(FlowId, ContextId, u32)>,
 }
 
 impl Plane {
@@ -221,6 +225,8 @@ impl Plane {
             tracer: Tracer::off(),
             stopped: None,
             carries,
+            keeps_logs: false,
+            log_joins: VecDeque::new(),
             caps,
             config,
         }

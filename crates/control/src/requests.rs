@@ -76,6 +76,8 @@ impl Plane {
             Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
             Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
             Request::Splice { tag, ends } => (tag, self.splice(id, tag, ends)),
+            Request::OpenLog { tag, shape } => (tag, self.open_log(id, tag, shape)),
+            Request::JoinLog { tag, slot, rx_head, mark } => (tag, self.join_log(id, tag, slot, (rx_head, mark))),
             Request::Fork { tag } => (tag, self.fork(now, id, tag)),
             Request::Rest { slot, tx_head, rx_head } => return self.rest(id, slot, tx_head, rx_head),
             Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),

@@ -116,5 +116,7 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Label { .. } => 11,
         Request::Splice { .. } => 12,
         Request::Rest { .. } => 13,
+        Request::OpenLog { .. } => 14,
+        Request::JoinLog { .. } => 15,
     }
 }

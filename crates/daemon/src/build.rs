@@ -145,7 +145,8 @@ fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FrameP
         EngineName::Laminar => {
             // TIMELY's round-trip times are the data-path's own (thesis 5.5.3).
             let timely = section.stack.default_congestion() == Congestion::Timely;
-            let extensions = Extensions { timely, ..Extensions::default() };
+            let shared_log = section.stack.memory.log_bytes > 0;
+            let extensions = Extensions { timely, shared_log, ..Extensions::default() };
             Box::new(Laminar::new(limits, section.stack.window_shift(), extensions)?)
         }
     };

@@ -11,7 +11,7 @@ pub use module::{LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Se
 pub use port::{Drop, DropCounts, DropSet, Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 
-use context::EngineEnd;
+use context::{EngineEnd, LogEnd};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
 use std::net::Ipv4Addr;
@@ -236,6 +236,19 @@ pub enum Command {
     Untrack(FlowId),
     /// The next hop's hardware address changed.
     NextHop(FlowId, Mac),
+    /// The context has a shared log now (docs/SHARED-LOG.md), its only one. For engines with [`Engine::keeps_logs`].
+    OpenLog(ContextId, Box<LogEnd>),
+    /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log, marked
+    /// with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the receive stream mean nothing
+    /// afterwards; notices say of it only its end.
+    JoinLog {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes taken from the receive buffer since the connection began.
+        rx_head: u32,
+        /// For the application.
+        mark: u64,
+    },
     /// From now on exactly these modules run, in this order within each [`Stage`]. The change is atomic: no segment
     /// passes some modules of the old list and some of the new one. An engine is told of modules only for the stages
     /// that [`Engine::stages`] names.
@@ -260,10 +273,23 @@ pub enum Event {
     Frozen(FlowId, FlowEnd),
     /// Answer to [`Command::Freeze`]: the flow is not quiet, and goes on.
     Busy(FlowId),
+    /// Answer to [`Command::JoinLog`].
+    LogJoined(FlowId, Result<(), LogRefusal>),
     /// Answer to [`Command::Remove`].
     Removed(FlowId, FlowEnd),
     /// The application broke the protocol of its ring: detach it.
     RingCorrupt(ContextId),
+}
+
+/// Why a flow's records do not go to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogRefusal {
+    /// The log has not the room that the flow's window promises its peer.
+    Full,
+    /// They go to it already.
+    Joined,
+    /// The flow is gone, stands still, or never was where the application says; or its context has no log.
+    Unfit,
 }
 
 /// Why an engine does not process a frame but hands it to the control plane.
@@ -356,6 +382,10 @@ pub trait Engine: Send {
     /// Why not, with places in the program; then nothing has changed. Engines that run no program always refuse.
     fn load(&mut self, _program: &ProgramSource) -> Result<(), String> {
         Err(format!("engine {} runs no program that can be exchanged", self.name()))
+    }
+    /// Flows' records can go to a context's log: [`Command::OpenLog`]. By default they cannot.
+    fn keeps_logs(&self) -> bool {
+        false
     }
     /// Its flows can go on in another engine of its kind: [`FlowEnd::resume`]. By default they cannot.
     fn hands_over(&self) -> bool {

@@ -53,7 +53,8 @@ struct Host {
 impl Host {
     fn new(first: bool, connections: u32) -> Host {
         let slots = connections.next_power_of_two();
-        let geometry = Geometry { slots, data_entries: 4096, control_entries: 64, rx_bytes: 16384, tx_bytes: 16384 };
+        let geometry =
+            Geometry { slots, data_entries: 4096, control_entries: 64, rx_bytes: 16384, tx_bytes: 16384, log_bytes: 0 };
         let region = Arc::new(Region::create("flextoe-cost", geometry.region_len()).expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));

@@ -239,6 +239,8 @@ impl FlexToe {
             Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
             Command::Modules(list) => return self.change(list),
+            // It keeps none, and the control plane knows.
+            Command::OpenLog(..) | Command::JoinLog { .. } => {}
         }
         None
     }

@@ -1,6 +1,6 @@
 //! Context queues: the applications' bumps and their notices. With the buffers, this is the host's side of the DMA
 //! channel (thesis section 5.4), in the place of RDMA queue pairs.
-use context::{Bump, EngineEnd, Notice, Slot};
+use context::{Bump, EngineEnd, LOG_SLOT, Notice, Slot};
 use engine::{ContextId, Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
 
@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 const TURN: usize = 64;
 /// How long to sleep at most while an application's ring has no room for its notices.
 pub(crate) const RETRY: Nanos = 200_000;
+
+/// In the place of a flow: the descriptor is for the context's log.
+pub(crate) const LOG: u32 = u32::MAX;
 
 struct Context {
     end: EngineEnd,
@@ -17,6 +20,8 @@ struct Context {
     pending: VecDeque<u32>,
     /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
     parting: VecDeque<Notice>,
+    /// How far its log can be read, where it was not told yet.
+    log: Option<Notice>,
     corrupt: bool,
 }
 
@@ -37,7 +42,7 @@ impl Contexts {
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.list.get_mut(context as usize) {
             let (pending, parting) = (VecDeque::new(), VecDeque::new());
-            *place = Some(Context { end, flows: Vec::new(), pending, parting, corrupt: false });
+            *place = Some(Context { end, flows: Vec::new(), pending, parting, log: None, corrupt: false });
             if let Err(at) = self.attached.binary_search(&context) {
                 self.attached.insert(at, context);
             }
@@ -79,7 +84,15 @@ impl Contexts {
         at.parting.push_back(notice);
     }
 
-    /// Takes descriptors of all contexts in turn, at most about `most`.
+    /// The log can be read up to here; replaces what was to be told before.
+    pub fn tell_log(&mut self, context: u32, notice: Notice) {
+        if let Some(at) = self.get(context) {
+            at.log = Some(notice);
+        }
+    }
+
+    /// Takes descriptors of all contexts in turn, at most about `most`. Those for a context's log are [`LOG`]'s, with the
+    /// context's number in the slot's place.
     pub fn take(&mut self, most: usize, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts, events: &mut Vec<Event>) {
         let count = self.attached.len();
         for step in 0..count {
@@ -87,7 +100,7 @@ impl Contexts {
             let id = self.attached[at];
             let place = self.list[id as usize].as_mut();
             let Some(context) = place.filter(|context| !context.corrupt) else { continue };
-            if !context.take(bumps, drops) {
+            if !context.take(id, bumps, drops) {
                 drops.count(Drop::RingCorrupt);
                 events.push(Event::RingCorrupt(ContextId(id)));
             }
@@ -115,6 +128,10 @@ impl Contexts {
                     break;
                 }
                 context.parting.pop_front();
+                given = true;
+            }
+            if let Some(log) = context.log.filter(|log| context.end.notices.push(log.to_words()).is_ok()) {
+                context.log = context.log.filter(|other| *other != log);
                 given = true;
             }
             while let Some(flow) = context.pending.front() {
@@ -154,11 +171,11 @@ impl Contexts {
 impl Context {
     /// Notices wait for room.
     fn waits(&self) -> bool {
-        !self.pending.is_empty() || !self.parting.is_empty()
+        !self.pending.is_empty() || !self.parting.is_empty() || self.log.is_some()
     }
 
     /// Takes a turn's descriptors; false where the ring is corrupt.
-    fn take(&mut self, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts) -> bool {
+    fn take(&mut self, id: u32, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts) -> bool {
         for _ in 0..TURN {
             match self.end.bumps.pop() {
                 Ok(None) => break,
@@ -167,6 +184,9 @@ impl Context {
                     let entry = self.flows.get(bump.slot.index as usize).copied().flatten();
                     match entry.filter(|(generation, _)| *generation == bump.slot.generation) {
                         Some((_, flow)) => bumps.push((flow, bump)),
+                        None if bump.slot.index == LOG_SLOT => {
+                            bumps.push((LOG, Bump { slot: Slot { index: id, generation: 0 }, ..bump }));
+                        }
                         None => drops.count(Drop::BumpUnknown),
                     }
                 }

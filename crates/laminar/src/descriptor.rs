@@ -23,6 +23,7 @@ pub(crate) const FAST_RETRANSMIT: u8 = 0x01;
 pub(crate) const BAD_ACK: u8 = 0x02;
 pub(crate) const TIMEOUT: u8 = 0x04;
 pub(crate) const ACK_DELAYED: u8 = 0x08;
+pub(crate) const LOG_FILL: u8 = 0x10;
 
 /// A `dma_h`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +84,29 @@ impl Dma {
             una: word(bytes, 24),
             edge: word(bytes, 28),
             credits: word(bytes, 32),
+        })
+    }
+}
+
+/// A `log_h`: where payload has its place in a log. Offsets count bytes since the flow's first record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogPlace {
+    pub offset: u32,
+    pub before: u32,
+    pub after: u32,
+    pub place: u32,
+}
+
+impl LogPlace {
+    /// Of the headers that begin with a `dma_h`; nothing where none follows it.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<LogPlace> {
+        let at = |word: usize| DMA_LEN + 4 * word;
+        (bytes.len() >= at(4)).then(|| LogPlace {
+            offset: word(bytes, at(0)),
+            before: word(bytes, at(1)),
+            after: word(bytes, at(2)),
+            place: word(bytes, at(3)),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
+use crate::log::Member;
 use crate::program::Program;
 use context::{Bump, Notice, Slot};
 use engine::{FlowEnd, FlowParams, Nanos, TimestampState};
@@ -61,6 +62,8 @@ pub(crate) struct Flow {
     pub ready: bool,
     /// A notice waits in its context.
     pub noticed: bool,
+    /// Its records go to a log.
+    pub member: Option<Box<Member>>,
 }
 
 /// A segment to push.
@@ -120,6 +123,7 @@ impl Flow {
             frozen: false,
             ready: false,
             noticed: false,
+            member: None,
             params: p,
         };
         flow.set_mss(flow.params.mss);
@@ -144,7 +148,8 @@ impl Flow {
             if step as i32 > 0 { step } else { 0 }
         };
         let written = newer(bump.tx_head, self.head - self.tx_base);
-        let taken = newer(bump.rx_head, self.rx_head);
+        // What a log's reader has taken the log says.
+        let taken = if self.member.is_some() { 0 } else { newer(bump.rx_head, self.rx_head) };
         let unacked = if self.fin { 0 } else { self.head - self.una };
         let extends = written > 0 && (self.fin || written > self.params.tx.size() - unacked);
         if extends || taken > self.rx_tail.wrapping_sub(self.rx_head) {
@@ -312,7 +317,8 @@ impl Flow {
 
     pub fn notice(&self, slot: Slot) -> Notice {
         let acked = if self.fin_acked { self.head } else { self.una };
-        Notice { slot, rx_tail: self.rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
+        let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
+        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
     }
 
     /// `recent` is the peer's clock as the pipeline has it.
@@ -326,7 +332,7 @@ impl Flow {
             snd_nxt: self.max,
             snd_una: self.una,
             rcv_nxt: self.rcv_nxt(),
-            unread: self.rx_tail.wrapping_sub(self.rx_head),
+            unread: if self.member.is_some() { 0 } else { self.rx_tail.wrapping_sub(self.rx_head) },
             timestamps,
             resume: None,
         }

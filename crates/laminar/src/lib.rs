@@ -7,6 +7,7 @@
 //! | `switch` | parser to deparser: ports, traffic manager, mirror |
 //! | `descriptor` | what pipeline and host say to each other |
 //! | `contexts` | the applications' queues |
+//! | `log` | shared logs: the host's half of the sequencer |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
 //! | `outcome` | what becomes of what leaves the pipeline |
@@ -15,6 +16,7 @@
 mod contexts;
 mod descriptor;
 mod flow;
+mod log;
 mod outcome;
 mod program;
 mod slow;
@@ -28,6 +30,7 @@ use engine::{
     ProgramSource, Slot,
 };
 use flow::Flow;
+use log::Logs;
 use outcome::Place;
 use program::Program;
 use slow::Challenges;
@@ -66,6 +69,9 @@ pub struct Laminar {
     bumps: Vec<(u32, Bump)>,
     limits: Limits,
     challenges: Challenges,
+    logs: Logs,
+    /// Frames for the slow path, until what came along with them is done.
+    aside: Vec<Box<Frame>>,
     /// Flows that wait for the bytes before the peer's FIN, and got some.
     fins: Vec<u32>,
     /// The frame that is being processed was made plain by the slow path.
@@ -95,6 +101,8 @@ impl Laminar {
             bumps: Vec::with_capacity(DESCRIPTORS),
             limits,
             challenges: Challenges::new(),
+            logs: Logs::default(),
+            aside: Vec::new(),
             fins: Vec::new(),
             slow_path_again: false,
             rx_scale,
@@ -119,11 +127,20 @@ impl Laminar {
     fn command(&mut self, command: Command, burst: &mut Burst<'_>) {
         match command {
             Command::Attach(context, end) => self.contexts.attach(context.0, end),
-            Command::Detach(context) => self.contexts.detach(context.0),
+            Command::Detach(context) => {
+                self.close_log(context.0);
+                self.contexts.detach(context.0);
+            }
             Command::Install(params) => self.install(*params),
             Command::Remove(id) => self.remove(id, burst),
-            Command::Rename { flow, context, slot } => self.rename(flow.0, context, slot),
+            Command::Rename { flow, context, slot } => {
+                self.end_membership(flow.0);
+                self.rename(flow.0, context, slot);
+            }
+            Command::OpenLog(context, end) => self.open_log(context, *end),
+            Command::JoinLog { flow, rx_head, mark } => self.join_log(flow.0, rx_head, mark, burst),
             Command::Move { flow, context, slot, rx, tx } => {
+                self.end_membership(flow.0);
                 let Some(state) = self.flow(flow.0) else { return };
                 let most = state.params.rx.size().min(rx.size());
                 copy_buffer(&state.params.rx, &rx, state.rx_head, most);
@@ -143,6 +160,7 @@ impl Laminar {
                 self.run(burst);
             }
             Command::Orphan(id) => {
+                self.leave_log(id.0);
                 if let Some(flow) = self.flow(id.0) {
                     flow.orphan = true;
                 }
@@ -202,7 +220,8 @@ impl Laminar {
     }
 
     fn remove(&mut self, id: FlowId, burst: &mut Burst<'_>) {
-        let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        let Some(mut flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        self.leave_log_with(id.0, &mut flow);
         let end = flow.flow_end(self.switch.program.ts_recent(id.0), self.now);
         self.switch.program.remove(&flow.params);
         self.tuples.remove(&flow.params.tuple);
@@ -223,7 +242,7 @@ impl Laminar {
         self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false }, burst);
         self.run(burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
-        if flow.frozen || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
+        if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
             return burst.events.push(Event::Busy(id));
         }
         flow.frozen = true;
@@ -278,6 +297,9 @@ impl Laminar {
 
     /// The application's positions.
     fn bump(&mut self, id: u32, bump: &Bump, burst: &mut Burst<'_>) {
+        if id == contexts::LOG {
+            return self.trim_log(bump.slot.index, bump.rx_head, burst);
+        }
         let Some(flow) = self.flow(id).filter(|flow| !flow.frozen) else { return };
         if !flow.bump(bump) {
             return self.count_drop(Some(id), Drop::BumpRange, burst);
@@ -489,6 +511,7 @@ impl Engine for Laminar {
         done += self.tick(burst);
         done += self.push(burst);
         done += self.late_acknowledgements(burst);
+        self.advance_logs();
         self.deliver();
         done
     }
@@ -513,6 +536,10 @@ impl Engine for Laminar {
         Carries { timestamps: program.has_timestamps(), sack: program.has_sack() }
     }
 
+    fn keeps_logs(&self) -> bool {
+        self.switch.program.has_logs()
+    }
+
     fn has_work(&self, now: Nanos) -> bool {
         let tick = self.next_tick().is_some_and(|due| due <= now);
         let late = self.delayed.front().is_some_and(|(due, _)| *due <= now);
@@ -528,7 +555,12 @@ impl Engine for Laminar {
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         let [ingress, egress, pseudo] = self.switch.counts;
         let row = |module: &str, value| (module.to_string(), "packets", value);
-        vec![row("ingress", ingress), row("egress", egress), row("mirror", pseudo)]
+        let mut rows = vec![row("ingress", ingress), row("egress", egress), row("mirror", pseudo)];
+        if self.keeps_logs() {
+            let counters = ["records", "holes", "filled"].into_iter().zip(self.logs.counts);
+            rows.extend(counters.map(|(counter, value)| ("log".to_string(), counter, value)));
+        }
+        rows
     }
 }
 
@@ -546,10 +578,20 @@ impl Laminar {
                 ));
             }
         }
+        if self.logs.numbers().next().is_some() && !next.has_logs() {
+            return Err("an application of this host has a shared log, and the program has no places for its records: load it with -D SHARED_LOG".into());
+        }
+        for (number, tail) in self.logs.tails() {
+            next.set_log_tail(number, tail);
+        }
         for (id, flow) in self.flows.iter().enumerate().filter_map(|(id, flow)| Some((id as u32, flow.as_deref()?))) {
             next.take_over(present, id);
             let shown = flow.frozen || (next.show(&flow.params, flow.rx_base) && next.own(&flow.params, flow.tx_base));
-            if !shown || !next.set_headers(&flow.params, flow.clock.unwrap_or(0)) {
+            let logged = flow.member.as_ref().is_none_or(|member| {
+                let first = flow.rx_base + member.start;
+                self.logs.record_of(member.log).is_some_and(|record| next.join_log(id, member.log, first, record))
+            });
+            if !shown || !logged || !next.set_headers(&flow.params, flow.clock.unwrap_or(0)) {
                 return Err(format!("the program's tables have no room for flow {id}"));
             }
         }

@@ -37,11 +37,19 @@ impl Laminar {
     /// Takes all results of the pipeline.
     pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
         let mut outcomes = std::mem::take(&mut self.switch.outcomes);
+        let mut aside = std::mem::take(&mut self.aside);
         for outcome in outcomes.drain(..) {
-            self.take(outcome, burst);
+            match outcome {
+                Outcome::Cpu(frame) => aside.push(frame),
+                outcome => self.take(outcome, burst),
+            }
         }
-        // The slow path may have run the pipeline meanwhile, and taken all results.
         self.switch.outcomes = outcomes;
+        // Behind the others: the slow path may run the pipeline again, whose registers are ahead of what was not taken yet.
+        for frame in aside.drain(..) {
+            self.exception(frame, burst);
+        }
+        self.aside = aside;
         while let Some(flow) = self.fins.pop() {
             self.take_fin(flow, burst);
         }
@@ -50,12 +58,18 @@ impl Laminar {
     fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
         match outcome {
             Outcome::Host(dma, carried) => self.descriptor(&dma, carried, burst),
+            Outcome::Log(dma, place, carried) => {
+                if !self.to_log(&dma, &place, &carried) {
+                    burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
+                }
+                self.descriptor(&dma, carried, burst);
+            }
             Outcome::Network(frame, carried) => self.transmit(frame, carried, burst),
             Outcome::Forward(frame) => {
                 self.record(&frame, None, Place::Sent, burst);
                 burst.tx.push(frame);
             }
-            Outcome::Cpu(frame) => self.exception(frame, burst),
+            Outcome::Cpu(frame) => self.aside.push(frame),
             Outcome::Refused(Carried::Received(frame, _)) => {
                 let reason = if slow::is_tcp(&frame) { Drop::TcpHeader } else { Drop::Ipv4 };
                 self.refuse(frame, reason, None, burst);
@@ -105,7 +119,7 @@ impl Laminar {
         if let Carried::Received(frame, payload_at) = &carried {
             // A frame to another station is not this flow's (a port in promiscuous mode).
             let length = dma.length as u32;
-            if dma.op == DMA_RX && dma.skip < length && !flow.orphan {
+            if dma.op == DMA_RX && dma.skip < length && !flow.orphan && flow.member.is_none() {
                 place(frame, *payload_at, dma, &flow.params.rx);
             }
         }
@@ -139,11 +153,14 @@ impl Laminar {
         if change.fin_acked {
             burst.events.push(Event::FinAcked(FlowId(id)));
         }
-        let fin_waits = flow.fin_held.is_some();
+        let (fin_waits, logged) = (flow.fin_held.is_some(), flow.member.is_some());
         if change.bad_ack {
             self.count_drop(Some(id), Drop::AckBeyondSent, burst);
         }
-        if change.delivered > 0 || change.acked {
+        if logged && change.delivered > 0 {
+            self.log_moved(id);
+        }
+        if (change.delivered > 0 && !logged) || change.acked {
             self.notify(id);
         }
         if let Carried::Received(frame, _) = carried {
@@ -205,7 +222,7 @@ fn leave_checksum(frame: &mut Frame, payload: u32) {
 
 /// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
 /// from the referenced ones, or both.
-fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
+pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
     let bytes = frame.bytes();
     let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
     let position = dma.address.wrapping_add(dma.skip);

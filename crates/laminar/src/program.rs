@@ -33,21 +33,28 @@ pub struct Extensions {
     pub delayed_acks: bool,
     /// Timestamps, and averages of round-trip times in the data-path.
     pub timely: bool,
+    /// The sequencer of shared logs (docs/SHARED-LOG.md).
+    pub shared_log: bool,
 }
 
 impl Default for Extensions {
     fn default() -> Extensions {
-        Extensions { sack: true, delayed_acks: true, timely: false }
+        Extensions { sack: true, delayed_acks: true, timely: false, shared_log: false }
     }
 }
 
 impl Extensions {
     /// The thesis' program alone.
-    pub const NONE: Extensions = Extensions { sack: false, delayed_acks: false, timely: false };
+    pub const NONE: Extensions = Extensions { sack: false, delayed_acks: false, timely: false, shared_log: false };
 
     /// The program that is built in, with these.
     pub fn source(self) -> ProgramSource {
-        let all = [(self.sack, "SACK"), (self.delayed_acks, "DELAYED_ACKS"), (self.timely, "TIMELY")];
+        let all = [
+            (self.sack, "SACK"),
+            (self.delayed_acks, "DELAYED_ACKS"),
+            (self.timely, "TIMELY"),
+            (self.shared_log, "SHARED_LOG"),
+        ];
         let defines = all.into_iter().filter(|(on, _)| *on).map(|(_, name)| (name.into(), String::new())).collect();
         let files = FILES.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
         ProgramSource { main: FILES[0].0.into(), files, defines }
@@ -73,6 +80,8 @@ struct Registers {
     unacknowledged: Option<usize>,
     rtt_average: Option<usize>,
     ts_recent: Option<usize>,
+    log_reserved: Option<usize>,
+    log_tail: Option<usize>,
 }
 
 /// The compiled program.
@@ -165,6 +174,8 @@ impl Program {
             unacknowledged: native.register("unacknowledged").ok(),
             rtt_average: native.register("rtt_average").ok(),
             ts_recent: native.register("ts_recent").ok(),
+            log_reserved: native.register("log_reserved").ok(),
+            log_tail: native.register("log_tail").ok(),
         };
         let mut program = Program { native, registers };
         program.has_tables().map_err(missing)?;
@@ -181,7 +192,10 @@ impl Program {
             ("contexts", &[flow, flow], "tx_flow", 3),
             ("headers", &[flow], "addresses", addresses),
             ("grants", &[flow], "granted", 3),
-        ] {
+        ]
+        .into_iter()
+        .chain(self.has_logs().then_some(("logs", &[flow][..], "appends", 4)))
+        {
             self.native.table_add(table, keys, 0, action, &zeros[..args])?;
             self.native.table_remove(table, keys)?;
         }
@@ -198,7 +212,8 @@ impl Program {
             .iter()
             .enumerate()
             .filter_map(|(to, mine)| {
-                let same = |r: &rmt::ir::Register| r.name == mine.name && r.words == mine.words;
+                // The tails of logs are no flow's.
+                let same = |r: &rmt::ir::Register| r.name == mine.name && r.words == mine.words && r.name != "log_tail";
                 Some((theirs.iter().position(same)?, to))
             })
             .collect();
@@ -216,6 +231,11 @@ impl Program {
     pub fn has_sack(&self) -> bool {
         let program = self.native.program();
         program.headers.iter().any(|header| header.name == "hdr.sack")
+    }
+
+    /// It gives records of flows places in logs.
+    pub fn has_logs(&self) -> bool {
+        self.registers.log_reserved.is_some() && self.registers.log_tail.is_some()
     }
 
     /// Sets everything of a flow, whose clock for timestamps runs `clock` before the pipeline's. False where the
@@ -310,6 +330,37 @@ impl Program {
     /// `rx_window`: next byte expected, right edge.
     pub fn rx_window(&self, flow: u32) -> [u32; 2] {
         self.native.read(self.registers.rx_window, flow)
+    }
+
+    /// The flow's stream from `first` on is records of a log. False where there is no room.
+    pub fn join_log(&mut self, flow: u32, log: u16, first: Seq, record: u32) -> bool {
+        let origin = first.0.wrapping_neg();
+        let args = [log as u32, origin, origin.wrapping_add(record - 1), record.wrapping_neg()].map(u128::from);
+        self.native.table_add("logs", &[exact(flow as u16)], 0, "appends", &args).is_ok()
+    }
+
+    /// Its stream is a stream again.
+    pub fn leave_log(&mut self, flow: u32) {
+        let _ = self.native.table_remove("logs", &[exact(flow as u16)]);
+    }
+
+    /// So many bytes of the flow's stream have a place in its log.
+    pub fn set_log(&mut self, flow: u32, reserved: u32) {
+        if let Some(register) = self.registers.log_reserved {
+            self.native.write(register, flow, [reserved, 0]);
+        }
+    }
+
+    /// The log ends here.
+    pub fn set_log_tail(&mut self, log: u16, tail: u32) {
+        if let Some(register) = self.registers.log_tail {
+            self.native.write(register, log as u32, [tail, 0]);
+        }
+    }
+
+    /// Bytes from `rx_next` to the end of what was received out of order; 0 where nothing was.
+    pub fn interval_end(&self, flow: u32) -> u32 {
+        self.native.read(self.registers.rx_ooo, flow)[1]
     }
 
     /// Something was received out of order.

@@ -176,6 +176,7 @@ impl Laminar {
         flow.rx_tail = next - flow.rx_base;
         self.switch.program.end_rx(id, (next + 1).0);
         burst.events.push(Event::PeerFin(FlowId(id)));
+        self.log_moved(id);
         self.notify(id);
         self.acknowledge(id, burst);
     }

@@ -1,5 +1,5 @@
 //! The glue around the program, from parser to deparser: ports, traffic manager, mirror (thesis section 5.2).
-use crate::descriptor::{DMA_LEN, Dma, PORT_CPU, PORT_HOST, PORT_NET, segment};
+use crate::descriptor::{DMA_LEN, Dma, LogPlace, PORT_CPU, PORT_HOST, PORT_NET, segment};
 use crate::program::Program;
 use engine::{Frame, FramePool};
 use rmt::ir::Gress;
@@ -39,6 +39,8 @@ impl Carried {
 pub(crate) enum Outcome {
     /// A descriptor for the host.
     Host(Dma, Carried),
+    /// The same, of payload that has its place in a log.
+    Log(Dma, LogPlace, Carried),
     /// A frame for the network: its headers, without payload.
     Network(Box<Frame>, Carried),
     /// A frame that goes out as it is.
@@ -158,7 +160,10 @@ impl Line<'_> {
             Outcome::Spent(flow, length, answered, carried)
         } else if port == PORT_HOST {
             match Dma::parse(head) {
-                Some(dma) => Outcome::Host(dma, carried),
+                Some(dma) => match LogPlace::parse(head) {
+                    None => Outcome::Host(dma, carried),
+                    Some(place) => Outcome::Log(dma, place, carried),
+                },
                 None => Outcome::Refused(carried),
             }
         } else {

@@ -29,7 +29,7 @@ fn timely(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
 }
 
 fn all(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
-    engine(config, limits, Extensions { sack: true, delayed_acks: true, timely: true })
+    engine(config, limits, Extensions { sack: true, delayed_acks: true, timely: true, shared_log: false })
 }
 
 fn solo(engine: MakeEngine, timestamps: bool, sack: bool) -> Solo {

@@ -9,7 +9,12 @@ use laminar::{Extensions, Laminar};
 
 /// What the control plane negotiated says which extensions the program has.
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
-    let extensions = Extensions { sack: config.sack, timely: config.timestamps, delayed_acks: config.delayed_acks };
+    let extensions = Extensions {
+        sack: config.sack,
+        timely: config.timestamps,
+        delayed_acks: config.delayed_acks,
+        shared_log: config.seed % 2 == 0,
+    };
     Box::new(Laminar::new(limits, config.wscale, extensions).unwrap())
 }
 

@@ -152,6 +152,7 @@ impl Plane {
             freezing: 0,
             resting: None,
             spliced: Spliced::No,
+            logged: false,
         };
         self.flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
         self.timers.set(Timer::Flow(state.id), now);

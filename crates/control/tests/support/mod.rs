@@ -53,6 +53,7 @@ pub fn config(node: usize) -> HostConfig {
         control_entries: 256,
         rx_bytes: 65_536,
         tx_bytes: 65_536,
+        log_bytes: 0,
         cached_buffers: 8,
     };
     HostConfig { name: format!("h{node}"), address: ip_of(node), max_flows: 128, memory, ..HostConfig::default() }

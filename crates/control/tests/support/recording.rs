@@ -144,7 +144,12 @@ impl Log {
             Command::Retransmit(flow) => Told::Retransmit(flow),
             Command::Untrack(flow) => Told::Untrack(flow),
             Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
-            Command::Window(..) | Command::Rate(..) | Command::Resume(..) | Command::Modules(_) => Told::Other,
+            Command::Window(..)
+            | Command::Rate(..)
+            | Command::Resume(..)
+            | Command::Modules(_)
+            | Command::OpenLog(..)
+            | Command::JoinLog { .. } => Told::Other,
         }
     }
 

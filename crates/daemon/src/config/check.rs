@@ -1,5 +1,5 @@
 //! What single keys cannot say: that the parts of a configuration fit together.
-use super::{Config, PortKind, PortSection};
+use super::{Config, EngineName, PortKind, PortSection};
 use std::collections::HashSet;
 
 /// A sentence about the first thing that does not fit.
@@ -26,6 +26,11 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         host.stack.validate()?;
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
         check_port(&host.port).map_err(said)?;
+        if host.stack.memory.log_bytes > 0 && host.engine != EngineName::Laminar {
+            return Err(said(
+                "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
+            ));
+        }
         if let Some(name) = host.port.fabric.as_deref().filter(|name| !fabrics.contains(name)) {
             return Err(said(format!("no fabric is called `{name}`")));
         }

@@ -37,7 +37,9 @@ impl Host {
                 let done = self.rest(from, slot, (tx_head, rx_head));
                 self.reply(from, Reply::Rested { slot, done });
             }
-            Request::Splice { tag, .. } => self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 }),
+            Request::Splice { tag, .. } | Request::OpenLog { tag, .. } | Request::JoinLog { tag, .. } => {
+                self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 });
+            }
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
     }

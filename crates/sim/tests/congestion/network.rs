@@ -69,6 +69,7 @@ impl Station {
             control_entries: (4 * slots).max(256),
             rx_bytes: plan.buffer,
             tx_bytes: plan.buffer,
+            log_bytes: 0,
             cached_buffers: 4,
         };
         let config = HostConfig {

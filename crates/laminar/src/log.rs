@@ -1,0 +1,455 @@
+//! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log; this
+//! puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
+use crate::descriptor::{Dma, LOG_FILL, LogPlace};
+use crate::flow::Flow;
+use crate::outcome::place;
+use crate::{Carried, Laminar};
+use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
+use engine::{Burst, ContextId, Drop, Event, FlowId, LogRefusal};
+use shm::Span;
+use std::collections::VecDeque;
+
+/// Logs that the pipeline has a tail for.
+pub(crate) const LOGS: usize = 64;
+
+/// What is in a record's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Waiting,
+    Whole,
+    Hole,
+}
+
+/// Whose a place in the log is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Owner {
+    flow: u32,
+    /// [`Member::life`]: the flow's number may be another connection's by now.
+    life: u64,
+    state: State,
+}
+
+/// A log. Records are counted from its beginning: `head` <= `ready` <= `tail`.
+pub(crate) struct Log {
+    end: LogEnd,
+    pub context: u32,
+    /// Given back by the application.
+    head: u64,
+    /// Can be read.
+    ready: u64,
+    /// Have a place.
+    tail: u64,
+    owners: Vec<Owner>,
+    /// Records that the windows of its members promise.
+    promised: u64,
+    /// Records with a place, not given back, whose connection has left.
+    left_behind: u64,
+    lives: u64,
+}
+
+/// A stretch of a flow's stream that lies in the log in one piece.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Bytes since the flow's first record.
+    from: u32,
+    /// The record that begins there.
+    index: u64,
+}
+
+/// A flow whose records go to a log.
+pub(crate) struct Member {
+    /// Number of the log.
+    pub log: u16,
+    /// Stream position of the first record.
+    pub start: u32,
+    life: u64,
+    /// It stands in [`Logs::moved`].
+    moved: bool,
+    mark: u64,
+    /// Bytes of the stream since `start` that have a place, and that are complete.
+    reserved: u32,
+    done: u32,
+    /// Complete records, and all ever given back.
+    records: u64,
+    trimmed: u64,
+    /// Where what is not complete lies, in order.
+    stretches: VecDeque<Stretch>,
+}
+
+/// All logs of a host.
+#[derive(Default)]
+pub(crate) struct Logs {
+    list: Vec<Option<Log>>,
+    /// Flows whose streams have come further in this round.
+    moved: Vec<u32>,
+    /// Records that were complete, holes, and segments that filled places given before.
+    pub counts: [u64; 3],
+}
+
+impl Logs {
+    pub fn get(&mut self, number: u16) -> Option<&mut Log> {
+        self.list.get_mut(number as usize)?.as_mut()
+    }
+
+    fn of(&self, context: u32) -> Option<u16> {
+        let found = |log: &Option<Log>| log.as_ref().is_some_and(|log| log.context == context);
+        self.list.iter().position(found).map(|at| at as u16)
+    }
+
+    /// Bytes of a log's record.
+    pub fn record_of(&self, number: u16) -> Option<u32> {
+        Some(self.list.get(number as usize)?.as_ref()?.record())
+    }
+
+    /// The tail of each as the pipeline has it.
+    pub fn tails(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.numbers().filter_map(|number| Some((number, self.list[number as usize].as_ref()?.tail_bytes())))
+    }
+
+    /// Numbers of those that there are.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> {
+        (0..self.list.len() as u16).filter(|number| self.list[*number as usize].is_some())
+    }
+}
+
+impl Log {
+    fn new(context: u32, end: LogEnd) -> Log {
+        let owners = vec![Owner::default(); end.shape.records as usize];
+        Log { end, context, head: 0, ready: 0, tail: 0, owners, promised: 0, left_behind: 0, lives: 0 }
+    }
+
+    pub fn record(&self) -> u32 {
+        self.end.shape.record
+    }
+
+    /// The tail as the pipeline has it: bytes, modulo 2^32.
+    pub fn tail_bytes(&self) -> u32 {
+        (self.tail as u32).wrapping_mul(self.record())
+    }
+
+    fn owner(&mut self, index: u64) -> &mut Owner {
+        let at = index & (self.owners.len() as u64 - 1);
+        &mut self.owners[at as usize]
+    }
+
+    /// The flow's next `bytes`, whole records, have their place at the tail.
+    fn reserve(&mut self, flow: u32, member: &mut Member, bytes: u32) {
+        let stretch = Stretch { from: member.reserved, index: self.tail };
+        // One that goes on where the last one ends is part of it.
+        let joins = member.stretches.back().is_some_and(|last| {
+            let length = stretch.from.wrapping_sub(last.from) / self.record();
+            last.index + length as u64 == stretch.index
+        });
+        if !joins {
+            member.stretches.push_back(stretch);
+        }
+        for index in self.tail..self.tail + (bytes / self.record()) as u64 {
+            *self.owner(index) = Owner { flow, life: member.life, state: State::Waiting };
+        }
+        self.tail += (bytes / self.record()) as u64;
+        member.reserved = member.reserved.wrapping_add(bytes);
+    }
+
+    /// Puts bytes of the flow's stream from `offset` on to their places: `write` gets each piece's first and last byte, counted
+    /// from `offset`, and its place in the log.
+    fn pieces(&self, member: &Member, offset: u32, (skip, end): (u32, u32), mut write: impl FnMut(u32, u32, u32)) {
+        let mut ends = member.stretches.iter().skip(1).map(|next| next.from).chain([member.reserved]);
+        for stretch in &member.stretches {
+            let until = ends.next().unwrap_or(member.reserved);
+            // Relative to what is complete, nothing wraps.
+            let relative = |at: u32| at.wrapping_sub(member.done) as i32 as i64;
+            let (low, high) = (relative(stretch.from), relative(until));
+            let (first, last) = (relative(offset) + skip as i64, relative(offset) + end as i64);
+            let (first, last) = (first.max(low).max(0), last.min(high));
+            if first < last {
+                let place = (stretch.index as u32).wrapping_mul(self.record()).wrapping_add((first - low) as u32);
+                let from = |at: i64| (at - relative(offset)) as u32;
+                write(from(first), from(last), place);
+            }
+        }
+    }
+
+    /// All records of the flow that end at or before `offset` are complete, or (`hole`) never will be. Says how many.
+    fn finish(&mut self, member: &mut Member, offset: u32, hole: bool) -> u64 {
+        let record = self.record();
+        let end = member.reserved.wrapping_sub(member.done).min(offset.wrapping_sub(member.done)) / record;
+        for _ in 0..end {
+            while member.stretches.len() > 1 && member.stretches[1].from == member.done {
+                member.stretches.pop_front();
+            }
+            let Some(stretch) = member.stretches.front() else { break };
+            let index = stretch.index + (member.done.wrapping_sub(stretch.from) / record) as u64;
+            self.end.describe(index, &LogRecord { mark: member.mark, number: member.records, hole });
+            self.owner(index).state = if hole { State::Hole } else { State::Whole };
+            member.done = member.done.wrapping_add(record);
+            member.records += 1;
+        }
+        if member.done == member.reserved {
+            member.stretches.clear();
+        } else if let Some(first) = member.stretches.front_mut() {
+            // So that distances stay short in a stream without end.
+            let passed = member.done.wrapping_sub(first.from);
+            if passed as i32 > 0 {
+                *first = Stretch { from: member.done, index: first.index + (passed / record) as u64 };
+            }
+        }
+        end as u64
+    }
+
+    /// How far the log can be read now; nothing where that is as before.
+    fn readable(&mut self) -> Option<Notice> {
+        let before = self.ready;
+        while self.ready < self.tail && self.owner(self.ready).state != State::Waiting {
+            self.ready += 1;
+        }
+        let slot = Slot { index: LOG_SLOT, generation: 0 };
+        (self.ready != before).then_some(Notice {
+            slot,
+            rx_tail: self.ready as u32,
+            tx_tail: self.tail as u32,
+            fin: false,
+        })
+    }
+}
+
+impl Laminar {
+    pub(crate) fn open_log(&mut self, context: ContextId, end: LogEnd) {
+        let free = self.logs.list.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.logs.list.len());
+        // Without a tail in the pipeline it has no members: they are told.
+        if number < LOGS && self.switch.program.has_logs() {
+            self.switch.program.set_log_tail(number as u16, 0);
+            self.logs.list.resize_with(self.logs.list.len().max(number + 1), || None);
+            self.logs.list[number] = Some(Log::new(context.0, end));
+        }
+    }
+
+    /// The context is gone, and its log.
+    pub(crate) fn close_log(&mut self, context: u32) {
+        let Some(number) = self.logs.of(context) else { return };
+        for id in 0..self.flows.len() as u32 {
+            if self.flow(id).is_some_and(|flow| flow.member.as_ref().is_some_and(|member| member.log == number)) {
+                self.leave_log(id);
+            }
+        }
+        self.logs.list[number as usize] = None;
+    }
+
+    pub(crate) fn join_log(&mut self, id: u32, rx_head: u32, mark: u64, burst: &mut Burst<'_>) {
+        let result = self.try_join(id, rx_head, mark);
+        burst.events.push(Event::LogJoined(FlowId(id), result));
+        if result.is_ok() {
+            // What was received before may be whole records, or all there is.
+            self.log_moved(id);
+        }
+    }
+
+    fn try_join(&mut self, id: u32, rx_head: u32, mark: u64) -> Result<(), LogRefusal> {
+        let flow = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut).ok_or(LogRefusal::Unfit)?;
+        let number = self.logs.of(flow.params.context.0).ok_or(LogRefusal::Unfit)?;
+        let log = self.logs.get(number).ok_or(LogRefusal::Unfit)?;
+        if flow.member.is_some() {
+            return Err(LogRefusal::Joined);
+        }
+        let taken = rx_head.wrapping_sub(flow.rx_head);
+        if flow.dead || flow.frozen || flow.orphan || taken > flow.rx_tail.wrapping_sub(flow.rx_head) {
+            return Err(LogRefusal::Unfit);
+        }
+        let window = (flow.params.rx.size() / log.record()) as u64;
+        if log.promised + log.left_behind + window > log.owners.len() as u64 {
+            return Err(LogRefusal::Full);
+        }
+        log.promised += window;
+        log.lives += 1;
+        flow.rx_head = rx_head;
+        let mut member = Member {
+            log: number,
+            start: rx_head,
+            life: log.lives,
+            moved: false,
+            mark,
+            reserved: 0,
+            done: 0,
+            records: 0,
+            trimmed: 0,
+            stretches: VecDeque::new(),
+        };
+        // What has come already, in order or not, is in the receive buffer.
+        let next = self.switch.program.rx_window(id)[0].wrapping_sub(flow.peer_fin as u32);
+        let behind = next.wrapping_add(self.switch.program.interval_end(id)).wrapping_sub(flow.rx_base.0);
+        let has = behind.wrapping_sub(rx_head).max(flow.rx_tail.wrapping_sub(rx_head));
+        if has > 0 {
+            log.reserve(id, &mut member, has.next_multiple_of(log.record()));
+            let place = log.tail_bytes().wrapping_sub(member.reserved);
+            log.end.records.write_span(place, &Span::new(&flow.params.rx, rx_head, has));
+        }
+        let first = flow.rx_base + rx_head;
+        if !self.switch.program.join_log(id, number, first, log.record()) {
+            return Err(LogRefusal::Unfit);
+        }
+        self.switch.program.set_log(id, member.reserved);
+        self.switch.program.set_log_tail(number, log.tail_bytes());
+        flow.member = Some(Box::new(member));
+        Ok(())
+    }
+
+    /// Payload that the pipeline gave a place in the log. False where that place cannot be: another program's.
+    pub(crate) fn to_log(&mut self, dma: &Dma, at: &LogPlace, carried: &Carried) -> bool {
+        let id = dma.flow as u32;
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return true };
+        let Some(member) = flow.member.as_deref_mut() else { return true };
+        let Some(log) = self.logs.list.get_mut(member.log as usize).and_then(Option::as_mut) else { return true };
+        let new = at.after.wrapping_sub(at.before);
+        let room = log.owners.len() as u64 - (log.tail - log.head);
+        let right = at.before == member.reserved && (new == 0 || at.place == log.tail_bytes());
+        if !right || new % log.record() != 0 || (new / log.record()) as u64 > room {
+            return false;
+        }
+        if new > 0 {
+            log.reserve(id, member, new);
+        }
+        let Carried::Received(frame, payload_at) = carried else { return true };
+        let length = dma.length as u32;
+        if dma.flags & LOG_FILL == 0 {
+            // By the pipeline's own address, all in what was reserved just now.
+            let into = at.offset.wrapping_sub(at.before);
+            if dma.address != at.place.wrapping_add(into) || into > new || length > new - into {
+                return false;
+            }
+            if dma.skip < length {
+                place(frame, *payload_at, dma, &log.end.records);
+            }
+            return true;
+        }
+        self.logs.counts[2] += 1;
+        let Some(log) = self.logs.list[member.log as usize].as_ref() else { return true };
+        log.pieces(member, at.offset, (dma.skip.min(length), length), |first, last, to| {
+            let piece = Dma { skip: first, length: last as u16, address: to.wrapping_sub(first), ..*dma };
+            place(frame, *payload_at, &piece, &log.end.records);
+        });
+        true
+    }
+
+    /// The flow's stream has come further, or is over.
+    pub(crate) fn log_moved(&mut self, id: u32) {
+        let member = self.flows[id as usize].as_deref_mut().and_then(|flow| flow.member.as_deref_mut());
+        if member.is_some_and(|member| !std::mem::replace(&mut member.moved, true)) {
+            self.logs.moved.push(id);
+        }
+    }
+
+    /// Records that became complete in this round can be read: now that all that the pipeline said was done.
+    pub(crate) fn advance_logs(&mut self) {
+        while let Some(id) = self.logs.moved.pop() {
+            self.advance_log(id);
+        }
+    }
+
+    fn advance_log(&mut self, id: u32) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(member) = flow.member.as_deref_mut() else { return };
+        let Some(log) = self.logs.list.get_mut(member.log as usize).and_then(Option::as_mut) else { return };
+        member.moved = false;
+        let has = flow.rx_tail.wrapping_sub(member.start);
+        self.logs.counts[0] += log.finish(member, has, false);
+        if flow.peer_fin {
+            // Half a record at the end is none.
+            self.logs.counts[1] += log.finish(member, member.reserved, true);
+        }
+        self.tell_log(flow_log(&self.flows, id));
+    }
+
+    fn tell_log(&mut self, number: Option<u16>) {
+        let Some(log) = number.and_then(|number| self.logs.get(number)) else { return };
+        let context = log.context;
+        if let Some(notice) = log.readable() {
+            self.contexts.tell_log(context, notice);
+        }
+    }
+
+    /// The flow's records go to the log no more. What has a place and is not complete stays a hole.
+    pub(crate) fn leave_log(&mut self, id: u32) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if flow.member.is_some() {
+            self.switch.program.leave_log(id);
+            let number = self.logs.leave(flow);
+            self.tell_log(number);
+        }
+    }
+
+    /// Another process takes the flow over: it has left the log, and what still comes for the log is for nobody.
+    pub(crate) fn end_membership(&mut self, id: u32) {
+        if self.flow(id).is_some_and(|flow| flow.member.is_some()) {
+            self.leave_log(id);
+            if let Some(flow) = self.flow(id) {
+                flow.orphan = true;
+            }
+        }
+    }
+
+    /// As [`Laminar::leave_log`], of a flow that was taken out already.
+    pub(crate) fn leave_log_with(&mut self, id: u32, flow: &mut Flow) {
+        if flow.member.is_some() {
+            self.switch.program.leave_log(id);
+            let number = self.logs.leave(flow);
+            self.tell_log(number);
+        }
+    }
+
+    /// The application has given back all records before number `upto`, modulo 2^32: their connections have the room again.
+    pub(crate) fn trim_log(&mut self, context: u32, upto: u32, burst: &mut Burst<'_>) {
+        let Some(number) = self.logs.of(context) else { return burst.drops.count(Drop::BumpUnknown) };
+        let Some(log) = self.logs.get(number) else { return };
+        let count = upto.wrapping_sub(log.head as u32);
+        if count as u64 > log.ready - log.head {
+            // An older number says nothing new.
+            if count as i32 > 0 {
+                burst.drops.count(Drop::BumpRange);
+            }
+            return;
+        }
+        let record = log.record();
+        let mut opened: Vec<u32> = Vec::new();
+        for _ in 0..count {
+            let owner = *log.owner(log.head);
+            log.head += 1;
+            let flow = self.flows.get_mut(owner.flow as usize).and_then(Option::as_deref_mut);
+            match flow.and_then(|flow| Some((flow.member.as_deref_mut()?, &mut flow.rx_head))) {
+                Some((member, rx_head)) if (member.log, member.life) == (number, owner.life) => {
+                    member.trimmed += 1;
+                    *rx_head = rx_head.wrapping_add(record);
+                    if opened.last() != Some(&owner.flow) {
+                        opened.push(owner.flow);
+                    }
+                }
+                _ => log.left_behind -= 1,
+            }
+        }
+        for id in opened {
+            if let Some(amount) = self.flow(id).and_then(Flow::replenish) {
+                self.sync(id, amount);
+            }
+        }
+    }
+}
+
+fn flow_log(flows: &[Option<Box<Flow>>], id: u32) -> Option<u16> {
+    Some(flows.get(id as usize)?.as_deref()?.member.as_deref()?.log)
+}
+
+impl Logs {
+    /// Ends a flow's membership; says of which log.
+    fn leave(&mut self, flow: &mut Flow) -> Option<u16> {
+        let mut member = flow.member.take()?;
+        let log = self.list.get_mut(member.log as usize)?.as_mut()?;
+        let (has, end) = (flow.rx_tail.wrapping_sub(member.start), member.reserved);
+        self.counts[0] += log.finish(&mut member, has, false);
+        // Nothing of its stream is unread any more.
+        flow.rx_head = flow.rx_tail;
+        self.counts[1] += log.finish(&mut member, end, true);
+        log.promised -= (flow.params.rx.size() / log.record()) as u64;
+        log.left_behind += member.records - member.trimmed;
+        Some(member.log)
+    }
+}

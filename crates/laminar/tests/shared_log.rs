@@ -1,0 +1,304 @@
+//! A shared log in the engine: what the application finds in it, segment by segment (docs/SHARED-LOG.md).
+#[path = "../../flextoe/tests/common/mod.rs"]
+mod common;
+
+use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
+use common::{Config, Lab};
+use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogRecord, LogShape, Notice, Slot, daemon_ends};
+use engine::{Command, ContextId, Drop, Engine, Event, FramePool, Limits, LogRefusal};
+use laminar::{Extensions, Laminar};
+use shm::{Doorbell, Region};
+use std::sync::Arc;
+use wire::tcp::Flags;
+
+const S: u32 = START;
+const RECORD: u32 = 64;
+const RECORDS: u32 = 128;
+const WINDOW: u32 = 4096;
+const SIZES: Geometry =
+    Geometry { slots: 1, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096, log_bytes: 65_536 };
+
+fn with_logs(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+    Box::new(Laminar::new(limits, config.wscale, Extensions { shared_log: true, ..Extensions::NONE }).unwrap())
+}
+
+/// One connection, and a log in a region of its own.
+struct Logged {
+    solo: Solo,
+    region: Arc<Region>,
+    control: ControlEnd,
+    shape: LogShape,
+    ready: u64,
+}
+
+impl Logged {
+    fn new(records: u32) -> Logged {
+        let sizes = Config {
+            engine: with_logs,
+            timestamps: false,
+            sack: false,
+            mss: 1000,
+            rx_bytes: WINDOW,
+            ..Config::clean(1)
+        };
+        let mut solo = Solo::new(Config { wscale: 0, ..sizes });
+        let region = Arc::new(Region::create("log", SIZES.region_len()).unwrap());
+        let (_, control) = daemon_ends(&region, SIZES, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+        let shape = LogShape { record: RECORD, records };
+        solo.command(Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())));
+        Logged { solo, region, control, shape, ready: 0 }
+    }
+
+    fn join(&mut self, rx_head: u32) -> Result<(), LogRefusal> {
+        self.solo.command(Command::JoinLog { flow: FLOW, rx_head, mark: 99 });
+        let joined = self.solo.events().into_iter().find_map(|event| match event {
+            Event::LogJoined(FLOW, result) => Some(result),
+            _ => None,
+        });
+        joined.expect("an answer")
+    }
+
+    /// Takes notices in; says what the connection itself was told, and how many records can be read.
+    fn notices(&mut self) -> (Vec<Notice>, u64) {
+        let mut own = Vec::new();
+        while let Some(words) = self.solo.side.app.end.notices.pop().unwrap() {
+            let notice = Notice::from_words(words);
+            match notice.slot.index {
+                LOG_SLOT => self.ready += notice.rx_tail.wrapping_sub(self.ready as u32) as u64,
+                _ => own.push(notice),
+            }
+        }
+        (own, self.ready)
+    }
+
+    /// Record `index` holds the connection's record `number`, whose stream's first record began at `start`.
+    fn assert_whole(&self, index: u64, number: u64, start: u32) {
+        let said = self.shape.read(&self.region, &SIZES, index);
+        assert_eq!(said, LogRecord { mark: 99, number, hole: false }, "record {index}");
+        let end = self.control.open_log(self.shape).unwrap();
+        let mut bytes = [0; RECORD as usize];
+        end.records.read(index as u32 * RECORD, &mut bytes);
+        let from = start + number as u32 * RECORD;
+        let wanted: Vec<u8> = (from..from + RECORD).map(Solo::byte).collect();
+        assert_eq!(bytes[..], wanted, "record {index}");
+    }
+
+    fn trim(&mut self, upto: u64) -> Vec<Seg> {
+        let slot = Slot { index: LOG_SLOT, generation: 0 };
+        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false };
+        self.solo.side.app.end.bumps.push(bump.to_words()).unwrap();
+        self.solo.round()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let stats = self.solo.side.engine.module_stats();
+        stats.iter().find(|row| row.0 == "log" && row.1 == name).unwrap().2
+    }
+}
+
+fn data(at: u32, len: u32) -> Seg {
+    seg(S + at, S, ACK, len)
+}
+
+#[test]
+fn records_are_readable_when_they_are_whole() {
+    let mut l = Logged::new(RECORDS);
+    assert_eq!(l.join(0), Ok(()));
+    assert_eq!(l.solo.receive(&[data(0, 150)])[0].ack, S + 150);
+    assert_eq!(l.notices().1, 2, "half a record waits");
+    l.solo.receive(&[data(150, 42)]);
+    assert_eq!(l.notices().1, 3);
+    // The connection itself is told of nothing.
+    l.solo.receive(&[data(192 + 100, 300)]);
+    assert_eq!(l.notices(), (vec![], 3), "a gap");
+    assert_eq!(l.solo.receive(&[data(192, 100)]).last().unwrap().ack, S + 592);
+    assert_eq!(l.notices(), (vec![], 9));
+    (0..9).for_each(|index| l.assert_whole(index, index, 0));
+    assert_eq!(["records", "holes", "filled"].map(|name| l.counter(name)), [9, 0, 2]);
+    assert_eq!(l.join(0), Err(LogRefusal::Joined));
+}
+
+#[test]
+fn duplicates_of_readable_records_change_nothing() {
+    let mut l = Logged::new(RECORDS);
+    l.join(0).unwrap();
+    l.solo.receive(&[data(0, 128), data(0, 128), data(64, 256), data(1000, 64), data(1000, 64)]);
+    assert_eq!(l.notices().1, 5);
+    (0..5).for_each(|index| l.assert_whole(index, index, 0));
+    l.solo.receive(&[data(320, 680)]);
+    assert_eq!(l.notices().1, 16);
+    (0..16).for_each(|index| l.assert_whole(index, index, 0));
+}
+
+#[test]
+fn what_came_before_the_connection_joined_is_records_too() {
+    let mut l = Logged::new(RECORDS);
+    // A preamble of 20 bytes is read; then two records and a half, and one out of order.
+    l.solo.receive(&[data(0, 180)]);
+    l.solo.read(20);
+    l.solo.receive(&[data(300, 64)]);
+    assert_eq!(l.join(20), Ok(()));
+    assert_eq!(l.notices().1, 2);
+    l.solo.receive(&[data(180, 120)]);
+    assert_eq!(l.notices().1, 5);
+    l.solo.receive(&[data(364, 1000)]);
+    assert_eq!(l.notices().1, 21);
+    (0..21).for_each(|index| l.assert_whole(index, index, 20));
+}
+
+#[test]
+fn a_reader_that_stops_closes_the_window_and_one_that_goes_on_opens_it() {
+    let mut l = Logged::new(RECORDS);
+    l.join(0).unwrap();
+    for at in 0..4 {
+        l.solo.receive(&[data(at * 1024, 1024)]);
+    }
+    assert_eq!(l.notices().1, 64);
+    // Beyond what was promised: refused, and no place is taken.
+    assert_eq!(l.solo.receive(&[data(4096, 64)])[0].window, 0);
+    assert_eq!(l.notices().1, 64);
+    assert_eq!(l.trim(32).last().map(|s| (s.ack, s.window)), Some((S + 4096, 2048)));
+    l.solo.receive(&[data(4096, 1000), data(5096, 1000)]);
+    assert_eq!(l.notices().1, 64 + 31);
+    (32..95).for_each(|index| l.assert_whole(index, index, 0));
+    // More than could be read is not given back; an older number is nothing new.
+    l.trim(96);
+    assert_eq!(l.solo.drops(Drop::BumpRange), 1);
+    l.trim(10);
+    assert_eq!(l.solo.drops(Drop::BumpRange), 1);
+    l.trim(95);
+    // Round and round: the log holds 128.
+    let mut at = 6096;
+    for round in 0..40u64 {
+        assert_eq!(l.solo.receive(&[data(at, 960)]).last().unwrap().ack, S + at + 960);
+        at += 960;
+        let ready = l.notices().1;
+        assert_eq!(ready, at as u64 / 64, "round {round}");
+        // Slots are used again, so only what is not given back can be looked at.
+        (ready - 15..ready).for_each(|index| {
+            let said = l.shape.read(&l.region, &SIZES, index);
+            assert_eq!((said.number, said.hole), (index, false));
+        });
+        l.trim(ready);
+    }
+}
+
+#[test]
+fn half_a_record_at_the_end_is_a_hole() {
+    let mut l = Logged::new(RECORDS);
+    l.join(0).unwrap();
+    l.solo.receive(&[seg(S, S, ACK | Flags::FIN, 100)]);
+    let (own, ready) = l.notices();
+    assert_eq!((own.last().map(|notice| (notice.rx_tail, notice.fin)), ready), (Some((0, true)), 2));
+    l.assert_whole(0, 0, 0);
+    assert_eq!(l.shape.read(&l.region, &SIZES, 1), LogRecord { mark: 99, number: 1, hole: true });
+}
+
+#[test]
+fn a_stream_that_ended_before_can_join() {
+    let mut l = Logged::new(RECORDS);
+    l.solo.receive(&[seg(S, S, ACK | Flags::FIN, 128)]);
+    assert_eq!(l.join(0), Ok(()));
+    assert_eq!(l.notices().1, 2);
+    (0..2).for_each(|index| l.assert_whole(index, index, 0));
+}
+
+#[test]
+fn a_connection_that_dies_leaves_holes_and_what_was_whole() {
+    let mut l = Logged::new(RECORDS);
+    l.join(0).unwrap();
+    l.solo.receive(&[data(0, 64), data(192, 64)]);
+    assert_eq!(l.notices().1, 1);
+    l.solo.command(Command::Remove(FLOW));
+    assert_eq!(l.notices().1, 4);
+    l.assert_whole(0, 0, 0);
+    (1..4).for_each(|index| assert!(l.shape.read(&l.region, &SIZES, index).hole));
+    l.trim(4);
+    assert_eq!(l.solo.drops(Drop::BumpRange), 0);
+    assert_eq!(l.join(0), Err(LogRefusal::Unfit), "it is gone");
+}
+
+#[test]
+fn a_log_takes_no_more_connections_than_it_has_room_for() {
+    // A window is 64 records.
+    let mut l = Logged::new(64);
+    assert_eq!(l.join(1), Err(LogRefusal::Unfit), "the application cannot have taken what did not come");
+    l.join(0).unwrap();
+    let mut small = Logged::new(64);
+    small.solo.command(Command::Detach(ContextId(1)));
+    assert_eq!(small.join(0), Err(LogRefusal::Unfit), "a log goes with its context");
+    l.solo.receive(&[data(0, 1024)]);
+    l.solo.command(Command::Orphan(FLOW));
+    // Nobody reads the stream any more: what comes raises an event, and goes to no log.
+    l.solo.receive(&[data(1024, 64)]);
+    assert!(l.solo.events().contains(&Event::OrphanData(FLOW)));
+    assert_eq!(l.notices().1, 16);
+}
+
+#[test]
+fn a_program_without_the_extension_is_refused_while_there_is_a_log() {
+    let mut l = Logged::new(RECORDS);
+    l.join(0).unwrap();
+    l.solo.receive(&[data(0, 100)]);
+    let refused = l.solo.side.engine.load(&Extensions::NONE.source()).unwrap_err();
+    assert!(refused.contains("-D SHARED_LOG"), "{refused}");
+    let all = Extensions { sack: true, delayed_acks: true, timely: true, shared_log: true };
+    l.solo.side.engine.load(&Extensions { timely: false, ..all }.source()).unwrap();
+    l.solo.receive(&[data(100, 300)]);
+    assert_eq!(l.notices().1, 6);
+    (0..6).for_each(|index| l.assert_whole(index, index, 0));
+}
+
+/// The stream's bytes, through loss and reordering, with sequence numbers that wrap: the harness' sender, our log.
+#[test]
+fn random_streams_arrive_whole_in_the_log() {
+    for seed in 0..60 {
+        let config =
+            Config { engine: with_logs, timestamps: false, sack: false, delayed_acks: false, ..Config::random(seed) };
+        let rx_bytes = config.rx_bytes;
+        let mut lab = Lab::new(config);
+        let sizes = Geometry { rx_bytes, log_bytes: 1 << 20, ..SIZES };
+        let region = Arc::new(Region::create("log", sizes.region_len()).unwrap());
+        let (_, control) = daemon_ends(&region, sizes, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
+        let shape = LogShape { record: RECORD, records: (rx_bytes / RECORD).max(64) };
+        let log = control.open_log(shape).unwrap();
+        lab.sides[1].commands.push(Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())));
+        lab.sides[1].commands.push(Command::JoinLog { flow: FLOW, rx_head: 0, mark: seed });
+        let expected = std::mem::take(&mut lab.sides[1].app.expected);
+        let whole = expected.len() as u64 / RECORD as u64;
+        let (mut read, mut ready) = (0u64, 0u64);
+        for step in 0..2_000_000u64 {
+            // The harness' application takes notices of its connection; those of the log are taken out here.
+            while let Some(words) = lab.sides[1].app.end.notices.pop().unwrap() {
+                let notice = Notice::from_words(words);
+                match notice.slot.index {
+                    LOG_SLOT => ready += notice.rx_tail.wrapping_sub(ready as u32) as u64,
+                    _ => assert_eq!(notice.rx_tail, 0),
+                }
+            }
+            let upto = if step % 7 == 0 { ready } else { read };
+            for index in read..upto {
+                let said = shape.read(&region, &sizes, index);
+                // Only half a record at the end of the stream is none.
+                assert_eq!(said, LogRecord { mark: seed, number: index, hole: index == whole });
+                let mut bytes = [0; RECORD as usize];
+                log.records.read((index as u32).wrapping_mul(RECORD), &mut bytes);
+                let from = (index * RECORD as u64) as usize;
+                if !said.hole {
+                    assert_eq!(bytes[..], expected[from..from + RECORD as usize], "seed {seed} record {index}");
+                }
+            }
+            if upto > read {
+                read = upto;
+                let slot = Slot { index: LOG_SLOT, generation: 0 };
+                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false };
+                lab.sides[1].app.end.bumps.push(bump.to_words()).unwrap();
+            }
+            if read >= whole {
+                break;
+            }
+            lab.step(0);
+        }
+        assert!(read >= whole, "seed {seed}: wedged, {ready} of {whole} readable");
+    }
+}
