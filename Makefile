@@ -36,7 +36,7 @@ build: setup apps xdp
 
 apps: $(APPS)
 
-$(TARGET)/apps/%: apps/%.c apps/load.h
+$(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h) include/toe.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -pthread -o $@ $<
 

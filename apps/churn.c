@@ -2,27 +2,9 @@
  * the other. Plain POSIX, identical for every stack. Prints one JSON object; exit status 1 if anything was wrong.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "program.h"
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "churn: %s: %s\n", what, errno ? strerror(errno) : "the peer hung up");
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void one(unsigned long number) {
     char message[64], reply[64];
@@ -31,13 +13,8 @@ static void one(unsigned long number) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("socket");
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-    if (send(fd, message, sizeof message, MSG_NOSIGNAL) != sizeof message) die("send");
-    for (size_t got = 0; got < sizeof reply;) {
-        errno = 0;
-        ssize_t n = recv(fd, reply + got, sizeof reply - got, 0);
-        if (n <= 0) die("recv");
-        got += (size_t)n;
-    }
+    send_or_die(fd, message, sizeof message);
+    receive_or_die(fd, reply, sizeof reply);
     if (memcmp(message, reply, sizeof reply)) {
         fprintf(stderr, "churn: a wrong reply to message %lu\n", number);
         exit(1);
@@ -56,9 +33,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     address.sin_port = htons((unsigned short)port);
-    double begin = now();
+    uint64_t begin = now();
     for (unsigned long i = 0; i < count; i++) one(i);
-    double seconds = now() - begin;
+    double seconds = (double)(now() - begin) / 1e9;
     printf("{\"connections\":%lu,\"seconds\":%.3f,\"per_second\":%.0f}\n", count, seconds, (double)count / seconds);
     return 0;
 }

@@ -6,11 +6,6 @@
  */
 #define _GNU_SOURCE
 #include "load.h"
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { EVENTS = 256, MOST = 64 * 1024 };
 
@@ -89,7 +84,6 @@ static _Noreturn void usage(void) {
 
 int main(int argc, char **argv) {
     int port = 7777;
-    program = "connect_client";
     for (int option; (option = getopt(argc, argv, "c:p:n:s:t:w:")) != -1;) {
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;

@@ -6,18 +6,7 @@
  * Prints one JSON object; exit status 1 if anything was lost or wrong.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "program.h"
 
 enum { EVENTS = 256, SUB = 64, BUCKETS = 64 * SUB };
 
@@ -36,17 +25,6 @@ static uint64_t limit = 0, answered = 0, counted = 0, errors = 0, wrong = 0;
 static uint64_t histogram[BUCKETS], slowest = 0;
 static char *pattern, *incoming;
 static size_t incoming_size;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "echo_client: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Log-linear histogram: SUB buckets per power of two, so each bucket is at most 1.6% wide. */
 static size_t bucket_of(uint64_t ns) {

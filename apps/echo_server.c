@@ -4,18 +4,8 @@
  * several messages in flight gets its replies batched.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
+#include "program.h"
 #include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { BUFFER = 64 * 1024, EVENTS = 256 };
 
@@ -29,35 +19,12 @@ struct peer {
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static int threads = 1;
 
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "echo_server: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static void watch(int set, int operation, int fd, uint32_t events, void *data) {
-    struct epoll_event event = {.events = events, .data.ptr = data};
-    if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");
-}
-
-static int listen_here(void) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-    if (fd < 0) die("socket");
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (threads > 1) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(fd, 4096) < 0) die("listen");
-    return fd;
-}
-
 static void accept_all(int set, int listener) {
-    for (;;) {
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
-        if (fd < 0) return;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (int fd; (fd = accept_next(listener)) >= 0;) {
         struct peer *peer = calloc(1, sizeof *peer);
         if (!peer || !(peer->buffer = malloc(BUFFER))) die("malloc");
         peer->fd = fd;
-        watch(set, EPOLL_CTL_ADD, fd, EPOLLIN, peer);
+        watch_fd(set, EPOLL_CTL_ADD, fd, EPOLLIN, peer);
     }
 }
 
@@ -93,17 +60,17 @@ static void serve(int set, struct peer *peer, uint32_t events) {
     if (state < 0) {
         hang_up(peer);
     } else if (state > 0) {
-        watch(set, EPOLL_CTL_MOD, peer->fd, EPOLLOUT, peer);
+        watch_fd(set, EPOLL_CTL_MOD, peer->fd, EPOLLOUT, peer);
     } else if (events & EPOLLOUT) {
-        watch(set, EPOLL_CTL_MOD, peer->fd, EPOLLIN, peer);
+        watch_fd(set, EPOLL_CTL_MOD, peer->fd, EPOLLIN, peer);
     }
 }
 
 static void *run(void *unused) {
     (void)unused;
-    int listener = listen_here(), set = epoll_create1(EPOLL_CLOEXEC);
+    int listener = listen_at(&address, SOCK_NONBLOCK, 4096, threads > 1), set = epoll_create1(EPOLL_CLOEXEC);
     if (set < 0) die("epoll_create1");
-    watch(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
+    watch_fd(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
     struct epoll_event events[EVENTS];
     for (;;) {
         int n = epoll_wait(set, events, EVENTS, -1);

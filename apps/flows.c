@@ -10,12 +10,7 @@
 #define _GNU_SOURCE
 #include "load.h"
 #include "../include/toe.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* TURN: bytes that a flow may write in its turn before the next flow has its own. */
 enum { EVENTS = 256, READ = 64 * 1024, TURN = 64 * 1024 };
@@ -30,11 +25,7 @@ static uint64_t seen = 0;                  /* the sum of all words, so that read
 
 /* The other side accepts, or is connected to, one flow after the other. */
 static void open_all(int set, int listening, uint32_t events) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    if (listener < 0) die("socket");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (listening && bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listening && listen(listener, 4096) < 0) die("listen");
+    int listener = listening ? listen_at(&address, 0, 4096, 0) : -1;
     for (long i = 0; i < flows; i++) {
         sockets[i] = listening ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (sockets[i] < 0) die(listening ? "accept" : "socket");
@@ -42,7 +33,7 @@ static void open_all(int set, int listening, uint32_t events) {
         if (fcntl(sockets[i], F_SETFL, O_NONBLOCK) < 0) die("fcntl");
         watch_fd(set, EPOLL_CTL_ADD, sockets[i], events, &sockets[i]);
     }
-    close(listener);
+    if (listening) close(listener);
 }
 
 static void touch_in(const void *bytes, size_t length) {
@@ -131,7 +122,6 @@ static _Noreturn void usage(void) {
 
 int main(int argc, char **argv) {
     int port = 7779, listening = 0, calling = 0, reversed = 0;
-    program = "flows";
     for (int option; (option = getopt(argc, argv, "la:c:p:n:w:t:s:rzT")) != -1;) {
         if (option == 'l' && (listening = 1)) continue;
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;

@@ -6,12 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "load.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { EVENTS = 256, READ = 64 * 1024, KEYS = 1000, MOST_VALUE = 8192, MOST_DEPTH = 256 };
 
@@ -177,7 +172,6 @@ static void parse(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    program = "kv_client";
     parse(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     prepare();

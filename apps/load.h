@@ -1,4 +1,4 @@
-/* load.h: what the programs that make load have in common: clocks, a histogram, and how they say what they saw.
+/* load.h: what the programs that make load have in common: the CPU's clock, a histogram, and how they say what they saw.
  *
  * They print two lines. The first, once all connections are there, says when measuring begins, in nanoseconds of
  * CLOCK_MONOTONIC, so that whoever started them can look at other processes meanwhile. The second is the result; its
@@ -7,36 +7,14 @@
 #ifndef LOAD_H
 #define LOAD_H
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
+#include "program.h"
 #include <sys/resource.h>
-#include <time.h>
 
 enum { SUB = 128, SUB_BITS = 7, BUCKETS = 60 * SUB };
 
-static const char *program = "load";
 static uint64_t begin_at = 0, end_at = 0;
 static uint64_t counted = 0, errors = 0, wrong = 0, late = 0;
 static uint64_t histogram[BUCKETS], slowest = 0;
-
-static inline _Noreturn void die(const char *what) {
-    fprintf(stderr, "%s: %s: %s\n", program, what, strerror(errno));
-    exit(1);
-}
-
-static inline size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static inline uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static inline double cpu_seconds(void) {
     struct rusage used;
@@ -94,11 +72,6 @@ static inline int say_result(double cpu, const uint64_t *counts, long connection
                    (unsigned long long)histogram[i]);
     printf("]}\n");
     return errors || wrong || late;
-}
-
-static inline void watch_fd(int set, int operation, int fd, uint32_t events, void *data) {
-    struct epoll_event event = {.events = events, .data.ptr = data};
-    if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");
 }
 
 #endif

@@ -8,21 +8,11 @@
  * One thread and one epoll set. Commands larger than SMALL are done as they come.
  */
 #define _GNU_SOURCE
+#include "program.h"
 #include "../include/toe.h"
-#include <arpa/inet.h>
 #include <endian.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { SMALL = 16 * 1024, QUEUES = 8, STRIPE = 4096, TOGETHER = 256, EVENTS = 64, LARGEST = 32 << 20 };
 
@@ -72,11 +62,6 @@ static struct sockaddr_in address = {.sin_family = AF_INET};
 static uint64_t size = 64 << 20;
 static char *disk;
 static int in_place = 1;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "nbd_ram: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 /* Sends, or keeps for later; 0 where the connection is over. */
 static int say(struct client *client, const struct iovec *pieces, int count) {
@@ -324,13 +309,11 @@ static void accept_all(int set, int listener) {
         uint64_t nbdmagic, ihaveopt;
         uint16_t flags;
     } __attribute__((packed)) hello = {htobe64(NBDMAGIC), htobe64(IHAVEOPT), htobe16(3)};
-    for (int fd, one = 1; (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (int fd; (fd = accept_next(listener)) >= 0;) {
         struct client *client = calloc(1, sizeof *client);
         if (!client) die("calloc");
         client->fd = fd;
-        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = client};
-        if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) die("epoll_ctl");
+        watch_fd(set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET, client);
         if (!say_bytes(client, &hello, sizeof hello)) hang_up(client);
     }
 }
@@ -360,14 +343,10 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     disk = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (disk == MAP_FAILED) die("mmap");
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-    if (listener < 0) die("socket");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 64) < 0) die("listen");
-    int set = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN}, events[EVENTS];
-    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) < 0) die("epoll");
+    int listener = listen_at(&address, SOCK_NONBLOCK, 64, 0), set = epoll_create1(EPOLL_CLOEXEC);
+    if (set < 0) die("epoll_create1");
+    watch_fd(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
+    struct epoll_event events[EVENTS];
     for (;;) {
         int n = epoll_wait(set, events, EVENTS, -1);
         if (n < 0 && errno != EINTR) die("epoll_wait");

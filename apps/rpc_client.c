@@ -11,13 +11,8 @@
  * With -i every connection has one request before measuring begins, is idle meanwhile, and has one request after it.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include "load.h"
-#include <netinet/tcp.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* OPENING: connections that are being opened at once; a listener's backlog has an end. */
 enum { EVENTS = 256, READ = 64 * 1024, NUMBER = 8, OPENING = 512, LOOKED_AT = 300000000 };
@@ -259,7 +254,6 @@ static void parse(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    program = "rpc_client";
     parse(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     outgoing = calloc(at_once, size);

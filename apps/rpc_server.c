@@ -6,17 +6,7 @@
  * reply, the connection is not read: the client feels it. With -1 a connection is closed after its first reply.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "program.h"
 
 enum { READ = 64 * 1024, EVENTS = 256, NUMBER = 8 };
 
@@ -34,29 +24,12 @@ static size_t size = 64, reply = 64, most_read, numbered;
 static int batch = 0, polling = 0, single = 0;
 static char *incoming, *outgoing;
 
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "rpc_server: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static void watch(int set, int operation, int fd, uint32_t events, void *data) {
-    struct epoll_event event = {.events = events, .data.ptr = data};
-    if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");
-}
-
 static void accept_all(int set, int listener) {
-    for (;;) {
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
-        if (fd < 0) return;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (int fd; (fd = accept_next(listener)) >= 0;) {
         struct peer *peer = calloc(1, sizeof *peer);
         if (!peer) die("calloc");
         peer->fd = fd;
-        watch(set, EPOLL_CTL_ADD, fd, EPOLLIN, peer);
+        watch_fd(set, EPOLL_CTL_ADD, fd, EPOLLIN, peer);
     }
 }
 
@@ -116,7 +89,7 @@ static void serve(int set, struct peer *peer, uint32_t events) {
     if (ok < 0) {
         hang_up(peer);
     } else if (waited != (peer->left_bytes > 0)) {
-        watch(set, EPOLL_CTL_MOD, peer->fd, peer->left_bytes ? EPOLLOUT : EPOLLIN, peer);
+        watch_fd(set, EPOLL_CTL_MOD, peer->fd, peer->left_bytes ? EPOLLOUT : EPOLLIN, peer);
     }
 }
 
@@ -153,14 +126,10 @@ int main(int argc, char **argv) {
     numbered = least(NUMBER, least(size, reply));
     incoming = malloc(most_read);
     outgoing = calloc(most_read / size + 1, reply);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-    if (!incoming || !outgoing || listener < 0) die("set-up");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 4096) < 0) die("listen");
-    int set = epoll_create1(EPOLL_CLOEXEC);
+    if (!incoming || !outgoing) die("malloc");
+    int listener = listen_at(&address, SOCK_NONBLOCK, 4096, 0), set = epoll_create1(EPOLL_CLOEXEC);
     if (set < 0) die("epoll_create1");
-    watch(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
+    watch_fd(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
     struct epoll_event events[EVENTS];
     for (;;) {
         int n = epoll_wait(set, events, EVENTS, polling ? 0 : -1);

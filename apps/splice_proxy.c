@@ -4,30 +4,17 @@
  * Plain POSIX, identical for every stack: toe_splice is looked up at run time. One thread a connection.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
+#include "program.h"
 #include <dlfcn.h>
-#include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { BUFFER = 64 * 1024 };
 
 static struct sockaddr_in here = {.sin_family = AF_INET}, server = {.sin_family = AF_INET};
 static int (*splice_sockets)(int, int);
 static atomic_ulong accepted, spliced, copied, ended;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "splice_proxy: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 static int write_all(int fd, const char *from, size_t len) {
     while (len) {
@@ -41,8 +28,8 @@ static int write_all(int fd, const char *from, size_t len) {
 
 /* Resets a connection instead of closing it, so that a failure on one side is one on the other. */
 static void reset(int fd) {
-    struct linger now = {.l_onoff = 1, .l_linger = 0};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 /* Waits for the end of a spliced pair: end of file, or an error. Nothing else can be read. */
@@ -110,9 +97,9 @@ static void *serve(void *argument) {
 static void *report(void *argument) {
     unsigned long last = 0;
     for (;; usleep(100000)) {
-        unsigned long now = accepted + spliced + ended;
-        if (now == last) continue;
-        last = now;
+        unsigned long sum = accepted + spliced + ended;
+        if (sum == last) continue;
+        last = sum;
         printf("accepted %lu spliced %lu ended %lu copied_bytes %lu\n", accepted, spliced, ended, copied);
         fflush(stdout);
     }
@@ -138,11 +125,7 @@ int main(int count, char **words) {
     read_address(&server, words[3], words[4]);
     signal(SIGPIPE, SIG_IGN);
     *(void **)&splice_sockets = dlsym(RTLD_DEFAULT, "toe_splice");
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    if (listener < 0) die("socket");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&here, sizeof here) < 0) die("bind");
-    if (listen(listener, 1024) < 0) die("listen");
+    int listener = listen_at(&here, 0, 1024, 0);
     pthread_attr_t small;
     pthread_t thread;
     pthread_attr_init(&small);

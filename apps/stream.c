@@ -5,18 +5,8 @@
  * closes its direction with its verdict, so the client's exit status speaks for both.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
+#include "program.h"
 #include <poll.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { BLOCK = 64 * 1024 };
 
@@ -36,23 +26,6 @@ struct half {
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static int check = 1;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "stream: %s: %s\n", what, errno ? strerror(errno) : "the peer hung up");
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* The finalizer of MurmurHash3: a cheap bijection, so no two words of a stream are equal. */
-static uint64_t mix(uint64_t x) {
-    x ^= x >> 33, x *= 0xff51afd7ed558ccdu, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53u;
-    return x ^ x >> 33;
-}
 
 /* Makes the block at `half->done` and returns how many bytes of it lie from there on. */
 static size_t make(struct half *half, char **from) {
@@ -143,11 +116,7 @@ static int serve_one(int listener) {
 }
 
 static int serve(long times) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    if (listener < 0) die("socket");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 16) < 0) die("listen");
+    int listener = listen_at(&address, 0, 16, 0);
     int failed = 0;
     for (long i = 0; times == 0 || i < times; i++) failed |= serve_one(listener);
     return failed;
@@ -157,13 +126,13 @@ static int transfer(uint64_t upload, uint64_t download) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("socket");
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-    double begin = now();
-    struct order order = {MAGIC, upload, download, (uint64_t)(begin * 1e9) ^ (uint64_t)getpid(), (uint64_t)check};
+    uint64_t begin = now();
+    struct order order = {MAGIC, upload, download, begin ^ (uint64_t)getpid(), (uint64_t)check};
     whole(fd, &order, sizeof order, 1);
     struct half *out = half_of(upload, order.seed), *in = half_of(download, ~order.seed);
     uint64_t wrong = exchange(fd, out, in), verdict = 0;
     whole(fd, &verdict, sizeof verdict, 0);
-    double elapsed = now() - begin;
+    double elapsed = (double)(now() - begin) / 1e9;
     int ok = wrong == 0 && verdict == VERDICT;
     printf("{\"sent\":%llu,\"received\":%llu,\"seconds\":%.3f,\"gbit_per_s\":%.3f,\"checked\":%s,\"ok\":%s}\n",
            (unsigned long long)upload, (unsigned long long)download, elapsed,

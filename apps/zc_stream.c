@@ -4,17 +4,8 @@
  * the end what it found. Without libtoe.so, or with -s, the same transfer goes through send and recv.
  */
 #define _GNU_SOURCE
+#include "program.h"
 #include "../include/toe.h"
-#include <arpa/inet.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { BLOCK = 64 * 1024, WORD = 8 };
 
@@ -27,23 +18,6 @@ static const uint64_t MAGIC = 0x4f70656e544f455au, VERDICT = 0x600dda7a600dda7au
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static int use_sockets, check = 1;
 static uint64_t block[BLOCK / WORD];
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "zc_stream: %s: %s\n", what, errno ? strerror(errno) : "the peer hung up");
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* The finalizer of MurmurHash3: a cheap bijection, so no two words of a stream are equal. */
-static uint64_t mix(uint64_t x) {
-    x ^= x >> 33, x *= 0xff51afd7ed558ccdu, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53u;
-    return x ^ x >> 33;
-}
 
 /* Makes the words of the stream from byte `at` on in `piece`. */
 static void make(struct iovec piece, uint64_t at, uint64_t seed) {
@@ -67,24 +41,13 @@ static size_t cut(struct iovec iov[2], size_t most) {
     return iov[0].iov_len + iov[1].iov_len;
 }
 
-static void whole(int fd, void *data, size_t length, int sending) {
-    for (size_t done = 0; done < length;) {
-        char *at = (char *)data + done;
-        ssize_t n = sending ? send(fd, at, length - done, MSG_NOSIGNAL) : recv(fd, at, length - done, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = 0;
-        if (n <= 0) die(sending ? "send" : "recv");
-        done += (size_t)n;
-    }
-}
-
 /* Sends some of the `left` bytes that begin at `at`; returns how many. */
 static size_t send_some(int fd, uint64_t at, uint64_t left, uint64_t seed) {
     struct iovec iov[2] = {{block, left < BLOCK ? left : BLOCK}};
     size_t length = iov[0].iov_len;
     if (use_sockets) {
         make(iov[0], at, seed);
-        whole(fd, block, length, 1);
+        send_or_die(fd, block, length);
         return length;
     }
     ssize_t room = toe_zc_reserve(fd, iov, length, 0);
@@ -101,7 +64,7 @@ static size_t receive_some(int fd, uint64_t at, uint64_t left, uint64_t seed, ui
     struct iovec iov[2] = {{block, left < BLOCK ? left : BLOCK}};
     size_t length = iov[0].iov_len;
     if (use_sockets) {
-        whole(fd, block, length, 0);
+        receive_or_die(fd, block, length);
         *wrong += compare(iov[0], at, seed);
         return length;
     }
@@ -117,22 +80,18 @@ static size_t receive_some(int fd, uint64_t at, uint64_t left, uint64_t seed, ui
 }
 
 static int serve(long times) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, failed = 0;
-    if (listener < 0) die("socket");
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 16) < 0) die("listen");
+    int listener = listen_at(&address, 0, 16, 0), failed = 0;
     for (long i = 0; times == 0 || i < times; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0) die("accept");
         struct order order;
-        whole(fd, &order, sizeof order, 0);
+        receive_or_die(fd, &order, sizeof order);
         if (order.magic != MAGIC) errno = EPROTO, die("the peer is not zc_stream");
         check = order.check != 0;
         uint64_t wrong = 0;
         for (uint64_t at = 0; at < order.total;) at += receive_some(fd, at, order.total - at, order.seed, &wrong);
         uint64_t verdict = VERDICT + wrong;
-        whole(fd, &verdict, sizeof verdict, 1);
+        send_or_die(fd, &verdict, sizeof verdict);
         close(fd);
         failed |= wrong != 0;
     }
@@ -143,13 +102,13 @@ static int transfer(uint64_t total) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("socket");
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-    double begin = now();
-    struct order order = {MAGIC, total, (uint64_t)(begin * 1e9) ^ (uint64_t)getpid(), (uint64_t)check};
-    whole(fd, &order, sizeof order, 1);
+    uint64_t begin = now();
+    struct order order = {MAGIC, total, begin ^ (uint64_t)getpid(), (uint64_t)check};
+    send_or_die(fd, &order, sizeof order);
     for (uint64_t at = 0; at < total;) at += send_some(fd, at, total - at, order.seed);
     uint64_t verdict;
-    whole(fd, &verdict, sizeof verdict, 0);
-    double elapsed = now() - begin;
+    receive_or_die(fd, &verdict, sizeof verdict);
+    double elapsed = (double)(now() - begin) / 1e9;
     printf("{\"sent\":%llu,\"seconds\":%.3f,\"gbit_per_s\":%.3f,\"checked\":%s,\"zero_copy\":%s,\"ok\":%s}\n",
            (unsigned long long)total, elapsed, (double)total * 8 / elapsed / 1e9, check ? "true" : "false",
            use_sockets ? "false" : "true", verdict == VERDICT ? "true" : "false");

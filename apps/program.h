@@ -1,0 +1,85 @@
+/* program.h: what all these programs have in common. Include it first, after _GNU_SOURCE is defined. */
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* errno is 0 where a stream has ended too early. */
+static inline _Noreturn void die(const char *what) {
+    const char *why = errno ? strerror(errno) : "the peer hung up";
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
+    exit(1);
+}
+
+static inline size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+static inline uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The finalizer of MurmurHash3: a cheap bijection, so no two words of a stream are equal. */
+static inline uint64_t mix(uint64_t x) {
+    x ^= x >> 33, x *= 0xff51afd7ed558ccdu, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
+}
+
+static inline void watch_fd(int set, int operation, int fd, uint32_t events, void *data) {
+    struct epoll_event event = {.events = events, .data.ptr = data};
+    if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");
+}
+
+/* A socket that listens; `flags` as SOCK_NONBLOCK. Several threads may have one each where they say so. */
+static inline int listen_at(const struct sockaddr_in *address, int flags, int backlog, int one_of_several) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
+    if (fd < 0) die("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (one_of_several) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+    if (bind(fd, (const struct sockaddr *)address, sizeof *address) < 0) die("bind");
+    if (listen(fd, backlog) < 0) die("listen");
+    return fd;
+}
+
+/* The next connection of a listener that does not block, or -1. */
+static inline int accept_next(int listener) {
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+/* All of `length` bytes or nothing, on a socket that blocks. */
+static inline void send_or_die(int fd, const void *from, size_t length) {
+    for (const char *at = from; length;) {
+        ssize_t n = send(fd, at, length, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) die("send");
+        at += n, length -= (size_t)n;
+    }
+}
+
+static inline void receive_or_die(int fd, void *into, size_t length) {
+    for (char *at = into; length;) {
+        ssize_t n = recv(fd, at, length, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = 0;
+        if (n <= 0) die("recv");
+        at += n, length -= (size_t)n;
+    }
+}
+
+#endif
