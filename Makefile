@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build apps xdp bench grid faults endurance differential model setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall apps xdp bench grid faults endurance differential model setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -18,6 +18,7 @@ help:
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make build   everything, optimised'
+	@echo 'make install   into PREFIX=/usr/local (DESTDIR=... for packages); make uninstall takes it out again'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
@@ -33,6 +34,40 @@ test:
 
 build: setup apps xdp
 	cargo build --release --workspace
+
+# What is installed, by folder. The daemon's configuration is written only where there is none.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+BINDIR := $(PREFIX)/bin
+LIBDIR := $(PREFIX)/lib/opentoe
+MANDIR := $(PREFIX)/share/man
+COMPLETIONS := share/bash-completion/completions/toe share/zsh/site-functions/_toe share/fish/vendor_completions.d/toe.fish
+
+install: build
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
+		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
+		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
+	install -m 755 $(addprefix $(TARGET)/release/,toe toed toe-sim) $(DESTDIR)$(BINDIR)
+	install -m 755 $(TARGET)/release/libtoe.so $(DESTDIR)$(LIBDIR)
+	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
+	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
+	install -m 644 include/toe.h $(DESTDIR)$(PREFIX)/include
+	$(TARGET)/release/toe manual $(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
+	for shell in bash:share/bash-completion/completions/toe zsh:share/zsh/site-functions/_toe \
+		fish:share/fish/vendor_completions.d/toe.fish; do \
+		$(TARGET)/release/toe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
+	sed 's|/usr/bin/toed|$(BINDIR)/toed|; s|/etc/opentoe|$(SYSCONFDIR)/opentoe|' dist/toed.service \
+		>$(DESTDIR)$(PREFIX)/lib/systemd/system/toed.service
+	install -m 644 dist/toe.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/toe.conf
+	[ -e $(DESTDIR)$(SYSCONFDIR)/opentoe/toed.toml ] || install -m 644 config/toed.toml $(DESTDIR)$(SYSCONFDIR)/opentoe
+
+# The configuration stays: it may be the operator's.
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,toe toed toe-sim) $(DESTDIR)$(PREFIX)/include/toe.h \
+		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
+		$(DESTDIR)$(MANDIR)/man1/toe.1 $(DESTDIR)$(MANDIR)/man1/toe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
+	rm -rf $(DESTDIR)$(LIBDIR)
 
 apps: $(APPS)
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 /// OpenTOE: runs unmodified programs on a TCP data-path of their own.
 #[derive(Parser)]
 #[command(
+    name = "toe",
     version,
     propagate_version = true,
     after_help = "Examples:
@@ -139,6 +140,14 @@ Examples:
     Sim(SimArguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
+    /// Print what a shell needs to complete this command's words
+    #[command(after_help = "Examples:
+  toe completions bash > /etc/bash_completion.d/toe
+  toe completions fish > ~/.config/fish/completions/toe.fish")]
+    Completions(CompletionsArguments),
+    /// Write this command's manual pages
+    #[command(hide = true)]
+    Manual(ManualArguments),
     /// The daemon of one program
     #[command(hide = true)]
     PrivateDaemon(PrivateArguments),
@@ -152,6 +161,18 @@ pub struct SocketArguments {
     /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct CompletionsArguments {
+    /// Which one
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub struct ManualArguments {
+    /// Where they go
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]

@@ -11,6 +11,7 @@ mod p4;
 mod pcap;
 mod private;
 mod run;
+mod shell;
 mod sim;
 mod stats;
 mod table;
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
         Verb::Sim(arguments) => sim::sim(&arguments),
         Verb::P4(arguments) => p4::p4(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
+        Verb::Completions(arguments) => shell::completions(&arguments),
+        Verb::Manual(arguments) => shell::manual(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),
     };

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 /// It ends on SIGTERM or SIGINT; connections then end in order where their peers answer at once.
 #[derive(Parser)]
 #[command(
+    name = "toed",
     version,
     after_help = "Example:\n  toed --config config/lab.toml\n  toe run --host a -- redis-server --protected-mode no"
 )]

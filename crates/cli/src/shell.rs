@@ -1,0 +1,16 @@
+//! What stands around the command once it is installed: completions for shells, manual pages.
+use crate::arguments::{Arguments, CompletionsArguments, ManualArguments};
+use clap::CommandFactory;
+
+/// `toe completions SHELL`.
+pub fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "toe", &mut std::io::stdout());
+    Ok(())
+}
+
+/// A page for the command and one for each of its verbs: toe.1, toe-run.1, ...
+pub fn manual(arguments: &ManualArguments) -> Result<(), String> {
+    let directory = &arguments.directory;
+    clap_mangen::generate_to(Arguments::command(), directory)
+        .map_err(|error| format!("cannot write manual pages to {}: {error}", directory.display()))
+}
