@@ -9,6 +9,11 @@ use trace::{NO_FLOW, Point, Tracer};
 
 /// Segments of a flow without a rate in one turn.
 const TURN: u32 = 8;
+/// Bytes of a flow without a rate in one turn, unless one segment has more.
+const TURN_BYTES: u32 = 64 << 10;
+/// Bytes in one round, after which no more turns are given: what is to be answered quickly waits for the copies of a
+/// round, wherever it comes in.
+const ROUND_BYTES: u32 = 128 << 10;
 /// A wheel slot is 2^12 ns, 4 us.
 const SLOT_SHIFT: u32 = 12;
 /// Slots of the wheel: a horizon of 16.8 ms. What is due later waits in the last one and is put in again.
@@ -40,11 +45,14 @@ struct Entry {
     quantum: u32,
     /// With a rate: when the flow may send again.
     next: Nanos,
+    /// Bytes of its last segment.
+    last: u32,
 }
 
 impl Entry {
     fn end_turn(&mut self, sent: u32, now: Nanos) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.last = sent;
         if self.interval > 0 {
             let start = self.next.max(now.saturating_sub(SLACK));
             self.next = start + ((sent as u64).saturating_mul(self.interval) >> INTERVAL_SHIFT);
@@ -70,7 +78,7 @@ impl Scheduler {
 
     pub fn install(&mut self, flow: u32, group: u8, rate: u64) {
         let (interval, quantum) = pace(rate);
-        let entry = Entry { segments: 0, in_flight: 0, group, place: Place::Idle, interval, quantum, next: 0 };
+        let entry = Entry { segments: 0, in_flight: 0, group, place: Place::Idle, interval, quantum, next: 0, last: 0 };
         self.entries.insert(flow, entry);
     }
 
@@ -149,19 +157,22 @@ impl Scheduler {
             tracer.value(Point::SchedulerWaiting, NO_FLOW, self.waiting() as u64);
         }
         let end = works.len() + most;
-        while works.len() < end {
+        let mut bytes = 0;
+        while works.len() < end && bytes < ROUND_BYTES {
             let Some(flow) = self.ready.pop_front() else { break };
-            self.give_turn(flow, now, end, works, tracer);
+            bytes = self.give_turn(flow, now, end, works, tracer).saturating_add(bytes);
         }
     }
 
-    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) {
-        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return };
+    /// Gives a flow its turn; returns about how many bytes it will send.
+    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) -> u32 {
+        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return 0 };
         entry.place = Place::Idle;
         let waiting = entry.segments.saturating_sub(entry.in_flight);
         if waiting == 0 {
-            return;
+            return 0;
         }
+        let last = entry.last;
         if entry.interval > 0 {
             // One at a time: when the next one is due depends on what this one turns out to be.
             if entry.next > now {
@@ -172,10 +183,11 @@ impl Scheduler {
                     tracer.value(Point::TurnLate, flow, now - entry.next);
                 }
                 works.add(flow, Job::Transmit { most: entry.quantum }).group = entry.group;
+                return last;
             }
-            return;
+            return 0;
         }
-        let turns = waiting.min(TURN).min((end - works.len()) as u32);
+        let turns = waiting.min(TURN).min((end - works.len()) as u32).min((TURN_BYTES / last.max(1)).max(1));
         entry.in_flight += turns;
         for _ in 0..turns {
             works.add(flow, Job::Transmit { most: u32::MAX }).group = entry.group;
@@ -183,6 +195,7 @@ impl Scheduler {
         if waiting > turns {
             self.enqueue(flow, now);
         }
+        turns.saturating_mul(last)
     }
 
     fn turn_wheel(&mut self, now: Nanos) {
@@ -308,6 +321,31 @@ mod tests {
         assert!(s.has_work(0));
         assert_eq!(turns(&mut s, 0), [1; 4]);
         assert!(!s.has_work(0), "reports will say whether there is more");
+    }
+
+    #[test]
+    fn a_flow_with_little_to_say_waits_for_few_bytes_of_those_with_much() {
+        let mut s = Scheduler::new(5, true);
+        (0..5).for_each(|flow| s.install(flow, 0, 0));
+        // Four flows have sent a super-segment each, and have more; then the fifth has a segment.
+        for flow in 0..4 {
+            s.report(flow, Report { segments: 1, sent: 0 }, false, 0);
+        }
+        assert_eq!(turns(&mut s, 0), [0, 1, 2, 3]);
+        for flow in 0..4 {
+            s.report(flow, Report { segments: 8, sent: 65_160 }, true, 0);
+        }
+        s.report(4, Report { segments: 1, sent: 0 }, false, 0);
+        let mut bytes = 0;
+        loop {
+            let round = turns(&mut s, 0);
+            if round.contains(&4) {
+                break;
+            }
+            assert!(!round.is_empty() && round.len() as u32 * 65_160 < ROUND_BYTES + TURN_BYTES, "{round:?}");
+            bytes += round.len() * 65_160;
+        }
+        assert!(bytes <= 4 * 65_160, "{bytes} bytes went before it");
     }
 
     #[test]

@@ -64,12 +64,28 @@ pub struct Context {
     /// Inherited connections that were closed here but never claimed.
     pub unclaimed: Vec<Box<Stream>>,
     empty_drains: u32,
+    /// Bytes copied since the thread last let others run.
+    moved: u32,
 }
 
+/// Bytes that are copied at most until other programs on the core have their turn: they would wait for milliseconds where
+/// a program always finds something to move.
+const MOVED_MOST: u32 = 128 << 10;
 /// Every so many drains that found nothing, look whether the daemon still lives.
 const LIFE_CHECK: u32 = 1024;
 
 impl Context {
+    /// Bytes were copied for the program; says whether others on its core are to have their turn.
+    #[inline]
+    pub fn has_moved(&mut self, bytes: u32) -> bool {
+        self.moved = self.moved.saturating_add(bytes);
+        let enough = self.moved >= MOVED_MOST;
+        if enough {
+            self.moved = 0;
+        }
+        enough
+    }
+
     /// A fresh context.
     pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
@@ -89,6 +105,7 @@ impl Context {
             held: Vec::new(),
             unclaimed: Vec::new(),
             empty_drains: 0,
+            moved: 0,
         }
     }
 

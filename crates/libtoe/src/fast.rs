@@ -8,6 +8,7 @@ use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_WRITE, SPLICED, Stream};
 use crate::table::{self, Entry};
+use crate::wait;
 use crate::{context_side::Context, errno};
 use libc::{c_int, iovec, ssize_t};
 
@@ -71,6 +72,11 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
     if stream.window_is_worth_telling() {
         context.bump(key, stream);
     }
+    let enough = context.has_moved(got);
+    drop(lib);
+    if enough {
+        wait::yield_now();
+    }
     Some(got as ssize_t)
 }
 
@@ -96,5 +102,10 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
     // SAFETY: the caller vouches for the buffers.
     let put = unsafe { stream.put(from) }?;
     context.bump(key, stream);
+    let enough = context.has_moved(put);
+    drop(lib);
+    if enough {
+        wait::yield_now();
+    }
     Some(put as ssize_t)
 }
