@@ -1,5 +1,6 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use crate::layout::{APP_BELL, DAEMON_BELL};
+use crate::tables::Tables;
 use crate::{Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, Producer, Region};
 use std::io;
@@ -28,6 +29,7 @@ pub struct ControlEnd {
     pub daemon_bell: Doorbell,
     geometry: Geometry,
     region: Arc<Region>,
+    tables: Tables,
 }
 
 impl ControlEnd {
@@ -67,8 +69,10 @@ impl ControlEnd {
 
     /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
     /// still with everything read.
-    pub fn discard_received(&self, index: u32) -> io::Result<()> {
-        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_bytes as usize)
+    pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
+        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_bytes as usize)?;
+        self.tables.rested(&self.region, &self.geometry, index);
+        Ok(())
     }
 
     /// Gives the memory of a slot's buffers back to the system.
@@ -96,6 +100,7 @@ pub struct AppEnd {
     pub region: Arc<Region>,
     /// The sizes of the region.
     pub geometry: Geometry,
+    tables: Tables,
 }
 
 impl AppEnd {
@@ -114,9 +119,15 @@ impl AppEnd {
             replies: Consumer::new(&region, g.replies_at(), g.control_entries),
             app_bell: Doorbell::new(&region, APP_BELL, app_bell),
             daemon_bell,
+            tables: Tables::new(&geometry),
             geometry,
             region,
         })
+    }
+
+    /// Both buffers of a slot have been given back.
+    pub fn rested(&mut self, slot: Slot) {
+        self.tables.rested(&self.region, &self.geometry, slot.index);
     }
 
     /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is not
@@ -160,6 +171,7 @@ pub fn daemon_ends(
         daemon_bell,
         geometry,
         region: Arc::clone(region),
+        tables: Tables::new(&geometry),
     };
     (engine, control)
 }

@@ -16,6 +16,7 @@ mod log;
 mod names;
 mod reply;
 mod request;
+mod tables;
 mod words;
 
 pub use data::{Bump, Notice};

@@ -30,7 +30,7 @@ impl Plane {
         let home = flow.names[0];
         let mut done = false;
         if stands {
-            let end = self.contexts.get(home.context.0).map(|context| &context.end);
+            let end = self.contexts.get_mut(home.context.0).map(|context| &mut context.end);
             done = end.is_some_and(|end| end.discard_received(home.slot.index).is_ok());
             self.commands.push(Command::Thaw(id));
         }

@@ -70,7 +70,7 @@ pub struct Context {
 
 /// Bytes that are copied at most until other programs on the core have their turn: they would wait for milliseconds where
 /// a program always finds something to move.
-const MOVED_MOST: u32 = 128 << 10;
+const MOVED_MOST: u32 = 256 << 10;
 /// Every so many drains that found nothing, look whether the daemon still lives.
 const LIFE_CHECK: u32 = 1024;
 

@@ -99,6 +99,8 @@ impl Lib {
         if !done {
             // Its memory is still there: to be asked for again after the next news.
             stream.rest.empty.1 = stream.rest.empty.1.wrapping_sub(1);
+        } else {
+            context.end.rested(slot);
         }
         context.bump(key, stream);
     }

@@ -132,7 +132,8 @@ impl Host {
         self.take_bumps(from);
         let Some(end) = self.end_named(from, slot) else { return false };
         let quiet = end.tx_sent == tx_head && end.rx_tail == rx_head && end.owner == (from, slot);
-        quiet && self.apps[&from].control.discard_received(slot.index).is_ok()
+        let app = self.apps.get_mut(&from).filter(|_| quiet);
+        app.is_some_and(|app| app.control.discard_received(slot.index).is_ok())
     }
 
     fn fork(&mut self, parent: u32, tag: u32) {

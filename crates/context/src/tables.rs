@@ -1,0 +1,75 @@
+//! Page tables of quiet connections. Giving back the memory of buffers leaves the tables that led there: a page for every
+//! 2 MiB of a region, in each process that has it mapped, which are 2 KiB for each end of an idle connection with buffers
+//! of the usual size. Linux frees a table that is empty when a process drops all 2 MiB of it (`MADV_DONTNEED`, from 6.14
+//! on); what other connections there still have comes back with a page fault each.
+use crate::Geometry;
+use shm::Region;
+
+/// What a table of pages maps.
+const BLOCK: usize = 2 << 20;
+
+/// Which parts of a region may be dropped, as one process sees it.
+pub(crate) struct Tables {
+    /// For each block of addresses, connections that began to rest there since it was last dropped. Connections that speak
+    /// meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
+    rested: Vec<u16>,
+    /// As many as make a block worth dropping: about all that it holds.
+    enough: u16,
+}
+
+impl Tables {
+    pub fn new(geometry: &Geometry) -> Tables {
+        let connection = geometry.rx_bytes as usize + geometry.tx_bytes as usize;
+        let enough = (BLOCK / connection).clamp(1, u16::MAX as usize) as u16;
+        Tables { rested: vec![0; geometry.region_len() / BLOCK + 2], enough }
+    }
+
+    /// The buffers of a slot were given back. Drops the blocks that are quiet now.
+    pub fn rested(&mut self, region: &Region, geometry: &Geometry, index: u32) {
+        // Blocks are those of addresses, wherever the region begins.
+        let base = region.address(0, 0) as usize;
+        let lead = base % BLOCK;
+        let start = geometry.rx_at(index) + lead;
+        let end = start + geometry.rx_bytes as usize + geometry.tx_bytes as usize;
+        let buffers = geometry.rx_at(0)..geometry.log_at();
+        for block in start / BLOCK..end.div_ceil(BLOCK) {
+            let Some(rested) = self.rested.get_mut(block) else { return };
+            *rested += 1;
+            if *rested < self.enough {
+                continue;
+            }
+            *rested = 0;
+            let from = (block * BLOCK).saturating_sub(lead).max(buffers.start);
+            let to = ((block + 1) * BLOCK - lead).min(buffers.end);
+            // Where it fails, the tables stay: they are needed by nobody, and harm nobody.
+            let _ = region.drop_pages(from, to.saturating_sub(from));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_in_a_dropped_block_is_still_there() {
+        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 18);
+        let geometry = Geometry { slots: 64, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes, log_bytes: 0 };
+        let region = Region::create("test", geometry.region_len()).unwrap();
+        let word = |index: u32| region.u32_at(geometry.tx_at(index));
+        (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));
+        let mut tables = Tables::new(&geometry);
+        assert_eq!(tables.enough, 4);
+        for index in (0..64).chain(0..64) {
+            tables.rested(&region, &geometry, index);
+        }
+        assert!((0..64).all(|index| word(index).load(std::sync::atomic::Ordering::Relaxed) == index + 1));
+        assert!(tables.rested.iter().all(|rested| *rested < 4));
+        // A connection that is larger than a block.
+        let large = Geometry { slots: 2, rx_bytes: 1 << 22, tx_bytes: 1 << 22, ..geometry };
+        let region = Region::create("test", large.region_len()).unwrap();
+        let mut tables = Tables::new(&large);
+        assert_eq!(tables.enough, 1);
+        tables.rested(&region, &large, 1);
+    }
+}
