@@ -30,20 +30,24 @@ pub struct Notice {
     pub fin: bool,
 }
 
+#[inline]
 fn pack(slot: Slot, fin: bool) -> u64 {
     slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 }
 }
 
+#[inline]
 fn unpack(word: u64) -> (Slot, bool) {
     (Slot { index: word as u32, generation: (word >> 32) as u16 }, word & FIN != 0)
 }
 
 impl Bump {
     /// The descriptor's words.
+    #[inline]
     pub fn to_words(self) -> [u64; 2] {
         [pack(self.slot, self.fin), self.tx_head as u64 | (self.rx_head as u64) << 32]
     }
     /// Reads a descriptor. Any words give a value; the values are to be checked against the connection.
+    #[inline]
     pub fn from_words(words: [u64; 2]) -> Bump {
         let (slot, fin) = unpack(words[0]);
         Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin }
@@ -52,10 +56,12 @@ impl Bump {
 
 impl Notice {
     /// The descriptor's words.
+    #[inline]
     pub fn to_words(self) -> [u64; 2] {
         [pack(self.slot, self.fin), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
     /// Reads a descriptor.
+    #[inline]
     pub fn from_words(words: [u64; 2]) -> Notice {
         let (slot, fin) = unpack(words[0]);
         Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin }

@@ -37,6 +37,20 @@ impl Batch {
         debug_assert!(old.is_none());
     }
 
+    /// Adds the next `most` received frames.
+    #[inline]
+    pub fn receive_most(&mut self, frames: &mut impl ExactSizeIterator<Item = Box<Frame>>, most: usize) {
+        let count = frames.len().min(most);
+        while self.places.len() < self.len + count {
+            self.grow();
+        }
+        for (work, frame) in self.places[self.len..self.len + count].iter_mut().zip(frames) {
+            work.renew(u32::MAX, Job::Receive);
+            work.frame = Some(frame);
+        }
+        self.len += count;
+    }
+
     /// Adds a work that was made elsewhere.
     pub fn push(&mut self, work: Work) {
         let place = self.add(u32::MAX, Job::Void);

@@ -16,9 +16,10 @@ const RETRY: Nanos = 200_000;
 struct Context {
     end: EngineEnd,
     /// What the application's slots name.
-    flows: Vec<Option<Named>>,
-    /// Notices to give, one for each flow: they are absolute, so the latest one says all. None where its flow left.
-    pending: Vec<Option<Notice>>,
+    flows: Vec<Named>,
+    /// Notices to give, as the ring takes them, one for each flow: they are absolute, so the latest one says all. Of a
+    /// flow that left, [`LEFT`].
+    pending: Vec<[u64; 2]>,
     /// Number of the first one of them, counted from 1 as they were noted.
     first: u64,
     /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
@@ -28,9 +29,13 @@ struct Context {
     corrupt: bool,
 }
 
+/// In place of a notice's first word.
+const LEFT: u64 = u64::MAX;
+
 /// What a slot names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Named {
+    /// [`NOBODY`] for none.
     flow: u32,
     /// The slot's, so that a descriptor of an earlier connection is recognised.
     generation: u16,
@@ -38,11 +43,25 @@ struct Named {
     group: u8,
 }
 
+/// No flow has this number.
+const NOBODY: u32 = u32::MAX;
+
+impl Named {
+    const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0 };
+}
+
 /// What this module knows of a flow: its name, and the number of its last notice.
 struct Name {
     context: u32,
     slot: Slot,
     noted: u64,
+}
+
+/// How many descriptors were taken, and turns given with them.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub descriptors: usize,
+    pub turns: usize,
 }
 
 /// The context queue module.
@@ -98,9 +117,9 @@ impl ContextQueue {
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
             let index = slot.index as usize;
             if at.flows.len() <= index {
-                at.flows.resize(index + 1, None);
+                at.flows.resize(index + 1, Named::NOTHING);
             }
-            at.flows[index] = Some(Named { flow, generation: slot.generation, group });
+            at.flows[index] = Named { flow, generation: slot.generation, group };
         }
         self.names.insert(flow, Name { context, slot, noted: 0 });
         if let Some(positions) = notice {
@@ -113,11 +132,12 @@ impl ContextQueue {
         let name = self.names.remove(flow)?;
         let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
         if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
-            if entry.is_some_and(|named| named.flow == flow && named.generation == name.slot.generation) {
-                *entry = None;
+            if entry.flow == flow && entry.generation == name.slot.generation {
+                *entry = Named::NOTHING;
             }
         }
-        let Notice { rx_tail, tx_tail, fin, .. } = at.pending(name.noted)?.take()?;
+        let notice = std::mem::replace(at.pending(name.noted)?, [LEFT; 2]);
+        let Notice { rx_tail, tx_tail, fin, .. } = Notice::from_words(notice);
         Some(Positions { rx_tail, tx_tail, fin })
     }
 
@@ -135,15 +155,15 @@ impl ContextQueue {
         }
     }
 
-    /// Takes descriptors of all contexts in turn, at most as many as make a batch; returns how many.
+    /// Takes descriptors of all contexts in turn, at most as many as make a batch.
     pub fn poll(
         &mut self,
         works: &mut Batch,
         scheduler: &mut Scheduler,
         drops: &mut DropCounts,
         events: &mut Vec<Event>,
-    ) -> usize {
-        let mut taken = 0;
+    ) -> Taken {
+        let mut taken = Taken::default();
         for _ in 0..self.attached.len() {
             if self.first >= self.attached.len() {
                 self.first = 0;
@@ -151,13 +171,15 @@ impl ContextQueue {
             let id = self.attached[self.first];
             self.first += 1;
             if let Some(context) = self.contexts[id as usize].as_mut().filter(|context| !context.corrupt) {
-                taken += context.take(works, scheduler, drops);
+                let Taken { descriptors, turns } = context.take(works, scheduler, drops);
+                taken.descriptors += descriptors;
+                taken.turns += turns;
                 if context.corrupt {
                     drops.count(Drop::RingCorrupt);
                     events.push(Event::RingCorrupt(engine::ContextId(id)));
                 }
             }
-            if taken >= TURN {
+            if taken.descriptors >= TURN {
                 break;
             }
         }
@@ -170,7 +192,7 @@ impl ContextQueue {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
         let Positions { rx_tail, tx_tail, fin } = positions;
-        let notice = Some(Notice { slot: name.slot, rx_tail, tx_tail, fin });
+        let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin }.to_words();
         if let Some(place) = context.pending(name.noted) {
             // One waits already.
             return *place = notice;
@@ -222,15 +244,16 @@ impl ContextQueue {
 
 impl Context {
     /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's turn.
-    fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> usize {
-        let mut last = u32::MAX;
-        for taken in 0..TURN {
+    fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> Taken {
+        let (mut last, at_once) = (u32::MAX, scheduler.nobody_waits());
+        let mut turns = 0;
+        for descriptors in 0..TURN {
             let bump = match self.end.bumps.pop() {
                 Ok(Some(words)) => Bump::from_words(words),
-                Ok(None) => return taken,
+                Ok(None) => return Taken { descriptors, turns },
                 Err(_) => {
                     self.corrupt = true;
-                    return taken;
+                    return Taken { descriptors, turns };
                 }
             };
             let Some(Named { flow, group, .. }) = self.named(bump.slot) else {
@@ -239,24 +262,28 @@ impl Context {
             };
             let turn = match flow == last {
                 true => works.last_mut().is_some_and(Work::give_up_turn),
-                false => scheduler.turn_at_once(flow),
+                false => {
+                    let turn = at_once && scheduler.turn_at_once(flow);
+                    turns += turn as usize;
+                    turn
+                }
             };
             let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin, turn };
             works.add(flow, job).group = group;
             last = flow;
         }
-        TURN
+        Taken { descriptors: TURN, turns }
     }
 
     #[inline]
     fn named(&self, slot: Slot) -> Option<Named> {
-        let named = (*self.flows.get(slot.index as usize)?)?;
-        (named.generation == slot.generation).then_some(named)
+        let named = *self.flows.get(slot.index as usize)?;
+        (named.generation == slot.generation && named.flow != NOBODY).then_some(named)
     }
 
     /// The place of a pending notice by its number, where it was not given yet.
     #[inline(always)]
-    fn pending(&mut self, noted: u64) -> Option<&mut Option<Notice>> {
+    fn pending(&mut self, noted: u64) -> Option<&mut [u64; 2]> {
         self.pending.get_mut(noted.checked_sub(self.first)? as usize)
     }
 
@@ -271,17 +298,18 @@ impl Context {
             self.parting.pop_front();
             given += 1;
         }
-        for notice in &self.pending {
-            if let Some(notice) = notice {
-                if self.end.notices.add(notice.to_words()).is_err() {
+        for words in &self.pending {
+            if words[0] != LEFT {
+                if self.end.notices.add(*words).is_err() {
                     let waiting = self.pending.len() - done;
                     tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), waiting as u64]);
                     break;
                 }
                 if streaming {
-                    let flow = self.flows.get(notice.slot.index as usize).and_then(|named| Some(named.as_ref()?.flow));
+                    let notice = Notice::from_words(*words);
+                    let named = self.flows.get(notice.slot.index as usize);
                     let positions = [notice.rx_tail.into(), notice.tx_tail.into()];
-                    tracer.event(Point::Notice, flow.unwrap_or(NO_FLOW), positions);
+                    tracer.event(Point::Notice, named.map_or(NO_FLOW, |named| named.flow), positions);
                 }
                 given += 1;
             }

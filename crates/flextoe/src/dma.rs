@@ -1,6 +1,6 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Aside, Buffers, Control, Job, Place, Work};
+use crate::message::{Aside, Buffers, Control, Job, Place, Segment, Work};
 use crate::slots::Slots;
 use engine::Frame;
 use shm::{Mirror, Span};
@@ -42,8 +42,16 @@ impl Dma {
     #[inline(always)]
     pub fn one(&self, work: &mut Work) {
         match work.job {
-            Job::Receive => self.received(work),
-            Job::Transmit { .. } | Job::Bump { .. } => self.sent(work),
+            Job::Receive => {
+                if let Some(frame) = &work.frame {
+                    self.received(work.flow, frame, work.summary.payload_at, work.place);
+                }
+            }
+            Job::Transmit { .. } | Job::Bump { .. } => {
+                if let (Some(frame), Some(segment)) = (&mut work.out, &work.send) {
+                    self.sent(work.flow, frame, segment);
+                }
+            }
             Job::Move => {
                 if let (Some(Aside::Move(relocation)), Some(buffers)) =
                     (&work.aside.as_deref(), self.flows.get(work.flow))
@@ -56,24 +64,23 @@ impl Dma {
         }
     }
 
-    /// Places a received segment's payload.
+    /// Places the payload of a flow's received segment, which starts at byte `payload_at` of the frame.
     #[inline(always)]
-    pub fn received(&self, work: &Work) {
-        if work.place.len == 0 {
-            return;
-        }
-        if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
-            place(frame, work.summary.payload_at as usize, work.place, &buffers.rx);
+    pub fn received(&self, flow: u32, frame: &Frame, payload_at: u32, part: Place) {
+        if part.len > 0 {
+            if let Some(buffers) = self.flows.get(flow) {
+                place(frame, payload_at as usize, part, &buffers.rx);
+            }
         }
     }
 
-    /// Attaches the payload of a segment to send.
+    /// Attaches the payload of a flow's segment to send.
     #[inline(always)]
-    pub fn sent(&self, work: &mut Work) {
-        let Some(frame) = &mut work.out else { return };
-        let Some(segment) = work.send.as_ref().filter(|segment| segment.fields.payload_len > 0) else { return };
-        if let Some(buffers) = self.flows.get(work.flow) {
-            frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
+    pub fn sent(&self, flow: u32, frame: &mut Frame, segment: &Segment) {
+        if segment.fields.payload_len > 0 {
+            if let Some(buffers) = self.flows.get(flow) {
+                frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
+            }
         }
     }
 }

@@ -344,11 +344,7 @@ impl FlexToe {
                     self.arrivals.extend(left.by_ref().take(BATCH));
                     modules::admit(&mut local.ingress, &mut self.arrivals, &mut self.batch, self.now, burst);
                 }
-                _ => {
-                    for frame in left.by_ref().take(BATCH) {
-                        self.batch.receive(frame);
-                    }
-                }
+                _ => self.batch.receive_most(&mut left, BATCH),
             }
             self.run_received(burst);
         }
@@ -389,14 +385,14 @@ impl FlexToe {
         while done < DESCRIPTORS {
             let Service { contexts, scheduler, counts, tracer, .. } = &mut self.service;
             let taken = contexts.poll(&mut self.batch, scheduler, burst.drops, burst.events);
-            if taken == 0 {
+            if taken.descriptors == 0 {
                 break;
             }
-            counts[0].batch(taken);
-            counts[1].batch(scheduler.take_at_once());
-            traced::descriptors(taken, &self.batch, tracer);
+            counts[0].batch(taken.descriptors);
+            counts[1].batch(taken.turns);
+            traced::descriptors(taken.descriptors, &self.batch, tracer);
             self.run(burst);
-            done += taken;
+            done += taken.descriptors;
         }
         let Service { scheduler, counts, tracer, .. } = &mut self.service;
         scheduler.pick(self.now, BATCH, &mut self.batch, tracer);

@@ -10,7 +10,7 @@ use crate::protocol::Protocol;
 use crate::record;
 use crate::service::{Count, Service};
 use crate::traced::ModuleName;
-use engine::{Burst, Limits, LoadedModule, Nanos, Stage};
+use engine::{Burst, Event, FlowId, Limits, LoadedModule, Nanos, Stage};
 use std::sync::Arc;
 
 pub(crate) struct Local {
@@ -86,6 +86,11 @@ impl Local {
         }
         let (count, tracer) = (&self.counts[1], &service.tracer);
         let start = count.begin(ModuleName::Protocol, tracer);
+        let flushes = batch.last().is_some_and(|work| matches!(work.job, Job::Flush { .. }));
+        if start == 0 && !flushes && !tracer.is_active() && burst.recorder.is_none() {
+            return self.run_straight(batch, now, service, burst);
+        }
+        batch.iter_mut().for_each(Work::begin);
         for protocol in &mut self.protocols {
             protocol.process(batch, now, tracer);
         }
@@ -94,17 +99,93 @@ impl Local {
         batch.clear();
     }
 
-    /// What comes after the protocol module. These modules keep nothing from one work to the next: while nobody looks at
-    /// one of them alone, each work goes through all of them at once.
+    /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes after
+    /// it at once, and what modules say to each other of a plain one is never written down.
+    fn run_straight(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        let mut left = &mut batch[..];
+        while let Some(work) = left.first_mut() {
+            // Those of a kind follow each other, and each kind has a loop of its own.
+            let done = match work.job {
+                Job::Receive => self.segments(left, now, service, burst),
+                Job::Bump { .. } => self.descriptors(left, now, service, burst),
+                _ => 0,
+            };
+            if done == 0 {
+                self.any(&mut left[0], now, service, burst);
+            }
+            left = &mut left[done.max(1)..];
+        }
+        let names = [ModuleName::Protocol, ModuleName::Postprocess, ModuleName::Dma];
+        self.counts[1..].iter().zip(names).for_each(|(count, name)| count.end(name, batch, 0, &service.tracer));
+        batch.clear();
+    }
+
+    /// Plain segments of a flow group, up to a work that is none; returns how many.
+    #[inline(never)]
+    fn segments(&mut self, works: &mut [Work], now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        let group = works[0].group;
+        let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
+        for (at, work) in works.iter_mut().enumerate() {
+            if work.group != group || !matches!(work.job, Job::Receive) {
+                return at;
+            }
+            let Some(received) = protocol.receive_plain(work, now) else { return at };
+            self.postprocess.received(work.flow, &received.tally, now);
+            if let Some(frame) = work.frame.take() {
+                self.dma.received(work.flow, &frame, work.summary.payload_at, received.place);
+                burst.pool.put(frame);
+            }
+            service.contexts.notify(work.flow, received.notice);
+            if let Some(report) = received.report {
+                service.scheduler.report(work.flow, report, false, now);
+            }
+        }
+        works.len()
+    }
+
+    /// The same of descriptors.
+    #[inline(never)]
+    fn descriptors(&mut self, works: &mut [Work], now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+        let group = works[0].group;
+        let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
+        for (at, work) in works.iter_mut().enumerate() {
+            if work.group != group {
+                return at;
+            }
+            let Some(sent) = protocol.bump_plain(work, now) else { return at };
+            if let Some(segment) = &sent.segment {
+                if let Some(mut frame) = self.postprocess.sent(work.flow, segment, burst.pool) {
+                    self.dma.sent(work.flow, &mut frame, segment);
+                    burst.tx.push(frame);
+                }
+            }
+            if sent.active {
+                burst.events.push(Event::Active(FlowId(work.flow)));
+            }
+            // Its turn was not counted: nothing waits on this thread.
+            if let Some(report) = sent.report {
+                service.scheduler.report(work.flow, report, false, now);
+            }
+        }
+        works.len()
+    }
+
+    /// Whatever is not plain.
+    #[inline(never)]
+    fn any(&mut self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        work.begin();
+        if let Some(protocol) = self.protocols.get_mut(work.group as usize) {
+            protocol.any_step(work, now);
+        }
+        self.postprocess.one::<false>(work, now, burst.pool);
+        self.dma.one(work);
+        service.leave(work, now, burst);
+    }
+
+    /// What comes after the protocol module, one module after the other.
     fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
         let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
         let start = postprocess.begin(ModuleName::Postprocess, tracer);
-        if start == 0 && !tracer.is_streaming() && burst.recorder.is_none() {
-            batch.iter_mut().for_each(|work| self.finish_one(work, now, service, burst));
-            postprocess.end(ModuleName::Postprocess, batch, 0, &service.tracer);
-            dma.end(ModuleName::Dma, batch, 0, &service.tracer);
-            return;
-        }
         self.postprocess.process(batch, now, burst.pool);
         postprocess.end(ModuleName::Postprocess, batch, start, tracer);
         let start = dma.begin(ModuleName::Dma, tracer);
@@ -114,30 +195,6 @@ impl Local {
             record::work(work, now, burst);
             service.leave(work, now, burst);
         }
-    }
-
-    #[inline(always)]
-    fn finish_one(&self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
-        match work.job {
-            Job::Receive if work.plain => {
-                self.postprocess.received(work, now);
-                self.dma.received(work);
-                service.leave_received(work, now, burst);
-            }
-            Job::Bump { .. } if work.plain => {
-                self.postprocess.sent(work, burst.pool);
-                self.dma.sent(work);
-                service.leave_sent(work, now, burst);
-            }
-            _ => self.finish_any(work, now, service, burst),
-        }
-    }
-
-    #[inline(never)]
-    fn finish_any(&self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
-        self.postprocess.one::<false>(work, now, burst.pool);
-        self.dma.one(work);
-        service.leave(work, now, burst);
     }
 
     pub fn counts(&self) -> &[Arc<Count>] {

@@ -18,9 +18,6 @@ pub(crate) struct Work {
     pub job: Job,
     /// The modules of operators that its frame does not pass.
     pub skips: Skips,
-    /// From the protocol module: it was the usual case, of [`Job::Receive`] or [`Job::Bump`]. Then there is nothing but
-    /// a place, a notice and a report, or a segment to send and a report: no drop, no event, nothing rare to count.
-    pub plain: bool,
     /// The received frame.
     pub frame: Option<Box<Frame>>,
     /// The frame to send, made by post-processing where the protocol module decided so.
@@ -56,7 +53,6 @@ impl Work {
             group: 0,
             job,
             skips: Skips::Nothing,
-            plain: false,
             frame: None,
             out: None,
             summary: Summary::default(),
@@ -73,16 +69,22 @@ impl Work {
     }
 
     /// Becomes as new, for a work whose frames have left and that has nothing aside. What its modules always write
-    /// before anybody reads it stays: that is most of it.
+    /// before anybody reads it stays, and so does what the protocol module decided ([`Work::begin`]).
     #[inline]
     pub fn renew(&mut self, flow: u32, job: Job) {
         debug_assert!(self.frame.is_none() && self.out.is_none() && self.aside.is_none(), "it has left");
         self.flow = flow;
         self.job = job;
-        (self.group, self.skips, self.plain) = (0, Skips::Nothing, false);
+        (self.group, self.skips) = (0, Skips::Nothing);
+        (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
+    }
+
+    /// Forgets what the protocol module decided of the work in whose place this one is: before anybody but
+    /// [`crate::local::Local`]'s straight way looks.
+    #[inline]
+    pub fn begin(&mut self) {
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
         (self.notice, self.report) = (None, None);
-        (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
     }
 
     /// Gets the next number.
@@ -219,6 +221,45 @@ pub(crate) struct Segment {
     pub pos: u32,
     /// For a super-segment, payload bytes of each segment on the wire; else 0.
     pub segment_size: u16,
+}
+
+/// What the protocol module says of a plain segment: there is no drop, no event, nothing rare to count.
+pub(crate) struct Received {
+    pub place: Place,
+    pub tally: Tally,
+    pub notice: Positions,
+    pub report: Option<Report>,
+}
+
+impl Received {
+    /// Writes it into the work, for modules elsewhere.
+    #[inline(always)]
+    pub fn note(self, work: &mut Work) {
+        (work.place, work.tally) = (self.place, self.tally);
+        (work.notice, work.report) = (Some(self.notice), self.report);
+    }
+}
+
+/// The same of a plain descriptor.
+pub(crate) struct Sent {
+    pub segment: Option<Segment>,
+    pub report: Option<Report>,
+    /// The flow was quiet before ([`Events::ACTIVE`]).
+    pub active: bool,
+}
+
+impl Sent {
+    /// As [`Received::note`].
+    #[inline(always)]
+    pub fn note(self, work: &mut Work) {
+        if self.segment.is_some() {
+            work.tally.marks.add(Marks::SENT);
+        }
+        if self.active {
+            work.events.add(Events::ACTIVE);
+        }
+        (work.send, work.report) = (self.segment, self.report);
+    }
 }
 
 /// Where a part of a received payload goes.

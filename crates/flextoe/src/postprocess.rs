@@ -63,29 +63,25 @@ impl Postprocess {
             return;
         }
         if let Some(state) = self.flows.get(work.flow) {
-            state.prepare(work, pool);
+            work.out = work.send.as_ref().map(|segment| state.prepare(segment, pool));
             Counters::<SHARED> { stats: &state.stats }.count(work, now);
         }
     }
 
-    /// A plain received segment: it is only counted. With one replica of this module.
+    /// A plain received segment of a flow: it is only counted. With one replica of this module.
     #[inline(always)]
-    pub fn received(&self, work: &Work, now: Nanos) {
-        if let Some(state) = self.flows.get(work.flow) {
-            Counters::<false> { stats: &state.stats }.received(&work.tally, now);
+    pub fn received(&self, flow: u32, tally: &Tally, now: Nanos) {
+        if let Some(state) = self.flows.get(flow) {
+            Counters::<false> { stats: &state.stats }.received(tally, now);
         }
     }
 
-    /// A plain segment to send, if there is one. With one replica of this module.
+    /// A plain segment of a flow to send. With one replica of this module.
     #[inline(always)]
-    pub fn sent(&self, work: &mut Work, pool: &mut FramePool) {
-        if work.send.is_none() {
-            return;
-        }
-        if let Some(state) = self.flows.get(work.flow) {
-            state.prepare(work, pool);
-            Counters::<false> { stats: &state.stats }.sent(work);
-        }
+    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<Box<Frame>> {
+        let state = self.flows.get(flow)?;
+        Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
+        Some(state.prepare(segment, pool))
     }
 }
 
@@ -98,11 +94,10 @@ impl PostState {
 
     /// Makes the frame of a segment to send.
     #[inline(always)]
-    fn prepare(&self, work: &mut Work, pool: &mut FramePool) {
-        let Some(segment) = &work.send else { return };
+    fn prepare(&self, segment: &Segment, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
         self.write_headers(&mut frame, segment);
-        work.out = Some(frame);
+        frame
     }
 
     /// Writes all headers. The checksum is left partial: the port completes it, or needs none.
@@ -130,7 +125,7 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
             self.received(tally, now);
         }
         if tally.marks.has(Marks::SENT) {
-            self.sent(work);
+            self.sent(work.sent());
         }
         if tally.marks.has(Marks::RARE) {
             self.count_marks(tally);
@@ -154,9 +149,9 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
     }
 
     #[inline(always)]
-    fn sent(&self, work: &Work) {
+    fn sent(&self, payload: u32) {
         self.add(&self.stats.tx_segments, 1);
-        self.add(&self.stats.tx_bytes, work.sent());
+        self.add(&self.stats.tx_bytes, payload);
     }
 
     #[cold]

@@ -67,13 +67,11 @@ pub(crate) struct Scheduler {
     wheel: Wheel,
     /// Works are on their way for a while: turns that were given and not reported back must be remembered.
     threads: bool,
-    /// Turns given with descriptors since somebody asked.
-    at_once: usize,
 }
 
 impl Scheduler {
     pub fn new(flows: u32, threads: bool) -> Scheduler {
-        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), threads, at_once: 0 }
+        Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), threads }
     }
 
     pub fn install(&mut self, flow: u32, group: u8, rate: u64) {
@@ -131,23 +129,23 @@ impl Scheduler {
         }
     }
 
-    /// Whether a flow whose application has just said something has a turn at once: where no flow waits for one, and it
+    /// No flow waits for a turn.
+    #[inline]
+    pub fn nobody_waits(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// Whether a flow whose application has just said something has a turn at once: where nobody waits for one, and it
     /// has no rate. The usual case of a request or a response: what would otherwise be two works is one.
     #[inline]
     pub fn turn_at_once(&mut self, flow: u32) -> bool {
-        if !self.ready.is_empty() {
-            return false;
-        }
+        debug_assert!(self.nobody_waits(), "others come first");
         let Some(entry) = self.entries.get_mut(flow) else { return false };
         let alone = entry.place == Place::Idle && entry.interval == 0 && entry.in_flight == 0;
-        entry.in_flight += (alone && self.threads) as u32;
-        self.at_once += alone as usize;
+        if self.threads {
+            entry.in_flight += alone as u32;
+        }
         alone
-    }
-
-    /// How many turns were given at once since the last time.
-    pub fn take_at_once(&mut self) -> usize {
-        std::mem::take(&mut self.at_once)
     }
 
     /// Gives turns: at most `most` works.

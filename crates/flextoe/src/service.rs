@@ -75,33 +75,6 @@ impl Service {
     }
 }
 
-impl Service {
-    /// As [`Service::leave`], of a received segment that was plain, with all modules on this thread.
-    #[inline(always)]
-    pub fn leave_received(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
-        if let Some(frame) = work.frame.take() {
-            burst.pool.put(frame);
-        }
-        if let Some(report) = work.report {
-            self.scheduler.report(work.flow, report, false, now);
-        }
-        if let Some(positions) = work.notice {
-            self.contexts.notify(work.flow, positions);
-        }
-    }
-
-    /// The same of a descriptor that was plain: it had a turn at once, which nobody counted.
-    #[inline(always)]
-    pub fn leave_sent(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
-        if let Some(frame) = work.out.take() {
-            burst.tx.push(frame);
-        }
-        if let Some(report) = work.report {
-            self.scheduler.report(work.flow, report, false, now);
-        }
-    }
-}
-
 /// What few works have to say: drops, and events for the control plane.
 #[cold]
 #[inline(never)]

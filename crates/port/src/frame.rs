@@ -49,9 +49,16 @@ impl Frame {
     /// Empties the frame, keeping its memory.
     #[inline]
     pub fn clear(&mut self) {
+        self.payload = None;
+        self.reset();
+    }
+
+    /// The same where no payload is attached.
+    #[inline(always)]
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.payload.is_none());
         self.bytes.clear();
         self.start = 0;
-        self.payload = None;
         self.checksum = Checksum::Complete;
         self.segment_size = 0;
         self.metadata = [0; 4];
@@ -120,6 +127,12 @@ impl Frame {
     #[inline]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() - self.start
+    }
+
+    /// The same of an empty frame.
+    #[inline]
+    pub(crate) fn whole_capacity(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// The contiguous part as a vector, for ports that fill it (with its spare capacity). Room before the front is

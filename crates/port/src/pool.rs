@@ -30,21 +30,28 @@ impl FramePool {
     }
 
     /// An empty frame for headers (at least 256 bytes).
-    #[inline]
+    #[inline(always)]
     pub fn small(&mut self) -> Box<Frame> {
-        match self.small.pop().or_else(|| self.store.small.pop()) {
+        let mut frame = match self.small.pop() {
             Some(frame) => frame,
-            None => Box::new(Frame::with_capacity(SMALL)),
-        }
+            None => self.fresh(),
+        };
+        frame.reset();
+        frame
+    }
+
+    #[inline(never)]
+    fn fresh(&self) -> Box<Frame> {
+        self.store.small.pop().unwrap_or_else(|| Box::new(Frame::with_capacity(SMALL)))
     }
 
     /// An empty frame for a whole super-segment (at least 64 KiB).
     #[inline]
     pub fn large(&mut self) -> Box<Frame> {
-        match self.large.pop().or_else(|| self.store.large.pop()) {
-            Some(frame) => frame,
-            None => Box::new(Frame::with_capacity(LARGE)),
-        }
+        let kept = self.large.pop().or_else(|| self.store.large.pop());
+        let mut frame = kept.unwrap_or_else(|| Box::new(Frame::with_capacity(LARGE)));
+        frame.reset();
+        frame
     }
 
     /// Copies a frame's payload into its contiguous part, as [`Frame::flatten`] does; where it has no room for that, it
@@ -65,8 +72,9 @@ impl FramePool {
     /// Takes a frame back.
     #[inline(always)]
     pub fn put(&mut self, mut frame: Box<Frame>) {
-        frame.clear();
-        if frame.capacity() < LARGE && self.small.len() < LOCAL {
+        // All else is cleared when it is taken out, by whoever is about to write it.
+        frame.set_payload(None);
+        if frame.whole_capacity() < LARGE && self.small.len() < LOCAL {
             return self.small.push(frame);
         }
         self.keep(frame);
@@ -75,7 +83,7 @@ impl FramePool {
     /// Keeps a large frame, or one of many.
     #[inline(never)]
     fn keep(&mut self, frame: Box<Frame>) {
-        let (local, shared) = match frame.capacity() >= LARGE {
+        let (local, shared) = match frame.whole_capacity() >= LARGE {
             true => (&mut self.large, &self.store.large),
             false => (&mut self.small, &self.store.small),
         };

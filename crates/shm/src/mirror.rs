@@ -107,15 +107,19 @@ impl Mirror {
 
     /// As [`Mirror::write_span`], of the part of the span that starts `skip` bytes in and has `len` bytes. Panics where
     /// that is not within.
-    #[inline]
+    #[inline(always)]
     pub fn write_part(&self, pos: u32, span: &Span, (skip, len): (u32, u32)) {
         assert!(skip as u64 + len as u64 <= span.len as u64 && len as usize <= self.size);
         if let Some(from) = span.mirror.piece(span.pos.wrapping_add(skip), len as usize) {
             // SAFETY: a piece of a ring is valid for its length.
             return unsafe { self.fill(pos, from, len as usize) };
         }
-        let mut pos = pos;
-        for (from, len) in span.mirror.pieces(span.pos.wrapping_add(skip), len as usize) {
+        self.write_pieces(pos, span.mirror.pieces(span.pos.wrapping_add(skip), len as usize));
+    }
+
+    #[cold]
+    fn write_pieces(&self, mut pos: u32, pieces: [(*mut u8, usize); 2]) {
+        for (from, len) in pieces {
             // SAFETY: a piece of a ring is valid for its length.
             unsafe { self.fill(pos, from, len) };
             pos = pos.wrapping_add(len as u32);

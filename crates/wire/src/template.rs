@@ -97,7 +97,8 @@ impl Template {
                 write_timestamps(timestamps, options);
                 self.patch(fields, (LEN - TCP_AT) as u16, headers);
             }
-            _ => self.write_any(fields, frame),
+            // By value: then the usual way need not put the fields into memory.
+            _ => self.write_any(*fields, frame),
         }
         (TCP_AT as u16, CHECKSUM as u16)
     }
@@ -105,7 +106,7 @@ impl Template {
     /// As [`Template::write`], with other options than timestamps alone.
     // Meets RFC 9293: MUST-65.
     #[inline(never)]
-    fn write_any(&self, fields: &Fields, frame: &mut Vec<u8>) {
+    fn write_any(&self, fields: Fields, frame: &mut Vec<u8>) {
         match (fields.timestamps, frame.first_chunk_mut::<LEN>()) {
             (Some(timestamps), Some(headers)) => write_timestamps(timestamps, halves(headers).1),
             _ => frame.truncate(OPTIONS_AT),
@@ -118,7 +119,7 @@ impl Template {
         let tcp_len = (frame.len() - TCP_AT) as u16;
         if let Some(headers) = frame.first_chunk_mut::<OPTIONS_AT>() {
             headers[TCP_AT + 12] = (tcp_len as u8 / 4) << 4;
-            self.patch(fields, tcp_len, headers);
+            self.patch(&fields, tcp_len, headers);
         }
     }
 

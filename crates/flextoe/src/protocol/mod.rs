@@ -7,7 +7,7 @@ mod traced;
 mod transmit;
 
 use crate::batch::Batch;
-use crate::message::{Aside, Control, Events, Job, Relocation, Report, Work};
+use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Work};
 use crate::slots::Slots;
 use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
@@ -115,25 +115,44 @@ impl Protocol {
 
     #[inline(always)]
     fn step(&mut self, work: &mut Work, now: Nanos) {
-        let Some(state) = self.flows.get_mut(work.flow) else { return self.rare(work, now) };
-        let due = &mut self.due;
-        let done = state.plain
-            && match work.job {
-                Job::Receive => state.receive_plain(work, due, now),
-                Job::Bump { tx_head, rx_head, fin: false, turn: true } => {
-                    state.bump_plain(work, (tx_head, rx_head), due, now)
+        match work.job {
+            Job::Receive => {
+                if let Some(received) = self.receive_plain(work, now) {
+                    return received.note(work);
                 }
-                _ => false,
-            };
-        if !done {
-            return self.any_step(work, now);
+            }
+            Job::Bump { .. } => {
+                if let Some(sent) = self.bump_plain(work, now) {
+                    return sent.note(work);
+                }
+            }
+            _ => {}
         }
+        self.any_step(work, now);
+    }
+
+    /// A received segment, where it is plain.
+    #[inline(always)]
+    pub fn receive_plain(&mut self, work: &Work, now: Nanos) -> Option<Received> {
+        let state = self.flows.get_mut(work.flow).filter(|state| state.plain)?;
+        let received = state.receive_plain(work.flow, &work.summary, &mut self.due, now);
         state.check();
+        received
+    }
+
+    /// A descriptor with a turn, where it is plain.
+    #[inline(always)]
+    pub fn bump_plain(&mut self, work: &Work, now: Nanos) -> Option<Sent> {
+        let Job::Bump { tx_head, rx_head, fin: false, turn: true } = work.job else { return None };
+        let state = self.flows.get_mut(work.flow).filter(|state| state.plain)?;
+        let sent = state.bump_plain(work.flow, (tx_head, rx_head), &mut self.due, now);
+        state.check();
+        sent
     }
 
     /// A step that is not plain.
     #[inline(never)]
-    fn any_step(&mut self, work: &mut Work, now: Nanos) {
+    pub fn any_step(&mut self, work: &mut Work, now: Nanos) {
         let Some(state) = self.flows.get_mut(work.flow).filter(|state| !state.frozen) else {
             return self.rare(work, now);
         };
@@ -227,6 +246,7 @@ impl Protocol {
             return;
         }
         let work = batch.add(flow, Job::Ack);
+        work.begin();
         work.group = self.group;
         work.send = Some(state.acknowledgement(now));
     }
@@ -247,20 +267,21 @@ fn frozen(work: &mut Work) {
 
 /// After a work that was not plain: what others should know of the flow's state.
 fn settle(state: &mut ProtocolState, work: &mut Work) {
-    track(state, work);
-    work.report = state.report(work);
+    if track(state) {
+        work.events.add(Events::ACTIVE);
+    }
+    work.report = state.report(work.sent());
     state.plain = state.is_plain();
     state.publish();
     state.check();
 }
 
-/// The control plane times a flow as long as something is to be sent or acknowledged.
+/// The control plane times a flow as long as something is to be sent or acknowledged. Whether it is to begin now.
 #[inline(always)]
-fn track(state: &mut ProtocolState, work: &mut Work) {
-    if !state.tracked && !state.dead && state.una != state.end() {
-        state.tracked = true;
-        work.events.add(Events::ACTIVE);
-    }
+fn track(state: &mut ProtocolState) -> bool {
+    let begins = !state.tracked && !state.dead && state.una != state.end();
+    state.tracked |= begins;
+    begins
 }
 
 impl ProtocolState {

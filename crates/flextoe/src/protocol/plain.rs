@@ -4,7 +4,7 @@
 use super::receive::ACK_DELAY;
 use super::state::ProtocolState;
 use super::{Due, track};
-use crate::message::{Marks, Place, Positions, Report, Summary, Work};
+use crate::message::{Marks, Place, Positions, Received, Report, Segment, Sent, Summary, Tally};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
@@ -36,80 +36,77 @@ impl ProtocolState {
 
     /// [`ProtocolState::receive`] of an expected segment on a plain flow.
     #[inline(always)]
-    pub(super) fn receive_plain(&mut self, work: &mut Work, due: &mut Due, now: Nanos) -> bool {
-        let seg = &work.summary;
+    pub(super) fn receive_plain(&mut self, flow: u32, seg: &Summary, due: &mut Due, now: Nanos) -> Option<Received> {
         if !self.expects(seg) {
-            return false;
+            return None;
         }
         if self.fixed.ts_offset.is_some() {
-            let Some(timestamps) = seg.timestamps else { return false };
-            if Seq(timestamps.value).before(Seq(self.ts_recent)) {
-                return false;
+            let value = seg.timestamps?.value;
+            if Seq(value).before(Seq(self.ts_recent)) {
+                return None;
             }
             if self.last_ack == seg.seq {
-                (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+                (self.ts_recent, self.ts_recent_at) = (value, now);
             }
         }
-        let (seq, ack, len) = (seg.seq, seg.ack, seg.payload_len);
-        let acked = ack - self.una;
-        if acked > 0 || self.wl1.at_or_before(seq) {
-            self.take_window((seg.window as u32) << self.fixed.snd_wscale, work);
-            (self.wl1, self.wl2) = (seq, ack);
+        let (acked, mut tally) = (seg.ack - self.una, Tally::default());
+        if acked > 0 || self.wl1.at_or_before(seg.seq) {
+            tally.marks = self.take_window((seg.window as u32) << self.fixed.snd_wscale);
+            (self.wl1, self.wl2) = (seg.seq, seg.ack);
         }
         if acked > 0 {
-            self.take_ack_plain(work, (ack, acked), now);
+            (tally.acked, tally.rtt) = (acked, self.take_ack_plain(seg.ack, now));
         }
-        if len > 0 {
-            self.take_payload_plain(work, (seq, len), due, now);
+        let place = Place { pos: seg.seq - self.fixed.rx_base, skip: 0, len: seg.payload_len };
+        if place.len > 0 {
+            tally.delivered = place.len;
+            self.take_payload_plain(flow, place.len, due, now);
         }
+        let stats = &*self.fixed.stats;
+        stats.snd_wnd.store(self.snd_wnd, Relaxed);
+        stats.snd_una.store(self.una.0, Relaxed);
+        stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
         // Nothing has ended on a plain flow: no FIN is part of the positions.
         let (rx_tail, tx_tail) = (self.rcv_nxt - self.fixed.rx_base, self.una - self.fixed.tx_base);
-        work.notice = Some(Positions { rx_tail, tx_tail, fin: false });
-        if self.reported || self.nxt != self.head {
-            work.report = self.report(work);
-        }
-        work.plain = true;
-        true
+        let report = if self.reported || self.nxt != self.head { self.report(0) } else { None };
+        Some(Received { place, tally, notice: Positions { rx_tail, tx_tail, fin: false }, report })
     }
 
     #[inline(always)]
-    fn take_window(&mut self, window: u32, work: &mut Work) {
+    fn take_window(&mut self, window: u32) -> Marks {
+        let marks = self.mark_window(window);
         if window != self.snd_wnd {
-            self.mark_window(window, work);
             (self.snd_wnd, self.max_wnd) = (window, self.max_wnd.max(window));
-            self.fixed.stats.snd_wnd.store(window, Relaxed);
         }
+        marks
     }
 
+    /// Returns the round-trip time, where this ends one.
     #[inline(always)]
-    fn take_ack_plain(&mut self, work: &mut Work, (ack, acked): (Seq, u32), now: Nanos) {
+    fn take_ack_plain(&mut self, ack: Seq, now: Nanos) -> u32 {
         self.una = ack;
         self.nxt = self.nxt.max(ack);
         self.dup_acks = 0;
-        self.fixed.stats.snd_una.store(ack.0, Relaxed);
-        work.tally.acked = acked;
         if self.timing && self.rtt_end.at_or_before(ack) {
             self.timing = false;
-            work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+            return self.rtt(now);
         }
+        0
     }
 
     #[inline(always)]
-    fn take_payload_plain(&mut self, work: &mut Work, (seq, len): (Seq, u32), due: &mut Due, now: Nanos) {
-        work.place = Place { pos: seq - self.fixed.rx_base, skip: 0, len };
-        work.tally.delivered = len;
-        self.rcv_nxt = seq + len;
-        self.fixed.stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
+    fn take_payload_plain(&mut self, flow: u32, len: u32, due: &mut Due, now: Nanos) {
+        self.rcv_nxt += len;
         if self.unacked == 0 {
             self.ack_due = now + ACK_DELAY;
         }
         self.unacked += len;
         if self.unacked >= 2 * self.fixed.mss as u32 && !self.ack_now {
             self.ack_now = true;
-            due.urgent.push(work.flow);
+            due.urgent.push(flow);
         }
         if !self.ack_listed {
-            due.wait(work.flow, self);
+            due.wait(flow, self);
         }
     }
 
@@ -118,11 +115,11 @@ impl ProtocolState {
     #[inline(always)]
     pub(super) fn bump_plain(
         &mut self,
-        work: &mut Work,
+        flow: u32,
         (tx_head, rx_head): (u32, u32),
         due: &mut Due,
         now: Nanos,
-    ) -> bool {
+    ) -> Option<Sent> {
         // Positions that are older, or impossible, come out too large.
         let written = tx_head.wrapping_sub(self.head - self.fixed.tx_base);
         let taken = rx_head.wrapping_sub(self.rcv_head - self.fixed.rx_base);
@@ -130,42 +127,38 @@ impl ProtocolState {
         let room = self.fixed.tx_size - (self.head - self.una);
         let possible = written <= room && taken <= self.rcv_nxt - self.rcv_head;
         if !sent_all || !possible || written > self.usable().min(self.fixed.tx_most) {
-            return false;
+            return None;
         }
-        work.plain = true;
         self.rcv_head += taken;
+        let (mut segment, mut active) = (None, false);
         if written > 0 {
-            self.send_plain(work, written, now);
-            track(self, work);
-            work.plain = work.events.is_empty();
+            segment = Some(self.send_plain(written, now));
+            active = track(self);
         } else if taken > 0 {
             let acknowledged_now = self.ack_now;
             self.update_window();
-            due.note(work.flow, self, acknowledged_now);
+            due.note(flow, self, acknowledged_now);
         }
-        if std::mem::take(&mut self.reported) {
-            work.report = Some(Report { segments: 0, sent: written });
-        }
-        true
+        let was_reported = std::mem::take(&mut self.reported);
+        Some(Sent { segment, report: was_reported.then_some(Report { segments: 0, sent: written }), active })
     }
 
     /// One segment with all that is to be sent: new data, after all that was sent before.
     #[inline(always)]
-    fn send_plain(&mut self, work: &mut Work, len: u32, now: Nanos) {
+    fn send_plain(&mut self, len: u32, now: Nanos) -> Segment {
         let seq = self.head;
         let mut segment = self.segment(seq, Flags::PSH, now);
         segment.pos = seq - self.fixed.tx_base;
         segment.fields.payload_len = len;
         segment.fields.ecn = if self.fixed.ecn { Ecn::Ect0 } else { Ecn::NotEct };
         segment.segment_size = if len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
-        work.send = Some(segment);
-        work.tally.marks.add(Marks::SENT);
         self.head = seq + len;
         (self.nxt, self.max) = (self.head, self.head);
         self.fixed.stats.snd_nxt.store(self.head.0, Relaxed);
         if !self.timing {
             (self.timing, self.rtt_end, self.rtt_start) = (true, self.head, now);
         }
+        segment
     }
 }
 

@@ -159,7 +159,7 @@ impl ProtocolState {
         // `una`, so one that stayed while that moves on would reach too far.
         let fresher = advances || self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
         if fresher && self.una.at_or_before(seg.ack) {
-            self.mark_window(window, work);
+            work.tally.marks.add(self.mark_window(window));
             (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
             self.max_wnd = self.max_wnd.max(window);
         }
@@ -167,9 +167,11 @@ impl ProtocolState {
 
     /// For tracepoints.
     #[inline(always)]
-    pub fn mark_window(&self, window: u32, work: &mut Work) {
-        if window != self.snd_wnd {
-            work.tally.marks.add(if window == 0 { Marks::WINDOW_CLOSED } else { Marks::WINDOW_CHANGED });
+    pub fn mark_window(&self, window: u32) -> Marks {
+        match window {
+            same if same == self.snd_wnd => Marks::default(),
+            0 => Marks::WINDOW_CLOSED,
+            _ => Marks::WINDOW_CHANGED,
         }
     }
 
@@ -187,7 +189,7 @@ impl ProtocolState {
         self.dup_acks = 0;
         if self.timing && self.rtt_end.at_or_before(self.una) {
             self.timing = false;
-            work.tally.rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+            work.tally.rtt = self.rtt(now);
         }
         if self.fin && !self.fin_acked && self.una == self.end() {
             self.fin_acked = true;
@@ -195,6 +197,12 @@ impl ProtocolState {
             work.events.add(Events::FIN_ACKED);
         }
         self.update_recovery(seg);
+    }
+
+    /// The round-trip time that ends now, nanoseconds: odd, so that it is not 0, which means none.
+    #[inline(always)]
+    pub fn rtt(&self, now: Nanos) -> u32 {
+        now.saturating_sub(self.rtt_start).min(u32::MAX.into()) as u32 | 1
     }
 
     /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the

@@ -75,13 +75,13 @@ impl ProtocolState {
         again || in_window >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
     }
 
-    /// What the scheduler should know after a work: nothing, where nothing is to be sent and it knows that.
+    /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
     #[inline(always)]
-    pub fn report(&mut self, work: &Work) -> Option<Report> {
+    pub fn report(&mut self, sent: u32) -> Option<Report> {
         let segments = if self.nxt == self.end() { 0 } else { self.segments() };
         let known = segments == 0 && !self.reported;
         self.reported = segments > 0;
-        (!known).then_some(Report { segments, sent: work.sent() })
+        (!known).then_some(Report { segments, sent })
     }
 
     /// Segments that may be sent now.
