@@ -10,6 +10,7 @@
 #define TOE_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -70,6 +71,41 @@ TOE_API ssize_t toe_zc_take(int fd, struct iovec iov[2], size_t len, int flags);
 /* Gives places back that toe_zc_take gave, whole or in part, in any order, from any thread. After fork they are those of
  * both processes, until one of them frees. EINVAL where a piece is no such place (the others are freed). Returns 0. */
 TOE_API int toe_zc_free(int fd, const struct iovec *iov, int count);
+
+/* A shared log: records of many connections in one order, which the data-path gives them as they come, in memory of this
+ * process (docs/SHARED-LOG.md, man toe_log). For hosts with the laminar engine and `memory.log_bytes`.
+ *
+ * Peers are ordinary TCP programs: what such a connection brings is records of the log's one size, one after the other. A
+ * connection's records stand in its own order. Reading gives whole records only, in the log's order, where they lie.
+ */
+struct toe_log_record {
+    const void *data; /* null: a hole. The connection ended before all of this record had come */
+    uint64_t index;   /* its place in the log, counted from 0 */
+    uint64_t mark;    /* of its connection, as toe_log_add was told */
+    uint64_t number;  /* how many records of its connection came before it */
+};
+
+/* Makes the log of this process, with room for `records` records of `record` bytes; both powers of two, the record from
+ * 16 bytes to 64 KiB. There can be one. It lives as long as the process; a child of fork does not have it.
+ * flags: SOCK_NONBLOCK, SOCK_CLOEXEC. Returns a descriptor for poll, epoll (readable: there are records) and close.
+ *   EOPNOTSUPP  the host has no shared logs   EEXIST  there is one   ENOMEM  larger than the host's memory.log_bytes
+ *   EINVAL      no such sizes, or less room than the receive window of one connection (SO_RCVBUF) */
+TOE_API int toe_log_create(size_t record, size_t records, int flags);
+
+/* From now on, what comes on the connection `fd` is records of the log, beginning with the first byte that was not read.
+ * `fd` goes on being a socket to write to, and reading it tells the end of the stream. Closing it leaves holes where
+ * records have begun. Returns 0.
+ *   ENOBUFS   the log has no room for what the connection's window promises its peer
+ *   EALREADY  it was added before   EBUSY  another process has it too, or it is spliced   ENOTCONN  it has ended */
+TOE_API int toe_log_add(int log, int fd, uint64_t mark);
+
+/* The next records, at most `most`; waits for the first one. Each is given once. What data points to stays as it is until
+ * toe_log_trim. flags: 0 or MSG_DONTWAIT. Returns how many; EAGAIN where there is none and the call is not to wait. */
+TOE_API ssize_t toe_log_read(int log, struct toe_log_record *list, size_t most, int flags);
+
+/* Gives the oldest `count` records that were read and not given back, back: their connections may send as much more. A log
+ * that is not trimmed fills up; then its peers wait, and nothing is lost. Returns 0; EINVAL where fewer were read. */
+TOE_API int toe_log_trim(int log, size_t count);
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
  * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing

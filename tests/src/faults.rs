@@ -5,6 +5,7 @@ use crate::cases::{Bench, PYTHON, app};
 use crate::exhaustion;
 use crate::hostile;
 use crate::lab::Link;
+use crate::logs;
 use crate::modules;
 use crate::process::Process;
 use crate::report::Outcome;
@@ -22,6 +23,8 @@ pub struct Fault {
     pub links: &'static [Link],
     /// The daemon that ran at first must be whole afterwards.
     pub daemon_survives: bool,
+    /// It is about shared logs: on the engine that keeps them.
+    pub logs: bool,
     /// What happens, and what must follow.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -63,15 +66,28 @@ pub const ALL: &[Fault] = &[
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
     fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
     fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
-    Fault { name: "no descriptors", links: &[Link::Fabric], daemon_survives: true, run: exhaustion::no_descriptors },
-    Fault { name: "device deleted", links: &[Link::TapServer], daemon_survives: false, run: exhaustion::port_gone },
-    Fault { name: "takeover under load", links: OPENTOE, daemon_survives: false, run: takeover::under_load },
+    log("shared log", &[Link::TapServer, Link::Fabric], logs::written),
+    log("shared log, with loss", &[Link::TapServer, Link::Lossy], logs::lossy),
+    log("shared log that is full", &[Link::TapServer, Link::Fabric], logs::full),
+    log("shared log, and writers that die", &[Link::TapServer, Link::Fabric], logs::writers_die),
+    log("shared logs that cannot be", &[Link::Fabric], logs::refused),
+    fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
+    fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
+    fatal("takeover under load", OPENTOE, takeover::under_load),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
-    Fault { name: "daemon killed", links: OPENTOE, daemon_survives: false, run: daemon_killed },
+    fatal("daemon killed", OPENTOE, daemon_killed),
 ];
 
 const fn fault(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { name, links, daemon_survives: true, run }
+    Fault { name, links, daemon_survives: true, logs: false, run }
+}
+
+const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { daemon_survives: false, ..fault(name, links, run) }
+}
+
+const fn log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { logs: true, ..fault(name, links, run) }
 }
 
 /// Far more than any machine moves before the fault.

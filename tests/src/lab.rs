@@ -100,6 +100,8 @@ pub struct Lab<'a> {
     pub engine: String,
     /// Programs have room for many connections, each with small buffers.
     pub roomy: bool,
+    /// The server's host keeps shared logs.
+    pub logs: bool,
     /// The daemon; `None` where both sides are on the kernel.
     pub daemon: Option<Daemon<'a>>,
     /// Where servers run.
@@ -116,15 +118,20 @@ pub struct Lab<'a> {
 impl<'a> Lab<'a> {
     /// Makes namespaces, devices and daemon.
     pub fn new(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
-        Lab::with(session, link, engine, false)
+        Lab::with(session, link, engine, (false, false))
     }
 
     /// One with room for very many connections.
     pub fn roomy(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
-        Lab::with(session, link, "flextoe", true)
+        Lab::with(session, link, "flextoe", (true, false))
     }
 
-    fn with(session: &'a Session, link: Link, engine: &str, roomy: bool) -> Result<Lab<'a>, String> {
+    /// One whose server's host keeps shared logs.
+    pub fn with_logs(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
+        Lab::with(session, link, "laminar", (false, true))
+    }
+
+    fn with(session: &'a Session, link: Link, engine: &str, (roomy, logs): (bool, bool)) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
         let (server_toe, client_toe) = link.toe_sides();
         let server = Side { address: SERVER, host: server_toe.then_some("server") };
@@ -144,7 +151,7 @@ impl<'a> Lab<'a> {
             }
             Link::TapServer | Link::TapClient | Link::Fabric | Link::Lossy | Link::LossyThreads => {}
         }
-        let mut lab = Lab { link, engine: engine.into(), roomy, daemon: None, server, client, near, far };
+        let mut lab = Lab { link, engine: engine.into(), roomy, logs, daemon: None, server, client, near, far };
         if link != Link::Linux {
             lab.daemon = Some(Daemon::start(session, &lab)?);
         }

@@ -15,6 +15,7 @@ pub mod faults;
 pub mod hostile;
 pub mod lab;
 pub mod leaks;
+pub mod logs;
 mod modules;
 pub mod network;
 pub mod process;

@@ -20,6 +20,7 @@ pub fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
         Kind::Fresh | Kind::Bound(_) => {}
         Kind::Connecting { .. } if socket.nonblocking => return Err(libc::EALREADY),
         Kind::Connecting { .. } => return wait_for_it(lib, key),
+        Kind::Log(_) => return Err(libc::EOPNOTSUPP),
         Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
     }
     socket.take_error();

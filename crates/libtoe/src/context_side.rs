@@ -8,7 +8,7 @@ use crate::stream::Stream;
 use crate::wait::{self, Signals, Wait};
 use crate::{readiness, table};
 use context::attach::Welcome;
-use context::{AppEnd, Geometry, Notice, Reply, Request, Slot};
+use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};
 use shm::Region;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -57,6 +57,8 @@ pub struct Context {
     /// Answers that threads wait for, by tag.
     answers: BTreeMap<u32, Option<Reply>>,
     last_tag: u32,
+    /// The socket that is the process's shared log.
+    pub log: Option<Key>,
     /// Connections whose bump found the ring full.
     owed: Vec<Key>,
     /// Connections with bytes that `MSG_MORE` or `TCP_CORK` holds back.
@@ -101,6 +103,7 @@ impl Context {
             connects: BTreeMap::new(),
             answers: BTreeMap::new(),
             last_tag: 0,
+            log: None,
             owed: Vec::new(),
             held: Vec::new(),
             unclaimed: Vec::new(),
@@ -142,7 +145,12 @@ impl Context {
 
     #[inline]
     fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
-        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else { return };
+        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
+            if notice.slot.index == LOG_SLOT {
+                self.take_log_notice(sockets, sets, notice);
+            }
+            return;
+        };
         match entry.socket.filter(|_| entry.generation == notice.slot.generation) {
             Some(key) => apply(sockets, sets, key, notice),
             None => entry.early = Some(*notice),
@@ -401,7 +409,7 @@ impl Lib {
                     socket.error = libc::ECONNRESET;
                     socket.kind = Kind::Fresh;
                 }
-                Kind::Listener(_) => socket.broken = true,
+                Kind::Listener(_) | Kind::Log(_) => socket.broken = true,
                 Kind::Stream(_) => {
                     socket.error = libc::ECONNRESET;
                     socket.broken = true;

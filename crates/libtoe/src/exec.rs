@@ -169,6 +169,8 @@ fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRec
         }
         // Its answer would come to a context that is gone.
         Kind::Connecting { .. } => return None,
+        // It goes with the context.
+        Kind::Log(_) => return None,
         Kind::Stream(_) if socket.broken => return None,
         Kind::Stream(stream) => {
             let claim_by = match stream.name {

@@ -70,6 +70,8 @@ fn inherit_sockets(lib: &mut Lib) {
         let key = crate::state::Key { index, id: socket.id };
         match &mut socket.kind {
             Kind::Fresh | Kind::Bound(_) => {}
+            // It is the parent's.
+            Kind::Log(_) => socket.kind = Kind::Fresh,
             Kind::Connecting { .. } => {
                 // Its answer goes to the parent.
                 socket.error = libc::ECONNABORTED;

@@ -5,7 +5,7 @@
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
-//! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `options` (what
+//! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`, `options` (what
 //! sockets do), `epoll`, `poll`, `readiness`, `wait` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
@@ -22,6 +22,7 @@ mod fork;
 mod interpose;
 mod kept;
 mod lock;
+mod log;
 mod options;
 mod poll;
 mod readiness;

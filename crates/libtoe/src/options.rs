@@ -267,7 +267,7 @@ const TCP_LISTEN: u8 = 10;
 fn tcp_info(lib: &mut Guard, key: Key) -> Result<Vec<u8>> {
     let bare = |state| FlowInfo { state, ..FlowInfo::default() };
     let info = match &lib.need_socket(key)?.kind {
-        Kind::Fresh | Kind::Bound(_) => bare(TCP_CLOSE),
+        Kind::Fresh | Kind::Bound(_) | Kind::Log(_) => bare(TCP_CLOSE),
         Kind::Listener(_) => bare(TCP_LISTEN),
         Kind::Connecting { .. } => bare(TCP_SYN_SENT),
         Kind::Stream(stream) => match stream.name {

@@ -31,6 +31,8 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         // server turn for ever.
         Kind::Listener(listener) if listener.queue.is_empty() => error,
         Kind::Listener(_) => IN | error,
+        Kind::Log(_) if socket.broken => IN | HUP | ERR,
+        Kind::Log(log) => error | if log.is_readable() { IN } else { 0 },
         Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
         Kind::Stream(stream) => rest(stream, wanted) | error,
     }

@@ -3,6 +3,7 @@ use crate::connect;
 use crate::context_side::{self, Context};
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::log::Log;
 use crate::options::Options;
 use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_READ, SHUT_WRITE, Stream};
@@ -73,6 +74,8 @@ pub enum Kind {
     },
     /// Connected.
     Stream(Box<Stream>),
+    /// The process's shared log: no socket to the program, but a descriptor to wait on.
+    Log(Box<Log>),
 }
 
 /// A local address that a socket holds.
@@ -269,6 +272,8 @@ impl Lib {
                 }
             }
             Kind::Stream(stream) => context.close_stream(stream, abort),
+            // It stays with the daemon as long as the process.
+            Kind::Log(_) => context.log = None,
         }
     }
 

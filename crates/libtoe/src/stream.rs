@@ -315,6 +315,12 @@ impl Stream {
         freed
     }
 
+    /// What was received and not read is the program's no more: it is in a log.
+    pub fn forget_unread(&self) {
+        let state = self.state();
+        state.rx_tail.store(state.rx_head.load(Relaxed), Release);
+    }
+
     /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted.
     ///
     /// # Safety

@@ -67,7 +67,7 @@ fn run(only: Option<&str>, filter: &str) -> Result<bool, String> {
 /// Runs a fault in a laboratory of its own and ends with the search for leaks.
 fn in_laboratory(session: &Session, files: &Files, link: Link, fault: &Fault) -> Outcome {
     let before = Before::look();
-    let mut lab = Lab::new(session, link, "flextoe")?;
+    let mut lab = if fault.logs { Lab::with_logs(session, link)? } else { Lab::new(session, link, "flextoe")? };
     let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
     let daemon = lab.daemon.take();
     let clean = match (&outcome, daemon) {

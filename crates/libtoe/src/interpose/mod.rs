@@ -9,6 +9,7 @@
 mod descriptors;
 mod events;
 mod io;
+mod log;
 mod messages;
 mod process;
 mod sockets;

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 }
 
 /// A fresh socket; `None` where its number would be beyond the table, so that it is left to the kernel.
-fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
+pub fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
     let mut lib = lock::lock()?;
     attach::ensure(&mut lib);
     lib.need_context()?;
@@ -413,7 +413,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
-            Kind::Fresh => socket.last_local,
+            Kind::Fresh | Kind::Log(_) => socket.last_local,
             Kind::Bound(bound) => bound.local,
             Kind::Listener(listener) => listener.bound.local,
             Kind::Connecting { local, .. } => local.unwrap_or(ANY),
