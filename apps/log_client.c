@@ -4,17 +4,9 @@
  * round all of them. The last KILLED connections are reset in the middle of a record. apps/log_server.c reads.
  */
 #define _GNU_SOURCE
+#include "program.h"
 #include "log_record.h"
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 struct writer {
     int fd;
@@ -24,11 +16,6 @@ struct writer {
 
 static size_t size = 256;
 static uint64_t dice;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "log_client: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 static uint64_t roll(uint64_t most) {
     return mix(++dice) % most;

@@ -2,14 +2,7 @@
 #ifndef LOG_RECORD_H
 #define LOG_RECORD_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* The finalizer of MurmurHash3: a cheap bijection. */
-static inline uint64_t mix(uint64_t x) {
-    x ^= x >> 33, x *= 0xff51afd7ed558ccdu, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53u;
-    return x ^ x >> 33;
-}
+#include "program.h"
 
 static inline uint64_t word_of(uint64_t client, uint64_t number, size_t at) {
     return at == 0 ? client : at == 1 ? number : mix(mix(client) + (number << 16) + at);

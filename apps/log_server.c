@@ -6,18 +6,10 @@
  * long between two looks, so that the log fills up. apps/log_client.c writes.
  */
 #define _GNU_SOURCE
+#include "program.h"
 #include "../include/toe.h"
 #include "log_record.h"
-#include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { BATCH = 256, MOST = 4096 };
 
@@ -25,11 +17,6 @@ enum { BATCH = 256, MOST = 4096 };
 static uint64_t next_number[MOST], client_of[MOST];
 static uint64_t records, holes, wrong, turns, index_wanted;
 static size_t size = 256;
-
-static _Noreturn void die(const char *what) {
-    fprintf(stderr, "log_server: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 static void look_at(const struct toe_log_record *r) {
     static uint64_t last = UINT64_MAX;
@@ -76,12 +63,11 @@ static int has_ended(int fd) {
     return n >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
-static void watch(int set, int fd, int kind) {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)kind << 32 | (uint32_t)fd};
-    if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) die("epoll_ctl");
-}
-
 enum { LISTENER, LOG, CONNECTION };
+
+static void watch(int set, int fd, int kind) {
+    watch_fd(set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, (void *)((uintptr_t)kind << 32 | (uint32_t)fd));
+}
 
 static void take_one(int set, int listener, int log, uint64_t *taken) {
     int fd = accept(listener, NULL, NULL);
@@ -109,10 +95,7 @@ int main(int argc, char **argv) {
     if (toe_log_create(size, room, 0) >= 0 || errno != EEXIST) die("a second log was made");
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die(argv[1]);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1, set = epoll_create1(0);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) die("bind");
-    if (listen(listener, 128) < 0) die("listen");
+    int listener = listen_at(&address, 0, 128, 0), set = epoll_create1(0);
     watch(set, listener, LISTENER);
     watch(set, log, LOG);
     while (ended < connections) {
@@ -120,7 +103,7 @@ int main(int argc, char **argv) {
         int n = epoll_wait(set, events, 64, -1);
         if (n < 0 && errno != EINTR) die("epoll_wait");
         for (int i = 0; i < n; i++) {
-            int kind = (int)(events[i].data.u64 >> 32), fd = (int)(uint32_t)events[i].data.u64;
+            int kind = (int)((uintptr_t)events[i].data.ptr >> 32), fd = (int)(uint32_t)(uintptr_t)events[i].data.ptr;
             if (kind == LISTENER) take_one(set, fd, log, &taken);
             if (kind == LOG) read_log(fd);
             if (kind == CONNECTION && has_ended(fd)) {

@@ -96,7 +96,8 @@ TOE_API int toe_log_create(size_t record, size_t records, int flags);
  * `fd` goes on being a socket to write to, and reading it tells the end of the stream. Closing it leaves holes where
  * records have begun. Returns 0.
  *   ENOBUFS   the log has no room for what the connection's window promises its peer
- *   EALREADY  it was added before   EBUSY  another process has it too, or it is spliced   ENOTCONN  it has ended */
+ *   EALREADY  it was added before   EBUSY  another process has it too, it is spliced, or
+ *   bytes of it that toe_zc_take gave are not freed   ENOTCONN  it has ended */
 TOE_API int toe_log_add(int log, int fd, uint64_t mark);
 
 /* The next records, at most `most`; waits for the first one. Each is given once. What data points to stays as it is until

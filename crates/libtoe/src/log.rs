@@ -75,6 +75,10 @@ pub fn add(lib: &mut Guard, log: Key, key: Key, mark: u64) -> Result<()> {
             return Err(if socket.error == 0 { libc::ENOTCONN } else { socket.take_error() });
         }
         let stream = socket.stream()?;
+        if stream.keeps() {
+            // What the program took in place lies where it was received.
+            return Err(libc::EBUSY);
+        }
         let (_, rx_head) = stream.positions();
         let slot = stream.name.filter(|_| !stream.shared).ok_or(libc::EBUSY)?;
         match context_side::ask(lib, |tag| Request::JoinLog { tag, slot, rx_head, mark }) {

@@ -2,7 +2,7 @@
 use libc::{c_int, iovec, size_t, ssize_t};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 type Give = unsafe extern "C" fn(c_int, *mut iovec, size_t, c_int) -> ssize_t;
@@ -18,7 +18,32 @@ pub struct Functions {
     commit: unsafe extern "C" fn(c_int, size_t, c_int) -> c_int,
     release: Count,
     free: unsafe extern "C" fn(c_int, *const iovec, c_int) -> c_int,
+    log_create: unsafe extern "C" fn(size_t, size_t, c_int) -> c_int,
+    log_add: unsafe extern "C" fn(c_int, c_int, u64) -> c_int,
+    log_read: unsafe extern "C" fn(c_int, *mut RawRecord, size_t, c_int) -> ssize_t,
+    log_trim: Count,
 }
+
+/// `struct toe_log_record`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawRecord {
+    pub data: *const u8,
+    pub index: u64,
+    pub mark: u64,
+    pub number: u64,
+}
+
+impl Default for RawRecord {
+    fn default() -> RawRecord {
+        RawRecord { data: std::ptr::null(), index: 0, mark: 0, number: 0 }
+    }
+}
+
+// SAFETY: an address and numbers; who looks behind the address says why it may.
+unsafe impl Send for RawRecord {}
+// SAFETY: as above.
+unsafe impl Sync for RawRecord {}
 
 /// What was looked up.
 pub fn get() -> io::Result<&'static Functions> {
@@ -50,6 +75,10 @@ fn find() -> Option<Functions> {
             commit: named(c"toe_zc_commit")?,
             release: named(c"toe_zc_release")?,
             free: named(c"toe_zc_free")?,
+            log_create: named(c"toe_log_create")?,
+            log_add: named(c"toe_log_add")?,
+            log_read: named(c"toe_log_read")?,
+            log_trim: named(c"toe_log_trim")?,
         })
     }
 }
@@ -72,6 +101,29 @@ impl Functions {
     pub fn free(&self, fd: BorrowedFd, pieces: &[iovec; 2]) -> io::Result<()> {
         // SAFETY: an array of two; it checks the places.
         done(unsafe { (self.free)(fd.as_raw_fd(), pieces.as_ptr(), 2) })
+    }
+
+    pub fn log_create(&self, record: usize, records: usize) -> io::Result<OwnedFd> {
+        // SAFETY: a plain call; it checks the sizes.
+        let fd = unsafe { (self.log_create)(record, records, libc::SOCK_CLOEXEC) };
+        // SAFETY: a descriptor that was just made, and is nobody else's.
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+    }
+
+    pub fn log_add(&self, log: BorrowedFd, connection: BorrowedFd, mark: u64) -> io::Result<()> {
+        // SAFETY: a plain call with two descriptors.
+        done(unsafe { (self.log_add)(log.as_raw_fd(), connection.as_raw_fd(), mark) })
+    }
+
+    pub fn log_read(&self, log: BorrowedFd, list: &mut [RawRecord]) -> io::Result<usize> {
+        // SAFETY: an array of so many.
+        let count = unsafe { (self.log_read)(log.as_raw_fd(), list.as_mut_ptr(), list.len(), 0) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    pub fn log_trim(&self, log: BorrowedFd, count: usize) -> io::Result<()> {
+        // SAFETY: a plain call; it checks the number.
+        done(unsafe { (self.log_trim)(log.as_raw_fd(), count) })
     }
 }
 

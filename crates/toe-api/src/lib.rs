@@ -4,10 +4,12 @@
 //! [`Connection::new`] says which it is.
 
 mod functions;
+mod log;
 mod reader;
 mod writer;
 
 pub use functions::{api_version, splice};
+pub use log::{Log, Record, Records};
 pub use reader::{Reader, Taken, Unread};
 pub use writer::{Room, Writer};
 
