@@ -69,12 +69,17 @@ static void watch(int set, int fd, int kind) {
     watch_fd(set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, (void *)((uintptr_t)kind << 32 | (uint32_t)fd));
 }
 
-static void take_one(int set, int listener, int log, uint64_t *taken) {
+/* Returns 1 where the connection has ended already, by a reset. */
+static uint64_t take_one(int set, int listener, int log, uint64_t mark) {
     int fd = accept(listener, NULL, NULL);
     if (fd < 0) die("accept");
-    if (toe_log_add(log, fd, *taken) < 0) die("toe_log_add");
-    (*taken)++;
-    watch(set, fd, CONNECTION);
+    if (toe_log_add(log, fd, mark) == 0) {
+        watch(set, fd, CONNECTION);
+        return 0;
+    }
+    if (errno != ECONNRESET && errno != ENOTCONN && errno != EPIPE) die("toe_log_add");
+    close(fd);
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -104,7 +109,7 @@ int main(int argc, char **argv) {
         if (n < 0 && errno != EINTR) die("epoll_wait");
         for (int i = 0; i < n; i++) {
             int kind = (int)((uintptr_t)events[i].data.ptr >> 32), fd = (int)(uint32_t)(uintptr_t)events[i].data.ptr;
-            if (kind == LISTENER) take_one(set, fd, log, &taken);
+            if (kind == LISTENER) ended += take_one(set, fd, log, taken++);
             if (kind == LOG) read_log(fd);
             if (kind == CONNECTION && has_ended(fd)) {
                 close(fd);

@@ -93,7 +93,7 @@ fn write_all(reader: Reader, record: u64, records: u64) -> Outcome {
 /// Many connections of several programs at once, in pieces that do not respect records; records of three sizes.
 pub fn written(bench: &Bench) -> Outcome {
     let mut words = Vec::new();
-    for (record, records) in [(256, RECORDS), (16, RECORDS), (4096, RECORDS / 10)] {
+    for (record, records) in [(256, RECORDS), (16, 20 * RECORDS), (4096, RECORDS / 10)] {
         let reader = Reader::start(bench, WRITERS * CONNECTIONS, [record, (32 << 20) / record.max(64), 0])?;
         words.push(format!("{record} B: {}", write_all(reader, record, records)?));
     }
@@ -156,7 +156,7 @@ pub fn refused(bench: &Bench) -> Outcome {
         ("100", "4096", "Invalid argument"),
         ("8", "65536", "Invalid argument"),
         ("256", "64", "Invalid argument"),
-        ("65536", "1048576", "Cannot allocate memory"),
+        ("65536", "2048", "Cannot allocate memory"),
     ] {
         let mut command = bench.lab.on_server(&app("log_server"));
         command.args([&address, &port, "1", record, records]);

@@ -106,6 +106,19 @@ fn lines(name: &str) -> usize {
 }
 
 #[test]
+fn every_combination_is_a_pipeline() {
+    for some in 0..1 << ALL.len() {
+        let chosen = ALL.iter().enumerate().filter(|(bit, _)| some >> bit & 1 != 0).map(|(_, name)| *name);
+        // As the engine runs it, too.
+        for more in [&[][..], &["NOTIFY_ACKS", "PORT_CHECKSUMS"]] {
+            let defines: Vec<&str> = chosen.clone().chain(more.iter().copied()).collect();
+            let report = program(&defines).report;
+            assert!(report.stages.len() <= 14 && report.warnings.is_empty(), "{defines:?}: {report}");
+        }
+    }
+}
+
+#[test]
 fn the_page_tells_lines_and_resources_of_each() {
     let page = std::fs::read_to_string(folder("docs/P4.md")).unwrap();
     let share = |report: &rmt::Report, name| report.shares().iter().find(|s| s.0 == name).unwrap().1;
