@@ -295,7 +295,7 @@ impl Laminar {
     }
 
     /// Payload that the pipeline gave a place in the log. False where that place cannot be: another program's.
-    pub(crate) fn to_log(&mut self, dma: &Dma, at: &LogPlace, carried: &Carried) -> bool {
+    pub(crate) fn place_in_log(&mut self, dma: &Dma, at: &LogPlace, carried: &Carried) -> bool {
         let id = dma.flow as u32;
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return true };
         let Some(member) = flow.member.as_deref_mut() else { return true };

@@ -59,7 +59,7 @@ impl Laminar {
         match outcome {
             Outcome::Host(dma, carried) => self.descriptor(&dma, carried, burst),
             Outcome::Log(dma, place, carried) => {
-                if !self.to_log(&dma, &place, &carried) {
+                if !self.place_in_log(&dma, &place, &carried) {
                     burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
                 }
                 self.descriptor(&dma, carried, burst);
