@@ -30,8 +30,6 @@ pub(super) struct Context {
     pub now: u64,
     /// Room for all headers that the deparser may emit.
     pub head: *mut u8,
-    /// The half's fields, all zero at the start of a pass.
-    pub fields: *mut u8,
     pub registers: *const u64,
     pub counters: *const u64,
     pub defaults: *const u64,
@@ -57,7 +55,6 @@ pub(super) enum In {
     Queue,
     Now,
     Head,
-    Fields,
 }
 
 impl In {
@@ -70,7 +67,6 @@ impl In {
             In::Queue => offset_of!(Context, queue),
             In::Now => offset_of!(Context, now),
             In::Head => offset_of!(Context, head),
-            In::Fields => offset_of!(Context, fields),
         };
         at as i32
     }

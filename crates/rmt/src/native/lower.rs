@@ -1,13 +1,13 @@
 //! One half of a program to one function: parser, control, deparser. Fields are variables of the function, so what is
-//! never looked at costs nothing.
+//! never looked at costs nothing; what is known of them on a way needs no code ([`super::ways`]).
 use super::context::{self as at, In};
-use super::values::{Scope, container};
-use crate::ir::{ActionCall, Dst, Expr, Field, FieldId, Gress, Half, Place, Program, Stmt, StmtKind, mask};
+use super::facts::{Bits, Facts};
+use super::values::{Operand, Scope, container};
+use super::ways::{Next, Way, Ways, follow};
+use crate::ir::{Dst, Expr, FieldId, Gress, Half, Place, Program, Stmt, StmtKind};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
-use cranelift_codegen::ir::{
-    AliasRegion, Block, FuncRef, InstBuilder, MemFlags, StackSlotData, StackSlotKind, Type, Value,
-};
+use cranelift_codegen::ir::{Block, FuncRef, InstBuilder, MemFlags, StackSlotData, StackSlotKind, Type, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 /// What the code generator does not take, though the interpreter would.
@@ -59,27 +59,14 @@ pub(super) struct Lower<'f, 'p> {
     pub rest: Variable,
     /// Of the parser's checksum units.
     pub sums: Vec<Variable>,
-    /// Where a packet goes that the parser rejects, and where the control ends.
+    /// Where a packet goes that the parser rejects.
     pub reject: Block,
-    pub end: Block,
     next: u32,
-    /// Where each field lies, and the address of them all. In memory, since tables are many branches: as values of
-    /// the function, every field that any of a table's actions sets would be moved at the end of each.
-    layout: Vec<i32>,
-    fields: Value,
-}
-
-/// Where each field of a half lies, and how many bytes they are.
-pub(super) fn layout(program: &Program, gress: Gress) -> (Vec<i32>, usize) {
-    let mut end = 0;
-    let place = |field: &Field| {
-        let bytes = if field.gress == gress { container(field.ty.width()).bytes() as usize } else { 0 };
-        let at = if bytes == 0 { 0 } else { usize::next_multiple_of(end, bytes) };
-        end = if bytes == 0 { end } else { at + bytes };
-        at as i32
-    };
-    let list = program.fields.iter().map(place).collect();
-    (list, end)
+    /// What the way to here says of fields.
+    pub facts: Facts,
+    pub ways: Ways<'p>,
+    /// Place of the table that is being applied, in the order of ways.
+    pub table: u32,
 }
 
 impl<'f, 'p> Lower<'f, 'p> {
@@ -91,16 +78,14 @@ impl<'f, 'p> Lower<'f, 'p> {
         helpers: Helpers,
     ) -> Result<(), Refusal> {
         let mut l = Lower::begin(b, program, gress, helpers);
-        let control = l.b.create_block();
-        l.parser(control)?;
-        l.b.switch_to_block(control);
-        l.block(&l.half.control, Scope::default())?;
-        let end = l.end;
-        l.b.ins().jump(end, &[]);
-        l.b.switch_to_block(end);
-        l.deparser()?;
-        let one = l.b.ins().iconst(I64, 1);
-        l.b.ins().return_(&[one]);
+        l.parser()?;
+        while let Some((block, way, facts)) = l.ways.pop() {
+            l.b.switch_to_block(block);
+            // Everything that leads here stands before it.
+            l.b.seal_block(block);
+            l.facts = facts;
+            l.way(way)?;
+        }
         let reject = l.reject;
         l.b.switch_to_block(reject);
         let zero = l.b.ins().iconst(I64, 0);
@@ -110,15 +95,49 @@ impl<'f, 'p> Lower<'f, 'p> {
         Ok(())
     }
 
+    fn way(&mut self, way: Way<'p>) -> Result<(), Refusal> {
+        match way {
+            Way::On(next) if next.split().is_none() => {
+                self.deparser()?;
+                let one = self.b.ins().iconst(I64, 1);
+                self.b.ins().return_(&[one]);
+                Ok(())
+            }
+            Way::On(next) => self.statements(next),
+            Way::Chosen(apply, call, hit, next) => {
+                let params = &self.program.actions[call.action].params;
+                let args: Vec<Operand> = call
+                    .args
+                    .iter()
+                    .zip(params)
+                    .map(|(value, (_, ty))| Operand::constant(*value, ty.width()))
+                    .collect();
+                let body = &self.program.actions[call.action].body;
+                self.block(body, Scope { args: &args, ..Scope::default() })?;
+                let after = follow(self.program, apply, call.action, hit);
+                let next = after.into_iter().rev().fold(next, Next::then);
+                self.go(Way::On(next));
+                Ok(())
+            }
+        }
+    }
+
     fn begin(mut b: FunctionBuilder<'f>, program: &'p Program, gress: Gress, helpers: Helpers) -> Lower<'f, 'p> {
         let half = program.half(gress);
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
         b.switch_to_block(entry);
+        b.seal_block(entry);
         let context = b.block_params(entry)[0];
-        let (reject, end) = (b.create_block(), b.create_block());
+        let reject = b.create_block();
         let port = half.intrinsic.get("ingress_intrinsic_metadata_for_tm_t.ucast_egress_port").copied();
         let none = Variable::from_u32(0);
+        let mut facts = Facts::none(program.fields.len());
+        for (at, field) in program.fields.iter().enumerate() {
+            // Variables of fields have the fields' numbers.
+            b.declare_var(Variable::from_u32(at as u32), container(field.ty.width()));
+            facts.set(FieldId(at as u32), Bits::constant(0, field.ty.width()));
+        }
         let mut l = Lower {
             b,
             program,
@@ -131,12 +150,15 @@ impl<'f, 'p> Lower<'f, 'p> {
             rest: none,
             sums: Vec::new(),
             reject,
-            end,
-            next: 0,
-            layout: layout(program, gress).0,
-            fields: context,
+            next: program.fields.len() as u32,
+            facts,
+            ways: Ways::new(program, half),
+            table: 0,
         };
-        l.fields = l.input(In::Fields);
+        for (at, field) in program.fields.iter().enumerate().filter(|(_, field)| field.gress == gress) {
+            let zero = l.constant(container(field.ty.width()), 0);
+            l.b.def_var(Variable::from_u32(at as u32), zero);
+        }
         l.port_set = l.variable_of(I64);
         l.rest = l.variable_of(I64);
         l.sums = (0..half.checksums.0).map(|_| l.variable_of(I32)).collect();
@@ -163,24 +185,32 @@ impl<'f, 'p> Lower<'f, 'p> {
         var
     }
 
-    fn field_flags() -> MemFlags {
-        MemFlags::new().with_notrap().with_alias_region(Some(AliasRegion::Heap))
-    }
-
     /// A field's value, in its container.
     pub fn get_field(&mut self, id: FieldId) -> Value {
-        let ty = container(self.program.field(id).ty.width());
-        self.b.ins().load(ty, Self::field_flags(), self.fields, self.layout[id.0 as usize])
+        let width = self.program.field(id).ty.width();
+        match self.facts.of(id).whole(width) {
+            Some(value) => self.constant(container(width), value),
+            None => self.b.use_var(Variable::from_u32(id.0)),
+        }
     }
 
     pub fn set_field(&mut self, id: FieldId, value: Value) {
         let value = self.resize(value, container(self.program.field(id).ty.width()));
-        self.b.ins().store(Self::field_flags(), value, self.fields, self.layout[id.0 as usize]);
+        self.b.def_var(Variable::from_u32(id.0), value);
+        self.facts.set(id, Bits::default());
+    }
+
+    /// A field becomes a constant.
+    pub fn settle_field(&mut self, id: FieldId, value: u128) {
+        let width = self.program.field(id).ty.width();
+        let constant = self.constant(container(width), value);
+        self.set_field(id, constant);
+        self.facts.set(id, Bits::constant(value, width));
     }
 
     /// A value that the caller gave.
     pub fn input(&mut self, what: In) -> Value {
-        self.b.ins().load(I64, MemFlags::trusted().with_readonly(), self.context, what.offset())
+        self.b.ins().load(I64, MemFlags::trusted().with_readonly().with_can_move(), self.context, what.offset())
     }
 
     pub fn load(&mut self, ty: Type, base: Value, offset: i32) -> Value {
@@ -206,32 +236,74 @@ impl<'f, 'p> Lower<'f, 'p> {
     ) -> Result<(), Refusal> {
         let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().brif(cond, yes, &[], no, &[]);
-        self.b.switch_to_block(yes);
+        let before = self.facts.clone();
+        self.enter(yes);
         then(self)?;
         self.b.ins().jump(after, &[]);
-        self.b.switch_to_block(no);
+        let one = std::mem::replace(&mut self.facts, before);
+        self.enter(no);
         els(self)?;
         self.b.ins().jump(after, &[]);
-        self.b.switch_to_block(after);
+        self.facts = self.facts.meet(&one);
+        self.enter(after);
         Ok(())
     }
 
+    /// Goes on in a block to which all jumps are made.
+    pub fn enter(&mut self, block: Block) {
+        self.b.switch_to_block(block);
+        self.b.seal_block(block);
+    }
+
+    /// An action's body.
     pub fn block(&mut self, block: &[Stmt], scope: Scope<'_>) -> Result<(), Refusal> {
         block.iter().try_for_each(|stmt| self.stmt(stmt, scope))
     }
 
+    /// A statement of the control; what follows it here, unless it ends in jumps.
+    pub fn control_stmt(&mut self, stmt: &'p Stmt, rest: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
+        match &stmt.kind {
+            StmtKind::If(cond, then, els) => {
+                if let Some(value) = self.facts.fold(cond, &[]) {
+                    return Ok(Some(rest.then(if value != 0 { then } else { els })));
+                }
+                let value = self.eval(cond, Scope::default())?;
+                let value = self.holds(value);
+                let (yes, no) = (self.b.create_block(), self.b.create_block());
+                self.b.ins().brif(value, yes, &[], no, &[]);
+                let before = self.facts.clone();
+                for (block, holds, body) in [(yes, true, then), (no, false, els)] {
+                    self.enter(block);
+                    self.facts = before.clone();
+                    self.facts.assume(cond, holds);
+                    self.go(Way::On(rest.clone().then(body)));
+                }
+                Ok(None)
+            }
+            StmtKind::Apply(apply) => {
+                self.table = self.order(stmt);
+                self.apply(apply, rest)
+            }
+            StmtKind::Exit => {
+                self.go(Way::On(Next::END));
+                Ok(None)
+            }
+            _ => {
+                self.stmt(stmt, Scope::default())?;
+                Ok(Some(rest))
+            }
+        }
+    }
+
     fn stmt(&mut self, stmt: &Stmt, scope: Scope<'_>) -> Result<(), Refusal> {
         match &stmt.kind {
-            StmtKind::Assign(dst, e) => {
-                let value = self.eval(e, scope)?;
-                self.assign_field(dst, value, e.ty.width());
-            }
+            StmtKind::Assign(dst, e) => self.assign(dst, e, scope)?,
             StmtKind::If(cond, then, els) => {
                 let cond = self.eval(cond, scope)?;
                 let cond = self.holds(cond);
                 return self.branch(cond, |l| l.block(then, scope), |l| l.block(els, scope));
             }
-            StmtKind::Apply(apply) => return self.apply(apply),
+            StmtKind::Apply(_) => return Err(Refusal::new("a table applied by an action")),
             StmtKind::Exec(action, index, dsts) => {
                 let index = self.eval(index, scope)?;
                 return self.stateful(*action, index, dsts);
@@ -249,16 +321,25 @@ impl<'f, 'p> Lower<'f, 'p> {
                 let colour = call(self, |h| h.meter, &[context, unit, index]);
                 self.assign_field(dst, colour, 8);
             }
-            StmtKind::SetValid(h, valid) => {
-                let value = self.constant(I32, *valid as u128);
-                self.set_field(self.program.headers[*h].valid, value);
-            }
+            StmtKind::SetValid(h, valid) => self.settle_field(self.program.headers[*h].valid, *valid as u128),
             StmtKind::Exit => {
-                let end = self.end;
-                self.b.ins().jump(end, &[]);
+                self.go(Way::On(Next::END));
                 // What stands behind it is never reached.
                 let after = self.b.create_block();
-                self.b.switch_to_block(after);
+                self.enter(after);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn assign(&mut self, dst: &Dst, e: &Expr, scope: Scope<'_>) -> Result<(), Refusal> {
+        let known = self.fold(e, scope);
+        let value = self.eval(e, scope)?;
+        self.assign_field(dst, value, e.ty.width());
+        if let (Some(value), Some(id)) = (known, dst.field()) {
+            let width = self.program.field(id).ty.width();
+            if dst.lo == 0 && dst.hi + 1 == width && e.ty.width() <= width {
+                self.facts.set(id, Bits::constant(value, width));
             }
         }
         Ok(())
@@ -266,16 +347,37 @@ impl<'f, 'p> Lower<'f, 'p> {
 
     /// One word of the context, which is an array's address, and there the address of its n-th part.
     fn part_of(&mut self, offset: i32, index: usize) -> Value {
-        let flags = MemFlags::trusted().with_readonly();
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
         let list = self.b.ins().load(I64, flags, self.context, offset);
         self.b.ins().load(I64, flags, list, index as i32 * 8)
     }
 
+    /// An index of at most 64 bits, and whether it is inside.
     fn in_range(&mut self, index: Value, size: u32) -> (Value, Value) {
         let index = if self.type_of(index) == I128 { self.resize(index, I64) } else { index };
         let limit = self.constant(self.type_of(index), size as u128);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
-        (self.resize(index, I64), inside)
+        (index, inside)
+    }
+
+    /// The entry of a register that an index means: beyond the end, one more that is there for this, zero now.
+    fn entry_of(&mut self, index: Value, size: u32, base: Value, stride: u32) -> Value {
+        let (index, inside) = self.in_range(index, size);
+        let index = self.resize(index, I64);
+        let (beyond, after) = (self.b.create_block(), self.b.create_block());
+        let entry = self.b.append_block_param(after, I64);
+        self.b.set_cold_block(beyond);
+        self.b.ins().brif(inside, after, &[index.into()], beyond, &[]);
+        self.enter(beyond);
+        let zero = self.constant(I8, 0);
+        for byte in 0..stride {
+            let offset = i32::try_from(u64::from(size) * u64::from(stride) + u64::from(byte)).unwrap_or(i32::MAX);
+            self.store(zero, base, offset);
+        }
+        let last = self.constant(I64, size.into());
+        self.b.ins().jump(after, &[last.into()]);
+        self.enter(after);
+        entry
     }
 
     /// Reads, modifies and writes one entry of a register. Beyond the end, zero is read and nothing is written.
@@ -286,64 +388,72 @@ impl<'f, 'p> Lower<'f, 'p> {
         let word = memory_type(info.words[0].width())?;
         let stride = info.words.len() as i64 * word.bytes() as i64;
         let base = self.part_of(at::REGISTERS, ra.register);
-        let (index, inside) = self.in_range(index, info.size);
+        let index = self.entry_of(index, info.size, base, stride as u32);
         let offset = self.b.ins().imul_imm(index, stride);
         let address = self.b.ins().iadd(base, offset);
-        let mem: Vec<Variable> = info.words.iter().map(|ty| self.variable_of(container(ty.width()))).collect();
-        let outs: Vec<Variable> = ra.outputs.iter().map(|ty| self.variable_of(container(ty.width()))).collect();
-        let read = |l: &mut Self| {
-            for (i, var) in mem.iter().enumerate() {
-                let value = l.load(word, address, i as i32 * word.bytes() as i32);
-                let value = l.resize(value, container(info.words[i].width()));
-                l.b.def_var(*var, value);
-            }
-            Ok(())
-        };
-        self.branch(inside, read, |_| Ok(()))?;
-        self.stateful_block(&ra.body, &mem, &outs, action)?;
-        let write = |l: &mut Self| {
-            for (i, var) in mem.iter().enumerate() {
-                let value = l.b.use_var(*var);
-                let value = l.resize(value, word);
-                l.store(value, address, i as i32 * word.bytes() as i32);
-            }
-            Ok(())
-        };
-        self.branch(inside, write, |_| Ok(()))?;
-        for ((dst, var), ty) in dsts.iter().zip(&outs).zip(&ra.outputs) {
+        let mut state = State { mem: Vec::new(), outs: Vec::new(), changed: vec![false; info.words.len()] };
+        for (i, ty) in info.words.iter().enumerate() {
+            let value = self.load(word, address, i as i32 * word.bytes() as i32);
+            state.mem.push(self.resize(value, container(ty.width())));
+        }
+        for ty in &ra.outputs {
+            state.outs.push(self.constant(container(ty.width()), 0));
+        }
+        self.stateful_block(&ra.body, &mut state, action, None)?;
+        for (i, value) in state.mem.iter().enumerate().filter(|(i, _)| state.changed[*i]) {
+            let value = self.resize(*value, word);
+            self.store(value, address, i as i32 * word.bytes() as i32);
+        }
+        for ((dst, value), ty) in dsts.iter().zip(&state.outs).zip(&ra.outputs) {
             if let Some(dst) = dst {
-                let value = self.b.use_var(*var);
-                self.assign_field(dst, value, ty.width());
+                self.assign_field(dst, *value, ty.width());
             }
         }
         Ok(())
     }
 
+    /// A stateful ALU's program, without a branch: what a condition decides about is chosen by it.
     fn stateful_block(
         &mut self,
         body: &[Stmt],
-        mem: &[Variable],
-        outs: &[Variable],
+        state: &mut State,
         action: usize,
+        only_if: Option<Value>,
     ) -> Result<(), Refusal> {
         let ra = &self.program.register_actions[action];
         for stmt in body {
-            let scope = Scope { mem, ..Scope::default() };
+            let mem = state.mem.clone();
+            let scope = Scope { mem: &mem, ..Scope::default() };
             match &stmt.kind {
                 StmtKind::Assign(dst, e) => {
-                    let (var, whole) = match dst.place {
-                        Place::Mem(w) => (mem[w], self.program.registers[ra.register].words[w].width()),
-                        Place::Out(i) => (outs[i], ra.outputs[i].width()),
+                    let (old, whole) = match dst.place {
+                        Place::Mem(w) => (state.mem[w], self.program.registers[ra.register].words[w].width()),
+                        Place::Out(i) => (state.outs[i], ra.outputs[i].width()),
                         Place::Field(_) => continue,
                     };
                     let value = self.eval(e, scope)?;
-                    self.assign_to(var, whole, dst, value, e.ty.width());
+                    let value = self.merged(|_| old, whole, dst, value, e.ty.width());
+                    let value = match only_if {
+                        Some(cond) => self.b.ins().select(cond, value, old),
+                        None => value,
+                    };
+                    match dst.place {
+                        Place::Mem(w) => (state.mem[w], state.changed[w]) = (value, true),
+                        Place::Out(i) => state.outs[i] = value,
+                        Place::Field(_) => {}
+                    }
                 }
                 StmtKind::If(cond, then, els) => {
                     let cond = self.eval(cond, scope)?;
                     let cond = self.holds(cond);
-                    let way = |block| move |l: &mut Self| l.stateful_block(block, mem, outs, action);
-                    self.branch(cond, way(then), way(els))?;
+                    let not = self.b.ins().icmp_imm(IntCC::Equal, cond, 0);
+                    for (way, body) in [(cond, then), (not, els)] {
+                        let way = match only_if {
+                            Some(before) => self.b.ins().band(before, way),
+                            None => way,
+                        };
+                        self.stateful_block(body, state, action, Some(way))?;
+                    }
                 }
                 _ => {}
             }
@@ -384,6 +494,7 @@ impl<'f, 'p> Lower<'f, 'p> {
     fn count(&mut self, counter: usize, index: Value) -> Result<(), Refusal> {
         let base = self.part_of(at::COUNTERS, counter);
         let (index, inside) = self.in_range(index, self.program.counters[counter].size);
+        let index = self.resize(index, I64);
         let more = |l: &mut Self| {
             let offset = l.b.ins().imul_imm(index, 8);
             let address = l.b.ins().iadd(base, offset);
@@ -394,20 +505,13 @@ impl<'f, 'p> Lower<'f, 'p> {
         };
         self.branch(inside, more, |_| Ok(()))
     }
+}
 
-    /// Variables that hold an action's data.
-    pub fn args_of(&mut self, action: usize) -> Vec<Variable> {
-        let program = self.program;
-        program.actions[action].params.iter().map(|(_, ty)| self.variable_of(container(ty.width()))).collect()
-    }
-
-    pub fn set_args(&mut self, call: &ActionCall, args: &[Variable]) {
-        let params = &self.program.actions[call.action].params;
-        for ((var, value), (_, ty)) in args.iter().zip(&call.args).zip(params) {
-            let value = self.constant(container(ty.width()), *value & mask(ty.width()));
-            self.b.def_var(*var, value);
-        }
-    }
+/// A stateful ALU at work: its words, its outputs, and which words its program may change.
+struct State {
+    mem: Vec<Value>,
+    outs: Vec<Value>,
+    changed: Vec<bool>,
 }
 
 /// How a word of a register lies in memory.

@@ -1,12 +1,15 @@
-//! Tables. Constant entries become comparisons, by a tree where keys are exact; entries that the control plane adds are
-//! looked up in memory. Each action of an applied table is one piece of code, whichever entry leads there.
+//! Tables. Constant entries become comparisons, by a tree where keys are exact, of which only those branches are made
+//! that the way to the table leaves open; entries that the control plane adds are looked up in memory.
 use super::context as at;
+use super::facts::Bits;
+use super::live::Ahead;
 use super::lower::{Lower, Refusal, call};
-use super::values::{Scope, container};
-use crate::ir::{ActionCall, Apply, Entry, Match, MatchKind, Table, mask};
-use cranelift_codegen::ir::types::{I32, I64, I128};
+use super::values::{Operand, Scope, container};
+use super::ways::{Next, Way, follow};
+use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
+use cranelift_codegen::ir::types::{I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Value};
-use cranelift_frontend::{Switch, Variable};
+use cranelift_frontend::Switch;
 use std::collections::BTreeSet;
 
 /// Branches of one table's tree at most: each may repeat the entries that leave its key open. What is left then is
@@ -16,13 +19,12 @@ const NODES: usize = 200;
 pub(super) const RECORD_DATA: usize = 2;
 
 /// An applied table while its code is made.
-struct Site<'t> {
-    table: &'t Table,
+struct Site<'p> {
+    apply: &'p Apply,
+    table: &'p Table,
     keys: Vec<Value>,
-    /// Code and data of each action, in the order of [`actions_of`].
-    actions: Vec<(usize, Block, Vec<Variable>)>,
-    /// Outcome, where something depends on it.
-    hit: Option<Variable>,
+    /// What follows the table.
+    next: Next<'p>,
 }
 
 /// The actions that may run: those of the table, and its default. Records name an action by its place here.
@@ -34,218 +36,189 @@ pub(super) fn actions_of(table: &Table) -> Vec<usize> {
     list
 }
 
-impl Lower<'_, '_> {
-    pub fn apply(&mut self, apply: &Apply) -> Result<(), Refusal> {
+impl<'p> Lower<'_, 'p> {
+    /// A table; what follows it here, unless it ends in jumps.
+    pub fn apply(&mut self, apply: &'p Apply, next: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
         let program = self.program;
         let table = &program.tables[apply.table];
+        let live = self.live(&Way::On(next.clone()));
+        let ahead = Ahead { program, half: self.half, facts: &self.facts };
+        if ahead.is_idle(apply, &live) {
+            return Ok(Some(next));
+        }
+        let known: Vec<Bits> = table.keys.iter().map(|key| ahead.known(&key.expr)).collect();
         let mut keys = Vec::new();
         for key in &table.keys {
             keys.push(self.eval(&key.expr, Scope::default())?);
         }
-        let mut actions = Vec::new();
-        for action in actions_of(table) {
-            let args = self.args_of(action);
-            actions.push((action, self.b.create_block(), args));
-        }
-        let asks = !apply.hit.is_empty() || !apply.miss.is_empty();
-        let hit = asks.then(|| self.variable_of(I32));
-        let chooses = !apply.arms.is_empty();
-        let ran = chooses.then(|| self.variable_of(I32));
-        let site = Site { table, keys, actions, hit };
-        self.find(&site, apply.table)?;
-        let after = self.b.create_block();
-        for (place, (action, block, args)) in site.actions.iter().enumerate() {
-            self.b.switch_to_block(*block);
-            if let Some(ran) = ran {
-                let place = self.constant(I32, place as u128);
-                self.b.def_var(ran, place);
-            }
-            self.block(&program.actions[*action].body, Scope { args, ..Scope::default() })?;
-            self.b.ins().jump(after, &[]);
-        }
-        self.b.switch_to_block(after);
-        if let Some(hit) = hit {
-            let hit = self.b.use_var(hit);
-            let hit = self.holds(hit);
-            self.branch(hit, |l| l.block(&apply.hit, Scope::default()), |l| l.block(&apply.miss, Scope::default()))?;
-        }
-        match ran {
-            Some(ran) => self.arms(apply, ran),
-            None => self.block(&apply.default, Scope::default()),
-        }
-    }
-
-    fn arms(&mut self, apply: &Apply, ran: Variable) -> Result<(), Refusal> {
-        let (after, other) = (self.b.create_block(), self.b.create_block());
-        let ran = self.b.use_var(ran);
-        let mut switch = Switch::new();
-        let mut taken = Vec::new();
-        let mut blocks = Vec::new();
-        for (labels, body) in &apply.arms {
-            let block = self.b.create_block();
-            for label in labels.iter().filter(|label| !taken.contains(*label)).collect::<Vec<_>>() {
-                switch.set_entry(*label as u128, block);
-                taken.push(*label);
-            }
-            blocks.push((block, body));
-        }
-        switch.emit(&mut self.b, ran, other);
-        for (block, body) in blocks.into_iter().chain([(other, &apply.default)]) {
-            self.b.switch_to_block(block);
-            self.block(body, Scope::default())?;
-            self.b.ins().jump(after, &[]);
-        }
-        self.b.switch_to_block(after);
-        Ok(())
-    }
-
-    /// To the code of the action that the keys ask for.
-    fn find(&mut self, site: &Site<'_>, number: usize) -> Result<(), Refusal> {
-        let table = site.table;
+        let site = Site { apply, table, keys, next };
         if !table.entries.is_empty() {
             let entries: Vec<&Entry> = table.entries.iter().collect();
-            self.tree(site, number, &entries, &mut vec![Bits::default(); table.keys.len()], &mut { NODES });
+            let mut known = known;
+            self.tree(&site, &entries, &mut known, &mut { NODES })?;
         } else if table.keys.is_empty() {
-            self.miss(site, number);
+            self.miss(&site)?;
         } else {
-            self.look_up(site, number);
+            self.look_up(&site)?;
+        }
+        Ok(None)
+    }
+
+    /// To the code of the action that an entry asks for, if the keys are as they are known to be here.
+    fn chosen(&mut self, site: &Site<'p>, call: &'p ActionCall, hit: bool, known: &[Bits]) {
+        let before = self.facts.clone();
+        for (key, bits) in site.table.keys.iter().zip(known) {
+            if let ExprKind::Field(id) = key.expr.kind {
+                self.facts.set(id, *bits);
+            }
+        }
+        self.go(Way::Chosen(site.apply, call, hit, site.next.clone()));
+        self.facts = before;
+    }
+
+    fn miss(&mut self, site: &Site<'p>) -> Result<(), Refusal> {
+        if site.table.const_default {
+            self.go(Way::Chosen(site.apply, &site.table.default, false, site.next.clone()));
+            return Ok(());
+        }
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
+        let list = self.b.ins().load(I64, flags, self.context, at::DEFAULTS);
+        // Not read-only: the control plane may change it between two passes, and no pass reads it twice.
+        let record = self.load(I64, list, site.apply.table as i32 * 8);
+        self.run_record(site, record, false)
+    }
+
+    /// What a record in memory says: action, hit, data. Whether it is an entry is in the record, where that is open.
+    fn run_record(&mut self, site: &Site<'p>, record: Value, may_hit: bool) -> Result<(), Refusal> {
+        let actions = actions_of(site.table);
+        let blocks: Vec<Block> = actions.iter().map(|_| self.b.create_block()).collect();
+        let action = self.load(I64, record, 0);
+        let mut switch = Switch::new();
+        for (place, block) in blocks.iter().enumerate().skip(1) {
+            switch.set_entry(place as u128, *block);
+        }
+        switch.emit(&mut self.b, action, blocks[0]);
+        let before = self.facts.clone();
+        for (action, block) in actions.iter().zip(blocks) {
+            self.enter(block);
+            self.facts = before.clone();
+            let args = self.record_data(*action, record);
+            let program = self.program;
+            self.block(&program.actions[*action].body, Scope { args: &args, ..Scope::default() })?;
+            self.after_record(site, *action, record, may_hit);
         }
         Ok(())
     }
 
-    fn hit(&mut self, site: &Site<'_>, call: &ActionCall) {
-        if let Some(hit) = site.hit {
-            let one = self.constant(I32, 1);
-            self.b.def_var(hit, one);
+    fn record_data(&mut self, action: usize, record: Value) -> Vec<Operand> {
+        let mut offset = RECORD_DATA as i32 * 8;
+        let mut args = Vec::new();
+        for (_, ty) in &self.program.actions[action].params {
+            let to = container(ty.width());
+            args.push(Operand::Value(if to == I128 {
+                let (low, high) = (self.load(I64, record, offset), self.load(I64, record, offset + 8));
+                self.b.ins().iconcat(low, high)
+            } else {
+                let value = self.load(I64, record, offset);
+                self.resize(value, to)
+            }));
+            offset += to.bytes().max(8) as i32;
         }
-        self.enter(site, call);
+        args
     }
 
-    fn enter(&mut self, site: &Site<'_>, call: &ActionCall) {
-        let entry = site.actions.iter().find(|a| a.0 == call.action);
-        if let Some((_, block, args)) = entry {
-            self.set_args(call, args);
-            self.b.ins().jump(*block, &[]);
+    fn after_record(&mut self, site: &Site<'p>, action: usize, record: Value, may_hit: bool) {
+        let way = |hit| {
+            let blocks: Vec<&'p [Stmt]> = follow(self.program, site.apply, action, hit);
+            Way::On(blocks.into_iter().rev().fold(site.next.clone(), Next::then))
+        };
+        let (hit, miss) = (way(true), way(false));
+        if !may_hit || (site.apply.hit.is_empty() && site.apply.miss.is_empty()) {
+            return self.go(miss);
         }
-    }
-
-    fn miss(&mut self, site: &Site<'_>, number: usize) {
-        if let Some(hit) = site.hit {
-            let zero = self.constant(I32, 0);
-            self.b.def_var(hit, zero);
-        }
-        if site.table.const_default {
-            return self.enter(site, &site.table.default);
-        }
-        let flags = MemFlags::trusted().with_readonly();
-        let list = self.b.ins().load(I64, flags, self.context, at::DEFAULTS);
-        // Not read-only: the control plane may change it between two passes, and no pass reads it twice.
-        let record = self.load(I64, list, number as i32 * 8);
-        self.run_record(site, record);
-    }
-
-    /// What a record in memory says: action, hit, data.
-    fn run_record(&mut self, site: &Site<'_>, record: Value) {
-        let mut targets = Vec::new();
-        for (_, block, args) in &site.actions {
-            let entry = if args.is_empty() { *block } else { self.b.create_block() };
-            targets.push((entry, *block, args.clone()));
-        }
-        let action = self.load(I64, record, 0);
-        let mut switch = Switch::new();
-        for (place, (entry, ..)) in targets.iter().enumerate().skip(1) {
-            switch.set_entry(place as u128, *entry);
-        }
-        switch.emit(&mut self.b, action, targets[0].0);
-        for (place, (entry, block, args)) in targets.iter().enumerate() {
-            if entry == block {
-                continue;
-            }
-            self.b.switch_to_block(*entry);
-            let params = &self.program.actions[site.actions[place].0].params;
-            let mut offset = RECORD_DATA as i32 * 8;
-            for (var, (_, ty)) in args.iter().zip(params) {
-                let to = container(ty.width());
-                let value = if to == I128 {
-                    let (low, high) = (self.load(I64, record, offset), self.load(I64, record, offset + 8));
-                    self.b.ins().iconcat(low, high)
-                } else {
-                    let value = self.load(I64, record, offset);
-                    self.resize(value, to)
-                };
-                self.b.def_var(*var, value);
-                offset += to.bytes().max(8) as i32;
-            }
-            self.b.ins().jump(*block, &[]);
+        let found = self.load(I64, record, 8);
+        let (yes, no) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(found, yes, &[], no, &[]);
+        for (block, way) in [(yes, hit), (no, miss)] {
+            self.enter(block);
+            self.go(way);
         }
     }
 
-    /// Entries in memory: keys as words, low word first.
-    fn look_up(&mut self, site: &Site<'_>, number: usize) {
-        let words: usize = site.table.keys.iter().map(|k| key_words(k.expr.ty.width())).sum();
-        let address = self.scratch(words as u32 * 8);
-        let mut offset = 0;
-        for key in &site.keys {
+    /// Entries in memory, by their packed keys ([`packing`]).
+    fn look_up(&mut self, site: &Site<'p>) -> Result<(), Refusal> {
+        let widths: Vec<u32> = site.table.keys.iter().map(|k| k.expr.ty.width()).collect();
+        let mut words: Vec<Option<Value>> = vec![None; packed_words(&widths)];
+        for (key, (word, shift)) in site.keys.iter().zip(packing(&widths)) {
             if self.type_of(*key) == I128 {
                 let (low, high) = self.b.ins().isplit(*key);
-                self.store(low, address, offset);
-                self.store(high, address, offset + 8);
-                offset += 16;
-            } else {
-                let key = self.resize(*key, I64);
-                self.store(key, address, offset);
-                offset += 8;
+                (words[word], words[word + 1]) = (Some(low), Some(high));
+                continue;
+            }
+            let key = self.resize(*key, I64);
+            let key = if shift > 0 { self.b.ins().ishl_imm(key, shift as i64) } else { key };
+            words[word] = Some(match words[word] {
+                Some(before) => self.b.ins().bor(before, key),
+                None => key,
+            });
+        }
+        let address = self.scratch(words.len() as u32 * 8);
+        for (at, word) in words.into_iter().enumerate() {
+            if let Some(word) = word {
+                self.store(word, address, at as i32 * 8);
             }
         }
-        let (context, table) = (self.context, self.b.ins().iconst(I64, number as i64));
+        let (context, table) = (self.context, self.b.ins().iconst(I64, site.apply.table as i64));
         let record = call(self, |h| h.lookup, &[context, table, address]);
-        if let Some(hit) = site.hit {
-            let found = self.load(I64, record, 8);
-            let found = self.resize(found, I32);
-            self.b.def_var(hit, found);
-        }
-        self.run_record(site, record);
+        self.run_record(site, record, true)
     }
 
     /// Constant entries: a branch by value where a key has several, otherwise the test that decides about most entries,
     /// and so on, until the first entry that is still possible must match. `known` are the keys' bits that the way to
     /// here says.
-    fn tree(&mut self, site: &Site<'_>, number: usize, entries: &[&Entry], known: &mut [Bits], left: &mut usize) {
-        let possible: Vec<&Entry> = entries.iter().copied().filter(|e| agrees(e, known)).collect();
-        let Some(first) = possible.first() else { return self.miss(site, number) };
+    fn tree(
+        &mut self,
+        site: &Site<'p>,
+        entries: &[&'p Entry],
+        known: &mut [Bits],
+        left: &mut usize,
+    ) -> Result<(), Refusal> {
+        let possible: Vec<&'p Entry> = entries.iter().copied().filter(|e| agrees(e, known)).collect();
+        let Some(first) = possible.first() else { return self.miss(site) };
         if *left == 0 {
-            return self.chain(site, number, &possible, known);
+            return self.chain(site, &possible, known);
         }
         *left -= 1;
         if let Some(column) = best_column(site.table, &possible, known) {
-            return self.by_value(site, number, &possible, known, (column, left));
+            return self.by_value(site, &possible, known, (column, left));
         }
         let Some((column, wanted)) = best_test(first, &possible, known) else {
-            return self.hit(site, &first.call);
+            self.chosen(site, &first.call, true, known);
+            return Ok(());
         };
         let before = known[column];
         let cond = self.test(site.keys[column], wanted, before.mask);
         let (yes, no) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(cond, yes, &[], no, &[]);
-        self.b.switch_to_block(yes);
+        self.enter(yes);
         known[column] = before.and(wanted);
-        self.tree(site, number, &possible, known, left);
-        self.b.switch_to_block(no);
+        self.tree(site, &possible, known, left)?;
+        self.enter(no);
         known[column] = before.without(wanted);
-        let rest: Vec<&Entry> = possible.iter().copied().filter(|e| !before.same(e.keys[column], wanted)).collect();
-        self.tree(site, number, &rest, known, left);
+        let rest: Vec<&'p Entry> = possible.iter().copied().filter(|e| !before.same(e.keys[column], wanted)).collect();
+        self.tree(site, &rest, known, left)?;
         known[column] = before;
+        Ok(())
     }
 
     /// One way for each exact value of a key, and one for all others.
     fn by_value(
         &mut self,
-        site: &Site<'_>,
-        number: usize,
-        possible: &[&Entry],
+        site: &Site<'p>,
+        possible: &[&'p Entry],
         known: &mut [Bits],
         (column, left): (usize, &mut usize),
-    ) {
+    ) -> Result<(), Refusal> {
         let full = mask(site.table.keys[column].expr.ty.width());
         let exact = |e: &Entry| exact_value(&e.keys[column], full);
         let mut values: Vec<u128> = possible.iter().filter_map(|e| exact(e)).collect();
@@ -260,32 +233,33 @@ impl Lower<'_, '_> {
         switch.emit(&mut self.b, site.keys[column], other);
         let before = known[column];
         for (value, block) in values.iter().zip(blocks) {
-            self.b.switch_to_block(block);
+            self.enter(block);
             known[column] = Bits { mask: full, value: *value };
-            self.tree(site, number, possible, known, left);
+            self.tree(site, possible, known, left)?;
         }
         known[column] = before;
-        self.b.switch_to_block(other);
-        let rest: Vec<&Entry> = possible.iter().copied().filter(|e| exact(e).is_none()).collect();
-        self.tree(site, number, &rest, known, left);
+        self.enter(other);
+        let rest: Vec<&'p Entry> = possible.iter().copied().filter(|e| exact(e).is_none()).collect();
+        self.tree(site, &rest, known, left)
     }
 
-    fn chain(&mut self, site: &Site<'_>, number: usize, entries: &[&Entry], known: &[Bits]) {
+    fn chain(&mut self, site: &Site<'p>, entries: &[&'p Entry], known: &[Bits]) -> Result<(), Refusal> {
         for entry in entries {
             let Some(cond) = self.matches(site, entry, known) else {
-                return self.hit(site, &entry.call);
+                self.chosen(site, &entry.call, true, known);
+                return Ok(());
             };
             let (yes, no) = (self.b.create_block(), self.b.create_block());
             self.b.ins().brif(cond, yes, &[], no, &[]);
-            self.b.switch_to_block(yes);
-            self.hit(site, &entry.call);
-            self.b.switch_to_block(no);
+            self.enter(yes);
+            self.chosen(site, &entry.call, true, known);
+            self.enter(no);
         }
-        self.miss(site, number);
+        self.miss(site)
     }
 
     /// Whether the keys are as the entry wants them; nothing where they must be.
-    fn matches(&mut self, site: &Site<'_>, entry: &Entry, known: &[Bits]) -> Option<Value> {
+    fn matches(&mut self, site: &Site<'p>, entry: &Entry, known: &[Bits]) -> Option<Value> {
         let mut all = None;
         for ((m, key), known) in entry.keys.iter().zip(&site.keys).zip(known) {
             if !known.leaves_open(*m) {
@@ -301,70 +275,30 @@ impl Lower<'_, '_> {
     }
 }
 
-/// What the way through a tree says of a key's bits.
-#[derive(Clone, Copy, Default)]
-struct Bits {
-    mask: u128,
-    value: u128,
-}
-
-impl Bits {
-    /// The match needs a look at bits that are not known.
-    fn leaves_open(self, m: Match) -> bool {
-        match m {
-            Match::Mask(_, bits) => bits & !self.mask != 0,
-            Match::Range(..) => true,
-        }
-    }
-
-    /// The match is possible.
-    fn allow(self, m: Match) -> bool {
-        match m {
-            Match::Mask(value, bits) => (value ^ self.value) & bits & self.mask == 0,
-            Match::Range(..) => true,
-        }
-    }
-
-    /// What is known once the match holds.
-    fn and(self, m: Match) -> Bits {
-        match m {
-            Match::Mask(value, bits) => Bits { mask: self.mask | bits, value: self.value | (value & bits) },
-            Match::Range(..) => self,
-        }
-    }
-
-    /// What is known once it does not: something only where one bit decided.
-    fn without(self, m: Match) -> Bits {
-        match m {
-            Match::Mask(value, bits) if (bits & !self.mask).count_ones() == 1 => {
-                let bit = bits & !self.mask;
-                Bits { mask: self.mask | bit, value: self.value | (!value & bit) }
-            }
-            _ => self,
-        }
-    }
-
-    /// Both ask for the same of the bits that are not known.
-    fn same(self, a: Match, b: Match) -> bool {
-        match (a, b) {
-            (Match::Mask(v, m), Match::Mask(w, n)) => m & !self.mask == n & !self.mask && (v ^ w) & m & !self.mask == 0,
-            (Match::Range(a, b), Match::Range(c, d)) => (a, b) == (c, d),
-            _ => false,
-        }
-    }
-
-    /// Once it is known whether `wanted` holds, `m` is decided, or at least nearer to it.
-    fn decides(self, wanted: Match, m: Match) -> bool {
-        match (wanted, m) {
-            (Match::Mask(_, n), Match::Mask(_, m)) => m & !self.mask != 0 && n & !m & !self.mask == 0,
-            _ => self.same(wanted, m),
-        }
-    }
-}
-
-/// Words of a key in memory.
+/// Words of a piece of an action's data in memory.
 pub(super) fn key_words(width: u32) -> usize {
     if width > 64 { 2 } else { 1 }
+}
+
+/// Where each key lies in an entry's packed keys: word, and bits to the left in it. Keys share words where they fit; one
+/// of more than 64 bits has two of its own, the low one first.
+pub(super) fn packing(widths: &[u32]) -> Vec<(usize, u32)> {
+    let (mut word, mut used) = (0, 0);
+    let mut place = |width: &u32| {
+        if used > 0 && used + width > 64 {
+            (word, used) = (word + 1, 0);
+        }
+        let at = (word, used);
+        (word, used) = if *width > 64 { (word + 2, 0) } else { (word, used + width) };
+        at
+    };
+    widths.iter().map(&mut place).collect()
+}
+
+/// Words of all keys.
+pub(super) fn packed_words(widths: &[u32]) -> usize {
+    let last = packing(widths).last().map(|(word, _)| *word);
+    last.map_or(0, |word| word + key_words(*widths.last().unwrap_or(&0)))
 }
 
 /// Not against what is known of the keys.

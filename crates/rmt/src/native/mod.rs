@@ -7,11 +7,14 @@
 //! replace.
 mod code;
 mod context;
+mod facts;
+mod live;
 mod lower;
 mod matching;
 mod packet;
 mod tables;
 mod values;
+mod ways;
 
 pub use crate::control::{ControlError, EntryKey};
 pub use lower::Refusal;
@@ -128,7 +131,6 @@ pub struct Passes<'n> {
     code: &'n Code,
     sessions: &'n [Option<Session>],
     rooms: [usize; 2],
-    fields: &'n mut [Vec<u8>; 2],
     random: &'n mut u64,
     context: Context,
     /// Of the last pass.
@@ -154,9 +156,6 @@ impl Passes<'_> {
         context.length = packet.length as u64;
         (context.port, context.queue) = (packet.port as u64, packet.queue as u64);
         context.head = head.as_mut_ptr();
-        let fields = &mut self.fields[(gress == Gress::Egress) as usize];
-        fields.fill(0);
-        context.fields = fields.as_mut_ptr();
         context.mirror_count = 0;
         let accepted = self.code.run(gress, context);
         let drop = context.out[context::OUT_DROP];
@@ -208,8 +207,6 @@ pub struct Native {
     now_ns: u64,
     /// Most bytes of headers that each half may emit.
     head_bytes: [usize; 2],
-    /// Memory for the fields of each half.
-    fields: [Vec<u8>; 2],
     /// Addresses for generated code, made anew for each batch.
     addresses: [Vec<u64>; 3],
 }
@@ -236,9 +233,7 @@ impl Native {
         let counters: Vec<Vec<u64>> = program.counters.iter().map(|c| vec![0; c.size as usize]).collect();
         let meters = program.meters.iter().map(|m| Meters::new(m.size, m.bytes)).collect();
         let head_bytes = [Gress::Ingress, Gress::Egress].map(|g| emitted(&program, &program.half(g).deparser));
-        let fields = [Gress::Ingress, Gress::Egress].map(|g| vec![0; lower::layout(&program, g).1]);
         Native {
-            fields,
             code,
             registers,
             counters,
@@ -306,7 +301,6 @@ impl Native {
             code: &self.code,
             sessions: &self.sessions,
             rooms: self.head_bytes,
-            fields: &mut self.fields,
             random: &mut self.random,
             context,
             copies: 0,
@@ -330,7 +324,6 @@ impl Native {
             queue: 0,
             now: self.now_ns,
             head: std::ptr::null_mut(),
-            fields: std::ptr::null_mut(),
             registers: registers.as_ptr(),
             counters: counters.as_ptr(),
             defaults: defaults.as_ptr(),
@@ -408,21 +401,27 @@ impl Native {
     /// The words of a register's entry; the second is 0 where there is one. Zeros beyond the end.
     pub fn read(&self, register: usize, index: u32) -> [u32; 2] {
         let info = &self.program.registers[register];
-        let word = |at: usize| {
-            let size = word_bytes(info.words[0].width());
-            let from = (index as usize * info.words.len() + at) * size;
-            let bytes = self.registers[register].get(from..from + size).unwrap_or(&[]);
-            if let Some(bytes) = bytes.first_chunk() {
-                return u32::from_le_bytes(*bytes);
-            }
-            bytes.iter().rev().fold(0, |v, b| v << 8 | *b as u32)
-        };
-        [word(0), if info.words.len() > 1 { word(1) } else { 0 }]
+        if index >= info.size {
+            return [0, 0];
+        }
+        let size = word_bytes(info.words[0].width());
+        let from = index as usize * info.words.len() * size;
+        let entry = self.registers[register].get(from..from + info.words.len() * size).unwrap_or(&[]);
+        if let Some(word) = entry.first_chunk().filter(|_| size == 4) {
+            let second = entry.get(4..).and_then(|rest| rest.first_chunk());
+            return [u32::from_le_bytes(*word), second.map_or(0, |word| u32::from_le_bytes(*word))];
+        }
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |v, b| v << 8 | u32::from(*b));
+        let (first, second) = entry.split_at_checked(size).unwrap_or((entry, &[]));
+        [word(first), word(second)]
     }
 
     /// Sets the words of a register's entry, each cut to its width; nothing beyond the end.
     pub fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
         let info = &self.program.registers[register];
+        if index >= info.size {
+            return;
+        }
         for (at, (ty, value)) in info.words.iter().zip(words).enumerate() {
             let size = word_bytes(ty.width());
             let from = (index as usize * info.words.len() + at) * size;
@@ -461,7 +460,8 @@ fn word_bytes(width: u32) -> usize {
 fn initial(register: &crate::ir::Register) -> Vec<u8> {
     let words = register.words.iter().zip(&register.initial);
     let entry: Vec<u8> = words.flat_map(|(ty, value)| value.to_le_bytes()[..word_bytes(ty.width())].to_vec()).collect();
-    entry.repeat(register.size as usize)
+    // One more, where writes beyond the end go.
+    entry.repeat(register.size as usize + 1)
 }
 
 /// Bytes of headers that a deparser may emit at most.

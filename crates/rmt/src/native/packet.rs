@@ -1,10 +1,11 @@
 //! Parsers and deparsers. A parser's states are laid out once for each position at which they are reached, so every
 //! field stands at an offset that is known when the code is made.
 use super::context::{self as at, In};
+use super::facts::Facts;
 use super::lower::{Lower, Refusal, call};
 use super::values::{Scope, container};
 use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
-use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, Match, ParseOp, Target};
+use crate::ir::{Deparse, Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Type, Value};
@@ -15,12 +16,14 @@ const MOST_STATES: usize = 256;
 /// Bits of port metadata behind the architecture's header at ingress; always zero here.
 const PORT_METADATA: u32 = 192;
 
-/// Where a parser can be: state, bits consumed, sums of the rest that are still to be made.
-type Spot = (usize, u32, Vec<(usize, Dst)>);
+/// Code of one state at one position for different facts, at most; beyond, one knows nothing.
+const COPIES: usize = 8;
+/// Where a parser can be: state, bits consumed, sums of the rest that are still to be made, what is known of fields.
+type Spot = (usize, u32, Vec<(usize, Dst)>, Facts);
 /// In place of a state's number.
 const ACCEPTED: usize = usize::MAX;
 
-impl Lower<'_, '_> {
+impl<'p> Lower<'_, 'p> {
     /// Bits that the architecture puts in front of a packet.
     fn front(&self) -> u32 {
         let (name, port_metadata) = match self.gress {
@@ -31,17 +34,18 @@ impl Lower<'_, '_> {
         headers.find(|h| h.type_name == name).map_or(0, |h| h.bits.next_multiple_of(8)) + port_metadata
     }
 
-    pub fn parser(&mut self, control: Block) -> Result<(), Refusal> {
+    pub fn parser(&mut self) -> Result<(), Refusal> {
         let start = self.b.create_block();
         self.b.ins().jump(start, &[]);
-        let mut known: Vec<(Spot, Block)> = vec![((0, 0, Vec::new()), start)];
+        let mut known: Vec<(Spot, Block)> = vec![((0, 0, Vec::new(), self.facts.clone()), start)];
         let mut done = 0;
         while let Some((spot, block)) = known.get(done).cloned() {
             done += 1;
             self.b.switch_to_block(block);
+            self.facts = spot.3.clone();
             if spot.0 == ACCEPTED {
                 self.accept(spot.1, &spot.2);
-                self.b.ins().jump(control, &[]);
+                self.control();
             } else {
                 self.state(spot, &mut known)?;
             }
@@ -53,7 +57,7 @@ impl Lower<'_, '_> {
     }
 
     fn state(&mut self, spot: Spot, known: &mut Vec<(Spot, Block)>) -> Result<(), Refusal> {
-        let (number, mut cursor, mut residuals) = spot;
+        let (number, mut cursor, mut residuals, _) = spot;
         let program = self.program;
         let half = program.half(self.gress);
         let Some(state) = half.states.get(number) else {
@@ -61,15 +65,27 @@ impl Lower<'_, '_> {
             self.b.ins().jump(reject, &[]);
             return Ok(());
         };
-        for op in &state.ops {
+        for (at, op) in state.ops.iter().enumerate() {
+            let before = at.checked_sub(1).map(|before| &state.ops[before]);
+            if let Some(sum) = self.sum_of_header(op, before, cursor) {
+                self.add_sum(sum.0, sum.1);
+                continue;
+            }
             self.parse_op(op, &mut cursor, &mut residuals)?;
         }
         let mut keys = Vec::new();
         for e in &state.on {
             keys.push(self.eval(e, Scope { cursor, ..Scope::default() })?);
         }
+        let before = self.facts.clone();
         for (set, target) in &state.cases {
             let cond = self.case(set, &keys);
+            self.facts = before.clone();
+            for (m, e) in set.iter().zip(&state.on) {
+                if let ExprKind::Field(id) = e.kind {
+                    self.facts.set(id, self.facts.of(id).and(*m));
+                }
+            }
             let block = self.target(*target, cursor, &residuals, known)?;
             let Some(cond) = cond else {
                 self.b.ins().jump(block, &[]);
@@ -77,7 +93,7 @@ impl Lower<'_, '_> {
             };
             let next = self.b.create_block();
             self.b.ins().brif(cond, block, &[], next, &[]);
-            self.b.switch_to_block(next);
+            self.enter(next);
         }
         let reject = self.reject;
         self.b.ins().jump(reject, &[]);
@@ -110,21 +126,32 @@ impl Lower<'_, '_> {
     ) -> Result<Block, Refusal> {
         match target {
             Target::Reject => Ok(self.reject),
-            Target::State(next) => Ok(self.spot((next, cursor, residuals.to_vec()), known)),
+            Target::State(next) => Ok(self.spot(next, cursor, residuals, known)),
             Target::Accept if cursor < self.front() => {
                 Err(Refusal::new("a parser that accepts before the metadata of the architecture"))
             }
-            Target::Accept => Ok(self.spot((ACCEPTED, cursor, residuals.to_vec()), known)),
+            Target::Accept => Ok(self.spot(ACCEPTED, cursor, residuals, known)),
         }
     }
 
-    fn spot(&mut self, spot: Spot, known: &mut Vec<(Spot, Block)>) -> Block {
-        if let Some((_, block)) = known.iter().find(|(k, _)| *k == spot) {
-            return *block;
+    fn spot(&mut self, state: usize, cursor: u32, residuals: &[(usize, Dst)], known: &mut Vec<(Spot, Block)>) -> Block {
+        let program = self.program;
+        let on: Vec<FieldId> = self.half.states.iter().flat_map(|state| &state.on).flat_map(Expr::fields).collect();
+        let keep = |id: FieldId| self.ways.decides(id.0 as usize) || on.contains(&id);
+        let facts = self.facts.restricted(keep, |id| program.field(id).ty.width());
+        let here = |k: &Spot| k.0 == state && k.1 == cursor && k.2 == residuals;
+        let full = known.iter().filter(|(k, _)| here(k)).count() >= COPIES;
+        for facts in [facts, Facts::none(program.fields.len())] {
+            if let Some((_, block)) = known.iter().find(|(k, _)| here(k) && k.3 == facts) {
+                return *block;
+            }
+            if !full || facts == Facts::none(program.fields.len()) {
+                let block = self.b.create_block();
+                known.push(((state, cursor, residuals.to_vec(), facts), block));
+                return block;
+            }
         }
-        let block = self.b.create_block();
-        known.push((spot, block));
-        block
+        self.reject
     }
 
     fn accept(&mut self, cursor: u32, residuals: &[(usize, Dst)]) {
@@ -141,7 +168,7 @@ impl Lower<'_, '_> {
             let more = self.resize(more, I32);
             let sum = self.b.use_var(self.sums[*unit]);
             let sum = self.b.ins().iadd(sum, more);
-            let sum = self.fold(sum);
+            let sum = self.carried(sum);
             self.assign_field(dst, sum, 16);
         }
     }
@@ -157,18 +184,11 @@ impl Lower<'_, '_> {
                 *cursor = cursor.checked_add(*n).ok_or_else(|| Refusal::new("an advance beyond any packet"))?;
                 self.need(*cursor);
             }
-            ParseOp::Assign(dst, e) => {
-                let value = self.eval(e, scope)?;
-                self.assign_field(dst, value, e.ty.width());
-            }
+            ParseOp::Assign(dst, e) => self.assign(dst, e, scope)?,
             ParseOp::Checksum(unit, values, subtract) => {
                 let sum = self.sum_of(values, scope)?;
                 let sum = if *subtract { self.b.ins().bxor_imm(sum, 0xffff) } else { sum };
-                let var = self.sums[*unit];
-                let before = self.b.use_var(var);
-                let sum = self.b.ins().iadd(before, sum);
-                let sum = self.fold(sum);
-                self.b.def_var(var, sum);
+                self.add_sum(*unit, sum);
             }
             ParseOp::Verify(unit, dst) => {
                 let sum = self.b.use_var(self.sums[*unit]);
@@ -181,6 +201,39 @@ impl Lower<'_, '_> {
         Ok(())
     }
 
+    fn add_sum(&mut self, unit: usize, sum: Value) {
+        let var = self.sums[unit];
+        let before = self.b.use_var(var);
+        let sum = self.b.ins().iadd(before, sum);
+        let sum = self.carried(sum);
+        self.b.def_var(var, sum);
+    }
+
+    /// A checksum over the whole header that was extracted just now is one over the packet's bytes. The unit and the sum.
+    fn sum_of_header(&mut self, op: &ParseOp, before: Option<&ParseOp>, cursor: u32) -> Option<(usize, Value)> {
+        let (ParseOp::Checksum(unit, values, false), Some(ParseOp::Extract(h, _))) = (op, before) else { return None };
+        let header = &self.program.headers[*h];
+        let whole = values.len() == header.fields.len()
+            && values.iter().zip(&header.fields).all(|(e, id)| e.kind == ExprKind::Field(*id));
+        let begin = cursor.checked_sub(header.bits)?.checked_sub(self.front())?;
+        if !whole || header.intrinsic || begin % 8 != 0 || header.bits % 32 != 0 {
+            return None;
+        }
+        let flags = MemFlags::new().with_notrap().with_readonly().with_can_move();
+        let packet = self.input(In::Packet);
+        let mut total = self.b.ins().iconst(I64, 0);
+        for word in 0..header.bits / 32 {
+            let part = self.b.ins().load(I32, flags, packet, (begin / 8 + word * 4) as i32);
+            let part = self.b.ins().uextend(I64, part);
+            total = self.b.ins().iadd(total, part);
+        }
+        // Sums of swapped bytes are the swapped bytes of the sum (RFC 1071 section 2).
+        let sum = self.carried_down(total);
+        let low = self.low_bits(sum, 8);
+        let (low, high) = (self.b.ins().ishl_imm(low, 8), self.b.ins().ushr_imm(sum, 8));
+        Some((*unit, self.b.ins().bor(low, high)))
+    }
+
     /// Rejects a packet that is shorter than these bits, the architecture's included.
     fn need(&mut self, bits: u32) {
         if bits <= self.front() {
@@ -190,7 +243,7 @@ impl Lower<'_, '_> {
         let next = self.b.create_block();
         let reject = self.reject;
         self.b.ins().brif(enough, next, &[], reject, &[]);
-        self.b.switch_to_block(next);
+        self.enter(next);
     }
 
     fn reaches(&mut self, bits: u32) -> Value {
@@ -217,8 +270,7 @@ impl Lower<'_, '_> {
                 at += width;
             }
         }
-        let one = self.constant(I32, 1);
-        self.set_field(header.valid, one);
+        self.settle_field(header.valid, 1);
         Ok(())
     }
 
@@ -270,7 +322,7 @@ impl Lower<'_, '_> {
 
     /// Up to eight bytes of the packet, most significant first, in 64 bits.
     fn bytes(&mut self, first: u32, count: u32) -> Value {
-        let flags = MemFlags::new().with_notrap().with_readonly();
+        let flags = MemFlags::new().with_notrap().with_readonly().with_can_move();
         let packet = self.input(In::Packet);
         let mut value = None;
         let (mut at, mut left) = (first, count);
@@ -310,38 +362,60 @@ impl Lower<'_, '_> {
     }
 
     /// Ones' complement addition: carries come round (RFC 1071).
-    fn fold(&mut self, sum: Value) -> Value {
+    fn carried(&mut self, sum: Value) -> Value {
         let low = self.low_bits(sum, 16);
         let high = self.b.ins().ushr_imm(sum, 16);
         self.b.ins().iadd(low, high)
     }
 
-    /// The ones' complement sum of values that stand one after the other, as 16-bit words, in 32 bits.
+    /// The ones' complement sum of values that stand one after the other, as 16-bit words, in 32 bits. Constants are
+    /// summed now.
     fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
-        let mut at = 0;
-        let mut total = self.b.ins().iconst(I64, 0);
+        let (mut at, mut constants) = (0, 0);
+        let mut total = None;
         for e in values {
             let width = e.ty.width();
             at += width;
             if width > 48 {
                 return Err(Refusal::new("a checksum over a field of more than 48 bits"));
             }
+            let up = (16 - at % 16) % 16;
+            if let Some(known) = self.fold(e, scope) {
+                let value = (known as u64) << up;
+                constants += (value & 0xffff_ffff) + (value >> 32);
+                continue;
+            }
             let value = self.eval(e, scope)?;
             let value = self.resize(value, I64);
-            let up = (16 - at % 16) % 16;
             let value = if up == 0 { value } else { self.b.ins().ishl_imm(value, up as i64) };
-            let low = self.low_bits(value, 32);
-            let high = self.b.ins().ushr_imm(value, 32);
-            total = self.b.ins().iadd(total, low);
-            total = self.b.ins().iadd(total, high);
+            let parts = match width + up > 48 {
+                true => vec![self.low_bits(value, 32), self.b.ins().ushr_imm(value, 32)],
+                false => vec![value],
+            };
+            for part in parts {
+                total = Some(match total {
+                    Some(before) => self.b.ins().iadd(before, part),
+                    None => part,
+                });
+            }
         }
-        // At most a few dozen times 2^33: three folds leave 16 bits, and only zeros give zero.
+        let constants = self.constant(I64, constants.into());
+        let total = match total {
+            Some(total) => self.b.ins().iadd(total, constants),
+            None => constants,
+        };
+        let sum = self.carried_down(total);
+        Ok(self.resize(sum, I32))
+    }
+
+    /// A sum of less than 2^16 values of 48 bits each, with all carries come round: 16 bits, zero only if all were zero.
+    fn carried_down(&mut self, mut total: Value) -> Value {
         for by in [32, 16, 16, 16] {
             let low = self.low_bits(total, by);
             let high = self.b.ins().ushr_imm(total, by as i64);
             total = self.b.ins().iadd(low, high);
         }
-        Ok(self.resize(total, I32))
+        self.resize(total, I32)
     }
 
     /// Writes values one after the other, most significant bit first; the last byte is filled with zeros.
@@ -440,6 +514,10 @@ impl Lower<'_, '_> {
                     self.assign_field(dst, value, 16);
                 }
                 Deparse::If(cond, yes, no) => {
+                    if let Some(value) = self.fold(cond, Scope::default()) {
+                        self.deparse(if value != 0 { yes } else { no }, position)?;
+                        continue;
+                    }
                     let cond = self.eval(cond, Scope::default())?;
                     let cond = self.holds(cond);
                     self.branch(cond, |l| l.deparse(yes, position), |l| l.deparse(no, position))?;
@@ -458,6 +536,10 @@ impl Lower<'_, '_> {
         if header.intrinsic {
             return Ok(());
         }
+        let known = self.facts.of(header.valid).whole(1);
+        if known == Some(0) {
+            return Ok(());
+        }
         let valid = self.get_field(header.valid);
         let valid = self.holds(valid);
         let write = |l: &mut Self| {
@@ -469,7 +551,7 @@ impl Lower<'_, '_> {
             l.b.def_var(position, at);
             Ok(())
         };
-        self.branch(valid, write, |_| Ok(()))
+        if known == Some(1) { write(self) } else { self.branch(valid, write, |_| Ok(())) }
     }
 
     fn field(&mut self, id: FieldId) -> (Value, u32) {

@@ -1,14 +1,16 @@
 //! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
 //! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
-use super::matching::{RECORD_DATA, actions_of, key_words};
-use crate::ir::{ActionCall, Match, MatchKind, Program, Table};
+use super::matching::{RECORD_DATA, actions_of, key_words, packed_words, packing};
+use crate::ir::{ActionCall, Match, MatchKind, Program, Table, mask};
 use crate::scan::Scan;
 
 /// Entries of one table.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Words of each key.
-    keys: Vec<usize>,
+    /// Bits of each key.
+    keys: Vec<u32>,
+    /// Words of all keys, packed.
+    words: usize,
     exact: Option<Exact>,
     scanned: Scan<Vec<u64>>,
     default: Vec<u64>,
@@ -16,14 +18,14 @@ pub(super) struct Memory {
 
 impl Memory {
     pub fn new(program: &Program, table: &Table) -> Memory {
-        let keys: Vec<usize> = table.keys.iter().map(|k| key_words(k.expr.ty.width())).collect();
+        let keys: Vec<u32> = table.keys.iter().map(|k| k.expr.ty.width()).collect();
+        let words = packed_words(&keys);
         let all_exact = !keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
         let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
         let most: usize = actions_of(table).iter().map(data).max().unwrap_or(0);
         let small = matches!(&table.keys[..], [key] if key.expr.ty.width() <= 16);
-        let exact =
-            (all_exact && table.entries.is_empty()).then(|| Exact::new(keys.iter().sum(), RECORD_DATA + most, small));
-        Memory { keys, exact, scanned: Scan::new(), default: record(program, table, &table.default, false) }
+        let exact = (all_exact && table.entries.is_empty()).then(|| Exact::new(words, RECORD_DATA + most, small));
+        Memory { keys, words, exact, scanned: Scan::new(), default: record(program, table, &table.default, false) }
     }
 
     /// The record of the entry that matches, or that of the default.
@@ -36,19 +38,18 @@ impl Memory {
     }
 
     fn scan(&self, words: &[u64]) -> Option<&[u64]> {
-        let mut at = 0;
-        let mut values = Vec::with_capacity(self.keys.len());
-        for count in &self.keys {
-            let high = if *count == 2 { words[at + 1] } else { 0 };
-            values.push(words[at] as u128 | (high as u128) << 64);
-            at += count;
-        }
+        let value = |(width, (word, shift)): (&u32, (usize, u32))| {
+            let high = if *width > 64 { words[word + 1] } else { 0 };
+            (words[word] >> shift) as u128 & mask((*width).min(64)) | (high as u128) << 64
+        };
+        let values: Vec<u128> = self.keys.iter().zip(packing(&self.keys)).map(value).collect();
         self.scanned.find(&values).map(|record| &record[..])
     }
 
     /// Words of all keys together.
+    #[inline]
     pub fn key_words(&self) -> usize {
-        self.keys.iter().sum()
+        self.words
     }
 
     pub fn default(&self) -> &[u64] {
@@ -85,13 +86,13 @@ impl Memory {
     }
 }
 
-fn words(keys: &[Match], counts: &[usize]) -> Vec<u64> {
-    let mut out = Vec::new();
-    for (key, count) in keys.iter().zip(counts) {
+fn words(keys: &[Match], widths: &[u32]) -> Vec<u64> {
+    let mut out = vec![0; packed_words(widths)];
+    for ((key, (word, shift)), width) in keys.iter().zip(packing(widths)).zip(widths) {
         let (Match::Mask(value, _) | Match::Range(value, _)) = key;
-        out.push(*value as u64);
-        if *count == 2 {
-            out.push((*value >> 64) as u64);
+        out[word] |= (*value as u64) << shift;
+        if *width > 64 {
+            out[word + 1] = (*value >> 64) as u64;
         }
     }
     out
@@ -154,10 +155,35 @@ impl Exact {
 
     #[inline]
     fn find(&self, key: &[u64]) -> Option<&[u64]> {
-        let slot = if self.direct { key[0] as usize } else { self.slot(key) };
-        let number = self.slots.get(slot)?.checked_sub(1)? as usize;
+        match (self.direct, key) {
+            (true, _) => self.entry(*self.slots.get(key[0] as usize)?),
+            (false, [a]) => self.probe(&[*a]),
+            (false, [a, b]) => self.probe(&[*a, *b]),
+            _ => self.entry(self.slots[self.slot(key)]),
+        }
+    }
+
+    /// The record of a key of so many words: the words stay in registers.
+    #[inline]
+    fn probe<const N: usize>(&self, key: &[u64; N]) -> Option<&[u64]> {
+        let mask = self.slots.len() - 1;
+        let width = N + self.record;
+        let mut at = Exact::hash(key) & mask;
+        loop {
+            let from = self.slots.get(at & mask)?.checked_sub(1)? as usize * width;
+            let entry = self.entries.get(from..from + width)?;
+            if entry.first_chunk() == Some(key) {
+                return Some(&entry[N..]);
+            }
+            at += 1;
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slot: u32) -> Option<&[u64]> {
+        let number = slot.checked_sub(1)? as usize;
         let at = number * (self.key + self.record) + self.key;
-        Some(&self.entries[at..at + self.record])
+        self.entries.get(at..at + self.record)
     }
 
     fn insert(&mut self, key: &[u64], record: &[u64]) {

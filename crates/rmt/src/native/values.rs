@@ -5,15 +5,27 @@ use crate::ir::{BinOp, Dst, Expr, ExprKind, Match, Place, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
-use cranelift_frontend::Variable;
+
+/// A piece of an action's data.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    Constant(u128),
+    Value(Value),
+}
+
+impl Operand {
+    pub fn constant(value: u128, width: u32) -> Operand {
+        Operand::Constant(value & mask(width))
+    }
+}
 
 /// What an expression can see beside fields.
 #[derive(Default, Clone, Copy)]
 pub(super) struct Scope<'s> {
     /// Action data.
-    pub args: &'s [Variable],
+    pub args: &'s [Operand],
     /// Words of a register.
-    pub mem: &'s [Variable],
+    pub mem: &'s [Value],
     /// Bit position of a parser.
     pub cursor: u32,
 }
@@ -116,14 +128,24 @@ impl Lower<'_, '_> {
     pub fn eval(&mut self, e: &Expr, scope: Scope<'_>) -> Result<Value, Refusal> {
         let ty = e.ty;
         let to = container(ty.width());
+        if let Some(known) = self.fold(e, scope) {
+            return Ok(self.constant(to, known));
+        }
         Ok(match &e.kind {
             ExprKind::Const(v) => self.constant(to, *v),
             ExprKind::Field(id) => {
                 let value = self.get_field(*id);
                 self.resize(value, to)
             }
-            ExprKind::Arg(i) => self.variable(scope.args.get(*i), to),
-            ExprKind::Mem(w) => self.variable(scope.mem.get(*w), to),
+            ExprKind::Arg(i) => match scope.args.get(*i) {
+                Some(Operand::Value(value)) => self.resize(*value, to),
+                Some(Operand::Constant(value)) => self.constant(to, *value),
+                None => self.constant(to, 0),
+            },
+            ExprKind::Mem(w) => match scope.mem.get(*w) {
+                Some(value) => self.resize(*value, to),
+                None => self.constant(to, 0),
+            },
             ExprKind::Slice(a, _, lo) => {
                 let a = self.eval(a, scope)?;
                 let shifted = if *lo == 0 { a } else { self.b.ins().ushr_imm(a, *lo as i64) };
@@ -154,14 +176,14 @@ impl Lower<'_, '_> {
         })
     }
 
-    fn variable(&mut self, var: Option<&Variable>, to: Type) -> Value {
-        match var {
-            Some(var) => {
-                let value = self.b.use_var(*var);
-                self.resize(value, to)
-            }
-            None => self.constant(to, 0),
-        }
+    /// The value, where the way to here tells it.
+    pub fn fold(&self, e: &Expr, scope: Scope<'_>) -> Option<u128> {
+        let constant = |arg: &Operand| match arg {
+            Operand::Constant(value) => Some(*value),
+            Operand::Value(_) => None,
+        };
+        let args: Vec<Option<u128>> = scope.args.iter().map(constant).collect();
+        self.facts.fold(e, &args)
     }
 
     fn unary(&mut self, op: UnOp, a: Value, ty: Ty) -> Value {
@@ -340,7 +362,7 @@ impl Lower<'_, '_> {
 
     /// What a destination holds with a value of `width` bits in the bits that it names; `old` gives what was there,
     /// where not all are.
-    fn merged(
+    pub fn merged(
         &mut self,
         old: impl FnOnce(&mut Self) -> Value,
         whole: u32,
@@ -360,12 +382,6 @@ impl Lower<'_, '_> {
         let kept = self.b.ins().band(old, keep);
         let value = if dst.lo == 0 { value } else { self.b.ins().ishl_imm(value, dst.lo as i64) };
         self.b.ins().bor(kept, value)
-    }
-
-    /// A value to a variable.
-    pub fn assign_to(&mut self, var: Variable, whole: u32, dst: &Dst, value: Value, width: u32) {
-        let value = self.merged(|l| l.b.use_var(var), whole, dst, value, width);
-        self.b.def_var(var, value);
     }
 
     /// A value to a field.

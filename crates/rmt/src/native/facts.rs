@@ -1,0 +1,162 @@
+//! What the way to a place in a program says of fields: packets of one kind take few of all ways, and on each of them
+//! most headers' presence and most verdicts are constants. Code is made for each such way (see [`super::ways`]).
+use crate::ir::{BinOp, Expr, ExprKind, FieldId, Match, UnOp, mask};
+use crate::ops;
+
+/// What is known of a value's bits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Bits {
+    pub mask: u128,
+    pub value: u128,
+}
+
+impl Bits {
+    pub fn constant(value: u128, width: u32) -> Bits {
+        Bits { mask: mask(width), value: value & mask(width) }
+    }
+
+    /// The value, where all bits are known.
+    pub fn whole(self, width: u32) -> Option<u128> {
+        (self.mask == mask(width)).then_some(self.value)
+    }
+
+    /// The match needs a look at bits that are not known.
+    pub fn leaves_open(self, m: Match) -> bool {
+        match m {
+            Match::Mask(_, bits) => bits & !self.mask != 0,
+            Match::Range(..) => true,
+        }
+    }
+
+    /// The match is possible.
+    pub fn allow(self, m: Match) -> bool {
+        match m {
+            Match::Mask(value, bits) => (value ^ self.value) & bits & self.mask == 0,
+            Match::Range(..) => true,
+        }
+    }
+
+    /// What is known once the match holds.
+    pub fn and(self, m: Match) -> Bits {
+        match m {
+            Match::Mask(value, bits) => Bits { mask: self.mask | bits, value: self.value | (value & bits) },
+            Match::Range(..) => self,
+        }
+    }
+
+    /// What is known once it does not: something only where one bit decided.
+    pub fn without(self, m: Match) -> Bits {
+        match m {
+            Match::Mask(value, bits) if (bits & !self.mask).count_ones() == 1 => {
+                let bit = bits & !self.mask;
+                Bits { mask: self.mask | bit, value: self.value | (!value & bit) }
+            }
+            _ => self,
+        }
+    }
+
+    /// Both ask for the same of the bits that are not known.
+    pub fn same(self, a: Match, b: Match) -> bool {
+        match (a, b) {
+            (Match::Mask(v, m), Match::Mask(w, n)) => m & !self.mask == n & !self.mask && (v ^ w) & m & !self.mask == 0,
+            (Match::Range(a, b), Match::Range(c, d)) => (a, b) == (c, d),
+            _ => false,
+        }
+    }
+
+    /// Once it is known whether `wanted` holds, `m` is decided, or at least nearer to it.
+    pub fn decides(self, wanted: Match, m: Match) -> bool {
+        match (wanted, m) {
+            (Match::Mask(_, n), Match::Mask(_, m)) => m & !self.mask != 0 && n & !m & !self.mask == 0,
+            _ => self.same(wanted, m),
+        }
+    }
+
+    /// What is known where either may be true.
+    fn or(self, other: Bits) -> Bits {
+        let mask = self.mask & other.mask & !(self.value ^ other.value);
+        Bits { mask, value: self.value & mask }
+    }
+}
+
+/// Of every field, by its number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Facts(Vec<Bits>);
+
+impl Facts {
+    /// Nothing.
+    pub fn none(fields: usize) -> Facts {
+        Facts(vec![Bits::default(); fields])
+    }
+
+    pub fn of(&self, id: FieldId) -> Bits {
+        self.0[id.0 as usize]
+    }
+
+    pub fn set(&mut self, id: FieldId, bits: Bits) {
+        self.0[id.0 as usize] = bits;
+    }
+
+    /// What holds after either of two ways.
+    pub fn meet(&self, other: &Facts) -> Facts {
+        Facts(self.0.iter().zip(&other.0).map(|(a, b)| a.or(*b)).collect())
+    }
+
+    /// Only of these fields, and only where the whole value of one is known.
+    pub fn restricted(&self, keep: impl Fn(FieldId) -> bool, width: impl Fn(FieldId) -> u32) -> Facts {
+        let kept = |(at, bits): (usize, &Bits)| {
+            let id = FieldId(at as u32);
+            if keep(id) && bits.whole(width(id)).is_some() { *bits } else { Bits::default() }
+        };
+        Facts(self.0.iter().enumerate().map(kept).collect())
+    }
+
+    /// Only of these fields.
+    pub fn restricted_to(&self, keep: impl Fn(FieldId) -> bool) -> Facts {
+        let kept = |(at, bits): (usize, &Bits)| if keep(FieldId(at as u32)) { *bits } else { Bits::default() };
+        Facts(self.0.iter().enumerate().map(kept).collect())
+    }
+
+    /// A condition holds, or does not.
+    pub fn assume(&mut self, cond: &Expr, holds: bool) {
+        match &cond.kind {
+            ExprKind::Field(id) if cond.ty.width() == 1 => self.set(*id, Bits::constant(holds as u128, 1)),
+            ExprKind::Unary(UnOp::Not, a) if a.ty.width() == 1 => self.assume(a, !holds),
+            ExprKind::Binary(BinOp::Eq, a, b) if holds => self.equal(a, b),
+            ExprKind::Binary(BinOp::Ne, a, b) if !holds => self.equal(a, b),
+            ExprKind::Binary(BinOp::LogAnd, a, b) if holds => {
+                self.assume(a, true);
+                self.assume(b, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn equal(&mut self, a: &Expr, b: &Expr) {
+        for (field, other) in [(a, b), (b, a)] {
+            if let (ExprKind::Field(id), Some(value)) = (&field.kind, other.constant()) {
+                self.set(*id, Bits::constant(value, field.ty.width()));
+            }
+        }
+    }
+
+    /// The value of an expression, where these facts and an action's constant data tell it.
+    pub fn fold(&self, e: &Expr, args: &[Option<u128>]) -> Option<u128> {
+        let ty = e.ty;
+        Some(match &e.kind {
+            ExprKind::Const(v) => *v,
+            ExprKind::Field(id) => self.of(*id).whole(ty.width())?,
+            ExprKind::Arg(i) => args.get(*i).copied().flatten()?,
+            ExprKind::Slice(a, _, lo) => self.fold(a, args)? >> lo & mask(ty.width()),
+            ExprKind::Unary(op, a) => ops::unary(*op, self.fold(a, args)?, ty),
+            ExprKind::Binary(op, a, b) => match (op, self.fold(a, args), self.fold(b, args)) {
+                (BinOp::LogAnd, Some(0), _) | (BinOp::LogAnd, _, Some(0)) => 0,
+                (BinOp::LogOr, Some(1), _) | (BinOp::LogOr, _, Some(1)) => 1,
+                (op, x, y) => ops::binary(*op, x?, y?, a.ty, b.ty),
+            },
+            ExprKind::Cast(a) => ops::cast(self.fold(a, args)?, a.ty, ty),
+            ExprKind::Mux(c, a, b) => self.fold(if self.fold(c, args)? != 0 { a } else { b }, args)?,
+            _ => return None,
+        })
+    }
+}
