@@ -353,7 +353,6 @@ impl Laminar {
     /// The flow may have something to send: it gets its turn, and the control plane hears of it.
     fn may_send(&mut self, id: u32, burst: &mut Burst<'_>) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        flow.publish();
         if !flow.tracked && !flow.dead && flow.una != flow.end() {
             flow.tracked = true;
             burst.events.push(Event::Active(FlowId(id)));
@@ -361,6 +360,10 @@ impl Laminar {
         if !flow.ready && flow.has_more() {
             flow.ready = true;
             self.ready.push_back(id);
+        }
+        // Those that have their turn publish then.
+        if !flow.ready {
+            flow.publish();
         }
     }
 
@@ -450,12 +453,15 @@ impl Laminar {
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_>) -> usize {
         let mut count = 0;
-        while count < BATCH {
+        while count < DESCRIPTORS {
             let Some(id) = self.ready.pop_front() else { break };
             let now = self.now;
             let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { continue };
             flow.ready = false;
-            let Some(push) = flow.next_push() else { continue };
+            let Some(push) = flow.next_push() else {
+                flow.publish();
+                continue;
+            };
             let context = flow.params.context.0 as u16;
             if let Some(bytes) = flow.wanted(&push) {
                 flow.credits += bytes;
