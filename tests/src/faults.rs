@@ -29,6 +29,13 @@ pub struct Fault {
     pub run: fn(&Bench) -> Outcome,
 }
 
+impl Fault {
+    /// Modules of operators run in FlexTOE only, and only its flows are handed to another daemon.
+    pub fn meets_every_engine(&self) -> bool {
+        !self.name.starts_with("modules:") && !self.name.starts_with("takeover")
+    }
+}
+
 const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 

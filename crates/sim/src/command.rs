@@ -1,7 +1,8 @@
 //! The command line: searches for seeds that fail, or replays one.
 #![forbid(unsafe_code)]
 
-use crate::generate::generate;
+use crate::generate::generate_on;
+use crate::plan::EngineName;
 use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
@@ -32,6 +33,9 @@ pub struct Arguments {
     /// Threads
     #[arg(long, default_value_t = 1)]
     pub jobs: usize,
+    /// The engine of all hosts, instead of those that the seeds choose
+    #[arg(long, value_name = "NAME", conflicts_with = "plan")]
+    pub engine: Option<EngineName>,
     /// Stop after so many failures
     #[arg(long, default_value_t = 5)]
     pub failures: usize,
@@ -59,7 +63,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 }
             }
         }
-        None => arguments.seed.map(generate),
+        None => arguments.seed.map(|seed| generate_on(seed, arguments.engine)),
     };
     match plan {
         Some(plan) => one(&plan, arguments),
@@ -97,11 +101,11 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
 /// What is to be searched. A search by time begins elsewhere each time, so that the searches of many nights add up.
 fn search(arguments: &Arguments, begin: Instant) -> Search {
     let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let Arguments { seeds, jobs, failures, .. } = *arguments;
+    let Arguments { seeds, jobs, failures, engine, .. } = *arguments;
     let end = |hours: f64| begin + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0);
     let first = arguments.start.unwrap_or_else(|| if arguments.hours.is_some() { since_1970() << 20 } else { 0 });
     let count = if arguments.hours.is_some() { u64::MAX } else { seeds };
-    Search { first, count, jobs, failures, until: arguments.hours.map(end) }
+    Search { first, count, jobs, failures, until: arguments.hours.map(end), engine }
 }
 
 /// Runs many seeds.
@@ -122,10 +126,11 @@ fn many(arguments: &Arguments) -> ExitCode {
     }
     println!("{}", summary(&tally, begin));
     for (seed, failure) in &tally.failures {
-        println!("seed {seed} FAILED {failure}\n  again: toe sim --seed {seed} --shrink");
+        let engine = if arguments.engine == Some(EngineName::Laminar) { " --engine laminar" } else { "" };
+        println!("seed {seed} FAILED {failure}\n  again: toe sim --seed {seed}{engine} --shrink");
     }
     if let Some((seed, _)) = tally.failures.first() {
-        print_smaller(&generate(*seed));
+        print_smaller(&generate_on(*seed, arguments.engine));
     }
     if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,6 +9,15 @@ use port::FabricConfig;
 /// Most bytes that the applications of a generated scenario send in all.
 const MOST_BYTES: u64 = 600_000;
 
+/// The scenario of a seed, all of whose hosts have this engine, if one is named.
+pub fn generate_on(seed: u64, engine: Option<EngineName>) -> Plan {
+    let mut plan = generate(seed);
+    if let Some(engine) = engine {
+        plan.hosts.iter_mut().for_each(|host| host.engine = engine);
+    }
+    plan
+}
+
 /// The scenario of a seed.
 pub fn generate(seed: u64) -> Plan {
     let mut random = Random::new(seed);

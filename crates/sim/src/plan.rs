@@ -56,7 +56,7 @@ pub enum AimAt {
 }
 
 /// Which engine a host has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum EngineName {
     /// FlexTOE, with the mapping of the plan.

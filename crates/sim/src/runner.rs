@@ -1,6 +1,7 @@
 //! Runs many scenarios: on several threads, with panics caught and told like any other failure.
 use crate::Plan;
-use crate::generate::generate;
+use crate::generate::generate_on;
+use crate::plan::EngineName;
 use crate::scene::Figures;
 use crate::world::{Failure, run};
 use std::cell::RefCell;
@@ -66,11 +67,13 @@ pub struct Search {
     pub failures: usize,
     /// Begins none after this moment.
     pub until: Option<Instant>,
+    /// The engine of all hosts, in the place of those that the seeds choose.
+    pub engine: Option<EngineName>,
 }
 
 /// Runs seeds one after another. `progress` is told of each.
 pub fn run_seeds(search: Search, mut progress: impl FnMut(&Tally)) -> Tally {
-    let Search { first, count, jobs, failures: most, until } = search;
+    let Search { first, count, jobs, failures: most, until, engine } = search;
     let over = || until.is_some_and(|until| Instant::now() >= until);
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (sender, receiver) = channel();
@@ -81,11 +84,8 @@ pub fn run_seeds(search: Search, mut progress: impl FnMut(&Tally)) -> Tally {
             scope.spawn(move || {
                 while !stop.load(Relaxed) && !over() {
                     let index = next.fetch_add(1, Relaxed);
-                    if index >= count
-                        || sender
-                            .send((first.wrapping_add(index), run_caught(&generate(first.wrapping_add(index)))))
-                            .is_err()
-                    {
+                    let seed = first.wrapping_add(index);
+                    if index >= count || sender.send((seed, run_caught(&generate_on(seed, engine)))).is_err() {
                         break;
                     }
                 }
