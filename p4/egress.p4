@@ -131,6 +131,7 @@ control LaminarEgress(
     inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
+    TransmitWindow() transmit_window;
     Reassembly() reassembly;
     Transmission() transmission;
 #ifdef TIMELY
@@ -365,6 +366,7 @@ control LaminarEgress(
     }
 
     apply {
+        transmit_window.apply(hdr, meta);
         reassembly.apply(hdr, meta);
         transmission.apply(hdr, meta);
         kinds.apply();

@@ -59,14 +59,21 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action do_rx_extend() { meta.rx_next = rx_window_extend.execute(hdr.seg.flow, meta.rx_edge); }
     action do_rx_read() { meta.rx_next = rx_window_read.execute(hdr.seg.flow, meta.rx_edge); }
 
+    // Payload is not taken from a segment that acknowledges what was never sent, or what is older than any window
+    // (RFC 5961 section 5.2; the largest window there is stands for the largest that the peer told).
     table rx_window_of {
-        key = { hdr.seg.kind: exact; }
+        key = {
+            hdr.seg.kind: ternary;
+            meta.acked: ternary;
+            meta.unacked: ternary;
+        }
         actions = { do_rx_segment; do_rx_extend; do_rx_read; }
         const entries = {
-            KIND_RX: do_rx_segment();
-            KIND_ACK: do_rx_read();
-            KIND_MERGE: do_rx_segment();
-            KIND_SYNC: do_rx_extend();
+            (KIND_RX, _, 0x80000000 &&& 0x80000000): do_rx_read();
+            (KIND_RX, 0x80000000 &&& 0xc0000000, _): do_rx_read();
+            (KIND_RX, _, _): do_rx_segment();
+            (KIND_MERGE, _, _): do_rx_segment();
+            (KIND_SYNC, _, _): do_rx_extend();
         }
         const default_action = do_rx_read();
     }
@@ -108,27 +115,32 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             meta.from_next: ternary;
             meta.end_from_next: ternary;
             meta.room: ternary;
+            meta.acked: ternary;
+            meta.unacked: ternary;
         }
         actions = { decide; }
         const entries = {
+            // An acknowledgement that cannot be one of this connection's.
+            (KIND_RX, _, _, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_DUPLICATE);
+            (KIND_RX, _, _, _, _, 0x80000000 &&& 0xc0000000, _): decide(RX_DUPLICATE);
             // No payload: only what lies outside is answered (keepalives, zero-window probes).
-            (KIND_RX, 0, 0x80000000 &&& 0x80000000, _, _): decide(RX_DUPLICATE);
-            (KIND_RX, 0, _, _, 0x80000000 &&& 0x80000000): decide(RX_DUPLICATE);
-            (KIND_RX, 0, _, _, _): decide(RX_NONE);
+            (KIND_RX, 0, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, 0, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, 0, _, _, _, _, _): decide(RX_NONE);
             // Nothing new, or more than the window holds.
-            (KIND_RX, _, _, 0, _): decide(RX_DUPLICATE);
-            (KIND_RX, _, _, 0x80000000 &&& 0x80000000, _): decide(RX_DUPLICATE);
-            (KIND_RX, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_DUPLICATE);
-            (KIND_RX, _, 0, _, _): decide(RX_IN_ORDER);
-            (KIND_RX, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_IN_ORDER);
-            (KIND_RX, _, _, _, _): decide(RX_OUT_OF_ORDER);
-            (KIND_ACK, _, _, _, _): decide(RX_SEND);
+            (KIND_RX, _, _, 0, _, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, _, _, 0x80000000 &&& 0x80000000, _, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, _, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, _, 0, _, _, _, _): decide(RX_IN_ORDER);
+            (KIND_RX, _, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_IN_ORDER);
+            (KIND_RX, _, _, _, _, _, _): decide(RX_OUT_OF_ORDER);
+            (KIND_ACK, _, _, _, _, _, _): decide(RX_SEND);
             // A merge that came too late is discarded: its bytes are acknowledged by another.
-            (KIND_MERGE, _, _, 0, _): decide(RX_NONE);
-            (KIND_MERGE, _, _, 0x80000000 &&& 0x80000000, _): decide(RX_NONE);
-            (KIND_MERGE, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_NONE);
-            (KIND_MERGE, _, 0, _, _): decide(RX_IN_ORDER);
-            (KIND_MERGE, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_IN_ORDER);
+            (KIND_MERGE, _, _, 0, _, _, _): decide(RX_NONE);
+            (KIND_MERGE, _, _, 0x80000000 &&& 0x80000000, _, _, _): decide(RX_NONE);
+            (KIND_MERGE, _, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_NONE);
+            (KIND_MERGE, _, 0, _, _, _, _): decide(RX_IN_ORDER);
+            (KIND_MERGE, _, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_IN_ORDER);
         }
         const default_action = decide(RX_NONE);
     }

@@ -15,7 +15,8 @@ struct tx_window_t {
     bit<32> max;
 }
 
-control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
+// Ahead of reassembly, which asks whether the acknowledgement can be one of this connection's (RFC 5961 section 5.2).
+control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- tx_next_ack and what was sent (figures 5.5 and 5.6) ----
 
     Register<tx_window_t, bit<16>>(FLOWS, {0, 0}) tx_window;
@@ -62,6 +63,18 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         const default_action = do_tx_read();
     }
 
+    action measure() {
+        meta.acked = hdr.seg.ack - meta.snd_una;
+        meta.unacked = meta.snd_max - hdr.seg.ack;
+    }
+
+    apply {
+        tx_window_of.apply();
+        measure();
+    }
+}
+
+control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- tx_remote_avail (figure 5.6 step 5), as the right edge: it never moves back, so a delayed
     // acknowledgement can't shrink it, and there is no need to wait for the reassembly's verdict ----
 
@@ -97,8 +110,6 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- differences ----
 
     action measure() {
-        meta.acked = hdr.seg.ack - meta.snd_una;
-        meta.unacked = meta.snd_max - hdr.seg.ack;
         meta.edge_moved = hdr.seg.ack_edge - meta.snd_edge;
         meta.length = (bit<32>)hdr.seg.length;
     }
@@ -254,7 +265,6 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     }
 
     apply {
-        tx_window_of.apply();
         tx_edge_of.apply();
         measure();
         verdict.apply();

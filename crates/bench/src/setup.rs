@@ -146,7 +146,8 @@ impl Way {
     }
 }
 
-fn engine(text: &str) -> Result<&'static str, String> {
+/// The engine of this name.
+pub fn engine(text: &str) -> Result<&'static str, String> {
     let found = EngineName::ALL.iter().map(|engine| engine.name()).find(|name| *name == text);
     found.ok_or_else(|| format!("there is no engine `{text}`; there are flextoe and laminar"))
 }

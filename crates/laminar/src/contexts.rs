@@ -5,7 +5,7 @@ use engine::{ContextId, Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
 
 /// Bumps taken from one context before the next one has its turn.
-const TURN: usize = 64;
+const TURN: usize = 128;
 /// How long to sleep at most while an application's ring has no room for its notices.
 pub(crate) const RETRY: Nanos = 200_000;
 

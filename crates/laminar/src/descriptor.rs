@@ -54,17 +54,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 impl Dma {
     #[inline]
     pub fn bytes(&self) -> [u8; DMA_LEN] {
+        let pair = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let kind = u16::from(self.op) << 8 | u16::from(self.flags);
+        let front = [pair(kind, self.context), pair(self.flow, self.length), 0, self.skip, self.address];
+        let words = front.into_iter().chain([self.position, self.una, self.edge, self.credits]);
         let mut out = [0; DMA_LEN];
-        (out[0], out[1]) = (self.op, self.flags);
-        out[2..4].copy_from_slice(&self.context.to_be_bytes());
-        out[4..6].copy_from_slice(&self.flow.to_be_bytes());
-        out[6..8].copy_from_slice(&self.length.to_be_bytes());
-        out[12..16].copy_from_slice(&self.skip.to_be_bytes());
-        out[16..20].copy_from_slice(&self.address.to_be_bytes());
-        out[20..24].copy_from_slice(&self.position.to_be_bytes());
-        out[24..28].copy_from_slice(&self.una.to_be_bytes());
-        out[28..32].copy_from_slice(&self.edge.to_be_bytes());
-        out[32..36].copy_from_slice(&self.credits.to_be_bytes());
+        for (place, word) in out.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
         out
     }
 

@@ -46,6 +46,9 @@ pub use program::{Extensions, MOST_FLOWS, prepare};
 const BATCH: usize = 64;
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
+/// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
+/// round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
+const ROUND_BYTES: u32 = 128 << 10;
 /// Time between two rounds of the packet generator.
 const TICK: Nanos = 100_000;
 /// A delayed acknowledgement goes out after this (RFC 1122 4.2.3.2: at most 500 ms). As for FlexTOE.
@@ -145,10 +148,10 @@ impl Laminar {
                 self.end_membership(flow.0);
                 let Some(state) = self.flow(flow.0) else { return };
                 let most = state.params.rx.size().min(rx.size());
-                copy_buffer(&state.params.rx, &rx, state.rx_head, most);
+                outcome::copy_buffer(&state.params.rx, &rx, state.rx_head, most);
                 // Not more than was written before: behind it, the new context may be writing already.
                 let unacknowledged = state.head - state.una;
-                copy_buffer(&state.params.tx, &tx, state.una - state.tx_base, unacknowledged);
+                outcome::copy_buffer(&state.params.tx, &tx, state.una - state.tx_base, unacknowledged);
                 (state.params.rx, state.params.tx) = (rx, tx);
                 self.rename(flow.0, context, slot);
             }
@@ -452,8 +455,8 @@ impl Laminar {
 
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_>) -> usize {
-        let mut count = 0;
-        while count < DESCRIPTORS {
+        let (mut count, mut bytes) = (0, 0);
+        while count < DESCRIPTORS && bytes < ROUND_BYTES {
             let Some(id) = self.ready.pop_front() else { break };
             let now = self.now;
             let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { continue };
@@ -471,6 +474,7 @@ impl Laminar {
                 self.entries.push(Entry { port: PORT_CONTROL, bytes: grant.bytes(), carried: Carried::Nothing });
             }
             flow.pushed(&push, now);
+            bytes += push.len;
             let fin = if push.fin { Flags::FIN.0 } else { 0 };
             let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
             let dma = Dma {
@@ -498,11 +502,6 @@ impl Laminar {
         self.run(burst);
         count
     }
-}
-
-/// Copies what is unread, out of order or unacknowledged, from position `from` on.
-fn copy_buffer(old: &std::sync::Arc<shm::Mirror>, new: &shm::Mirror, from: u32, len: u32) {
-    new.write_span(from, &shm::Span::new(old, from, len.min(old.size()).min(new.size())));
 }
 
 impl Engine for Laminar {
@@ -592,12 +591,6 @@ impl Laminar {
         if let Some(flow) = flow.and_then(|id| self.flow(id)) {
             flow.params.stats.drops.fetch_add(1, Relaxed);
             flow.params.stats.last_drop.store(reason as u32 + 1, Relaxed);
-        }
-    }
-
-    fn record(&mut self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_>) {
-        if let Some(recorder) = burst.recorder.as_deref_mut() {
-            outcome::record(frame, flow, place, self.now, recorder);
         }
     }
 }

@@ -34,6 +34,12 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos,
 }
 
 impl Laminar {
+    pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_>) {
+        if let Some(recorder) = burst.recorder.as_deref_mut() {
+            record(frame, flow, place, self.now, recorder);
+        }
+    }
+
     /// Takes all results of the pipeline.
     pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
         let mut outcomes = std::mem::take(&mut self.switch.outcomes);
@@ -233,4 +239,9 @@ pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror
         let part = (skip as u32, (end - bytes.len() - skip) as u32);
         buffer.write_part(position.wrapping_add(contiguous.len() as u32), span, part);
     }
+}
+
+/// Copies what is unread, out of order or unacknowledged, from position `from` on.
+pub(crate) fn copy_buffer(old: &std::sync::Arc<Mirror>, new: &Mirror, from: u32, len: u32) {
+    new.write_span(from, &Span::new(old, from, len.min(old.size()).min(new.size())));
 }

@@ -101,6 +101,16 @@ fn resets_and_syns_as_rfc_5961_says() {
 }
 
 #[test]
+fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
+    let mut s = solo();
+    assert_eq!(s.write(100, false).len(), 1);
+    assert_eq!(acks(&s.receive(&[seg(S, S + 101, ACK, 500)])), [S], "RFC 5961 section 5.2");
+    assert_eq!((s.notice(), s.drops(Drop::AckBeyondSent)), (None, 1));
+    assert_eq!(acks(&s.receive(&[seg(S, S + 100, ACK, 500)])), [S + 500]);
+    assert_eq!(s.notice().map(|notice| notice.0), Some(500));
+}
+
+#[test]
 fn challenges_are_limited() {
     let mut s = solo();
     let answered: usize = (0..150).map(|_| s.receive(&[seg(S + 10, S, Flags::SYN, 0)]).len()).sum();

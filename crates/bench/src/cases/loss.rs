@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
     pub stack: String,
+    /// Engines of OpenTOE: flextoe, laminar
+    #[arg(long, value_name = "NAME,...", default_value = "flextoe")]
+    pub engine: String,
     /// Congestion control on OpenTOE: dctcp, timely, cubic, off
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion: String,
@@ -62,6 +65,14 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let rates = list(&arguments.loss, probability)?;
     let stacks = list(&arguments.stack, stack)?;
+    let engines = list(&arguments.engine, engine)?;
+    let mut setups: Vec<(Stack, &'static str)> = Vec::new();
+    for stack in stacks {
+        match stack {
+            Stack::Opentoe => setups.extend(engines.iter().map(|engine| (stack, *engine))),
+            Stack::Linux => setups.push((stack, "linux")),
+        }
+    }
     let loads = list(&arguments.load, |text| Kind::from_str(text, true).map_err(|_| no_load(text)))?;
     let params = json!({
         "echo": { "flows": ECHO_FLOWS, "bytes": ECHO_BYTES, "depth": ECHO_DEPTH }, "bulk": { "flows": BULK_FLOWS },
@@ -92,7 +103,7 @@ fn no_load(text: &str) -> String {
 fn measure(
     tools: &Tools,
     arguments: &Arguments,
-    stack: Stack,
+    (stack, engine): (Stack, &'static str),
     kind: Kind,
     rate: f64,
     round: u32,
@@ -102,7 +113,7 @@ fn measure(
         Stack::Opentoe => {
             let network = FabricConfig { loss: rate.max(ALMOST_NOTHING), ..FabricConfig::default() };
             let control = congestion(&arguments.congestion)?;
-            let plan = FabricPlan { network, congestion: Some(control), ..FabricPlan::default() };
+            let plan = FabricPlan { network, congestion: Some(control), engine, ..FabricPlan::default() };
             Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {
@@ -110,7 +121,9 @@ fn measure(
             Box::new(VethLab::new(tools, &VethPlan { loss: rate, single: true, congestion, ..VethPlan::default() })?)
         }
     };
-    let mut run = Run::new(stack, round, &json!({ "load": kind.name(), "loss": rate }));
+    let on = (stack == Stack::Opentoe).then(|| engine.to_string());
+    let run = Run::new(stack, round, &json!({ "load": kind.name(), "loss": rate }));
+    let mut run = Run { engine: on, setup: engine.into(), ..run };
     let (warm_up, seconds) = (common.warm_up(), common.seconds(4.0));
     match kind {
         Kind::Bulk => {
@@ -152,15 +165,22 @@ fn shown(kind: Kind, speed: f64) -> String {
 
 /// The table, a row for each load and loss rate.
 pub fn show(report: &Report) -> String {
-    let head = ["load", "loss", "OpenTOE", "Linux", "OpenTOE/Linux"];
-    let mut rows = vec![head.map(String::from).to_vec()];
+    let setups = report.setups();
+    let head = ["load", "loss"].into_iter().chain(setups.iter().map(|(_, name)| name.as_str()));
+    let mut rows = vec![head.map(String::from).collect::<Vec<_>>()];
     for point in report.points() {
         let kind = if point["load"] == "echo" { Kind::Echo } else { Kind::Bulk };
-        let of = |stack| report.median(stack, &point, kind_speed);
-        let (toe, linux) = (of(Stack::Opentoe), of(Stack::Linux));
-        let cell = |speed: Option<f64>| speed.map_or("-".into(), |speed| shown(kind, speed));
-        let ratio = toe.zip(linux).map_or("-".into(), |(toe, linux)| format!("{:.2}", toe / linux));
-        rows.push(vec![kind.name().into(), point["loss"].to_string(), cell(toe), cell(linux), ratio]);
+        let speed = |name: &str| report.median_on(name, &point, kind_speed);
+        let linux = setups.iter().find(|(stack, _)| *stack == Stack::Linux).and_then(|(_, name)| speed(name));
+        let cell = |(stack, name): &(Stack, String)| match (speed(name), linux) {
+            (Some(speed), Some(linux)) if *stack == Stack::Opentoe => {
+                format!("{} ({:.2}x)", shown(kind, speed), speed / linux)
+            }
+            (Some(speed), _) => shown(kind, speed),
+            (None, _) => "-".into(),
+        };
+        let row = [kind.name().into(), point["loss"].to_string()];
+        rows.push(row.into_iter().chain(setups.iter().map(cell)).collect());
     }
     table(&rows)
 }
@@ -169,13 +189,14 @@ pub fn show(report: &Report) -> String {
 pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let chart = |kind: Kind, name, title: &str, y: &str, scale: f64| {
         let points: Vec<Value> = report.points().into_iter().filter(|point| point["load"] == kind.name()).collect();
-        let line = |stack: Stack, colour| {
-            let at = |(at, point): (usize, &Value)| Some((at as f64, report.median(stack, point, kind_speed)? / scale));
+        let line = |(colour, (_, name)): (usize, (Stack, String))| {
+            let at =
+                |(at, point): (usize, &Value)| Some((at as f64, report.median_on(&name, point, kind_speed)? / scale));
             let points: Vec<(f64, f64)> = points.iter().enumerate().filter_map(at).filter(|at| at.1 > 0.0).collect();
-            Line { name: stack.name().into(), points, colour, reference: false }
+            Line { name: name.clone(), points, colour, reference: false }
         };
-        let lines = [line(Stack::Opentoe, 0), line(Stack::Linux, 1)];
-        let lines: Vec<Line> = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
+        let lines = report.setups().into_iter().enumerate().map(line);
+        let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
         let places = points.iter().map(|point| percent(point["loss"].as_f64().unwrap_or(0.0))).collect();
         let (title, x, y) = (title.into(), "loss each way, %".into(), y.into());
         (!lines.is_empty()).then_some((name, Chart { title, x, y, places, log_y: true, lines }))

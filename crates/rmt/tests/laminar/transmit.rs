@@ -111,10 +111,24 @@ fn acknowledging_what_was_never_sent_is_reported() {
     let dma = ack(&mut m, ISS + 101).unwrap();
     assert_eq!((dma.flags, dma.length), (BAD_ACK, 0));
     assert_eq!(register(&m, "tx_window"), [ISS, ISS + 100]);
-    // Its payload counts all the same.
+    // Its payload is not taken, and the peer hears where both ends are (RFC 5961 section 5.2).
     let seg = Seg { ack: ISS + 101, ..Seg::data(1000, 7) };
-    let dma = delivered(receive(&mut m, &seg)).0.unwrap();
-    assert_eq!((dma.flags, dma.length, dma.position), (BAD_ACK, 7, 1007));
+    let (dma, pseudo) = delivered(receive(&mut m, &seg));
+    assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((BAD_ACK, 0, 1000)));
+    let answer = acknowledge(&mut m, &pseudo.unwrap()).unwrap();
+    assert_eq!((answer.seq, answer.ack, register(&m, "rx_window")[0]), (ISS + 100, 1000, 1000));
+}
+
+#[test]
+fn payload_with_an_acknowledgement_older_than_any_window_is_not_taken() {
+    let mut m = machine(10_000);
+    let seg = |behind: u32| Seg { ack: ISS.wrapping_sub(behind), ..Seg::data(1000, 7) };
+    let (dma, pseudo) = delivered(receive(&mut m, &seg((1 << 30) + 1)));
+    assert_eq!(dma, None);
+    assert_eq!(acknowledge(&mut m, &pseudo.unwrap()).unwrap().ack, 1000, "it is answered");
+    assert_eq!(register(&m, "rx_window")[0], 1000);
+    let dma = delivered(receive(&mut m, &seg(1 << 30))).0.unwrap();
+    assert_eq!((dma.length, dma.position), (7, 1007), "an old one may be late");
 }
 
 #[test]
