@@ -83,9 +83,9 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     for kind in &loads {
         for rate in &rates {
             for round in 1..=common.pairs {
-                for stack in &stacks {
-                    let place = format!("{} with loss {rate} on {}", kind.name(), stack.name());
-                    let run = measure(tools, arguments, *stack, *kind, *rate, round);
+                for setup in &setups {
+                    let place = format!("{} with loss {rate} on {}", kind.name(), setup.1);
+                    let run = measure(tools, arguments, *setup, *kind, *rate, round);
                     let Some(run) = report.measured(tools, &place, run)? else { continue };
                     tools.say(&format!("{place}: {}", shown(*kind, kind_speed(&run))));
                     report.runs.push(run);
