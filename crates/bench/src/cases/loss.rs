@@ -7,6 +7,7 @@ use crate::command::{Common, list, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};
+use crate::setup::engine;
 use crate::tools::Tools;
 use clap::{Args, ValueEnum};
 use port::FabricConfig;
