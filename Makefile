@@ -34,6 +34,7 @@ test:
 
 build: setup apps xdp
 	cargo build --release --workspace
+	cargo build --release -p flextoe --example cost
 
 # What is installed, by folder. The daemon's configuration is written only where there is none.
 PREFIX ?= /usr/local
@@ -44,12 +45,13 @@ MANDIR := $(PREFIX)/share/man
 COMPLETIONS := share/bash-completion/completions/toe share/zsh/site-functions/_toe share/fish/vendor_completions.d/toe.fish
 
 install: build
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
 		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
 	install -m 755 $(addprefix $(TARGET)/release/,toe toed toe-sim) $(DESTDIR)$(BINDIR)
 	install -m 755 $(TARGET)/release/libtoe.so $(DESTDIR)$(LIBDIR)
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
+	install -m 755 $(TARGET)/release/examples/cost $(DESTDIR)$(LIBDIR)/examples
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
 	install -m 644 include/toe.h $(DESTDIR)$(PREFIX)/include
 	$(TARGET)/release/toe manual $(DESTDIR)$(MANDIR)/man1
