@@ -1,7 +1,7 @@
 //! The command line of `toe bench`.
 use crate::all;
 use crate::cases::{
-    block, compare, connect, echo, fairness, http, idle, incast, instructions, isolation, kv, loss, stream,
+    block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, loss, stream,
 };
 use crate::charts;
 use crate::lab::Stack;
@@ -44,6 +44,8 @@ pub enum Case {
     Fairness(fairness::Arguments),
     /// Throughput over loss rates: small echoes and bulk flows (thesis figure 4.16)
     Loss(loss::Arguments),
+    /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
+    Extensions(extensions::Arguments),
 }
 
 /// What all cases take.
@@ -97,6 +99,7 @@ impl Case {
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
+            Case::Extensions(arguments) => &arguments.common,
             Case::All(arguments) => &arguments.common,
             Case::Report(_) => return None,
         })
@@ -166,6 +169,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Incast(arguments) => incast::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
+        Case::Extensions(arguments) => extensions::run(tools, arguments),
         Case::All(_) | Case::Report(_) => Err("all and report are no single measurements".into()),
     }?
     .unless_empty()?;
@@ -182,6 +186,7 @@ pub fn shown(report: &Report) -> String {
         "incast" => incast::show(report),
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
+        "extensions" => extensions::show(report),
         _ => compare::show(report),
     }
 }

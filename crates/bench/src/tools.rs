@@ -13,6 +13,8 @@ pub struct Tools {
     pub library: PathBuf,
     /// Directory of the programs to measure.
     apps: PathBuf,
+    /// Directory of this program.
+    own: PathBuf,
     cores: usize,
     begin: Instant,
 }
@@ -24,10 +26,11 @@ impl Tools {
             return Err("toe bench makes network namespaces of its own, which needs root (sudo)".into());
         }
         let toe = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
-        let apps = find_apps(toe.parent().unwrap_or(Path::new("/")))?;
+        let own = toe.parent().unwrap_or(Path::new("/")).to_path_buf();
+        let apps = find_apps(&own)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (toe, stop) = (toe.display().to_string(), Stop::on_signals()?);
-        Ok(Tools { stop, toe, library, apps, cores, begin: Instant::now() })
+        Ok(Tools { stop, toe, library, apps, own, cores, begin: Instant::now() })
     }
 
     /// Path of one of the programs in `apps/`.
@@ -45,6 +48,17 @@ impl Tools {
             .ok_or_else(|| format!("the example `{name}` is not beside {}: make build", directory.display()))
     }
 
+    /// The object of one of the modules in `xdp/`.
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, String> {
+        let file = format!("{name}.o");
+        let found = find(&self.own, "TOE_XDP", ["xdp", "../xdp", "../lib/opentoe/xdp", "../libexec/opentoe"], &file);
+        let directory = found.ok_or_else(|| {
+            format!("the module {file} is not beside {}: make xdp, or set TOE_XDP", self.own.display())
+        })?;
+        let path = directory.join(file);
+        std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+    }
+
     /// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond
     /// the last one is the last one.
     pub fn pinned(&self, core: usize) -> Vec<String> {
@@ -59,14 +73,19 @@ impl Tools {
 }
 
 fn find_apps(directory: &Path) -> Result<PathBuf, String> {
-    let named = std::env::var_os("TOE_APPS").map(PathBuf::from);
-    let places = ["apps", "../apps", "../lib/opentoe/apps", "../libexec/opentoe"].map(|place| directory.join(place));
-    let found = named.into_iter().chain(places).find(|place| place.join("rpc_client").is_file());
-    let found = found.and_then(|place| place.canonicalize().ok());
-    found.ok_or_else(|| {
+    let places = ["apps", "../apps", "../lib/opentoe/apps", "../libexec/opentoe"];
+    find(directory, "TOE_APPS", places, "rpc_client").ok_or_else(|| {
         format!(
             "the programs to measure (rpc_client, ...) are not beside {}: make apps, or set TOE_APPS",
             directory.display()
         )
     })
+}
+
+/// The directory that holds a file: the one that a variable of the environment names, or one beside this program.
+fn find(directory: &Path, variable: &str, places: [&str; 4], file: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let places = places.map(|place| directory.join(place));
+    let found = named.into_iter().chain(places).find(|place| place.join(file).is_file());
+    found.and_then(|place| place.canonicalize().ok())
 }

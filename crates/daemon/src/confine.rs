@@ -110,6 +110,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
+    // Threads that stream tracepoints step back behind the data-path.
+    libc::SYS_getpriority,
+    libc::SYS_setpriority,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,

@@ -78,6 +78,8 @@ pub(crate) struct ThreadFigures {
     pub(crate) rounds: u64,
     /// Of these, rounds in which something was done.
     pub(crate) busy_rounds: u64,
+    /// How long those took, from their beginning to that of the next one.
+    pub(crate) busy: Nanos,
     /// Times that it slept.
     pub(crate) sleeps: u64,
     /// How long altogether.
@@ -293,6 +295,8 @@ impl DataPath {
         let spin = Nanos::from(self.polling.spin_us) * 1000;
         let patience = spin + Nanos::from(self.polling.yield_us) * 1000;
         let mut idle_since: Option<Nanos> = None;
+        // When the last round with work began, where that was the last round.
+        let mut busy_since: Option<Nanos> = None;
         while !self.stopping {
             if self.paused {
                 match self.actions.recv() {
@@ -305,8 +309,13 @@ impl DataPath {
             let acted = self.act();
             // Asked once a round: a clock costs a good part of a round in which nothing happens.
             let now = self.clock.now();
+            if let Some(since) = busy_since.take() {
+                self.figures.busy += now - since;
+                self.tracer.value(Point::RoundTime, NO_FLOW, now - since);
+            }
             if self.round(now) + acted > 0 {
                 self.figures.busy_rounds += 1;
+                busy_since = Some(now);
                 idle_since = None;
                 continue;
             }
@@ -324,15 +333,11 @@ impl DataPath {
     fn round(&mut self, now: Nanos) -> usize {
         self.tracer.refresh();
         let mut done = 0;
-        let start = self.tracer.start(Point::RoundTime);
         for seat in &mut self.hosts {
             done += seat.round(now, &mut self.pool);
         }
         for seat in &mut self.fabrics {
             done += seat.fabric.poll(now, &mut self.pool, &mut seat.drops);
-        }
-        if done > 0 {
-            self.tracer.since(Point::RoundTime, NO_FLOW, start);
         }
         done
     }

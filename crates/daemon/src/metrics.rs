@@ -130,6 +130,7 @@ impl Families {
             let counter = |key: &str, scale: f64| Sample::Counter(number(&thread[key]) / scale);
             self.add("thread_rounds", "Rounds of a data-path thread", &labels, counter("rounds", 1.0));
             self.add("thread_busy_rounds", "Rounds in which something was done", &labels, counter("busy_rounds", 1.0));
+            self.add("thread_busy_seconds", "Time that those rounds took", &labels, counter("busy_ns", 1e9));
             self.add("thread_sleeps", "Times that a data-path thread slept", &labels, counter("sleeps", 1.0));
             self.add("thread_asleep_seconds", "Time that it slept", &labels, counter("asleep_ns", 1e9));
             self.add("thread_cpu_seconds", "Processor time that it took", &labels, counter("cpu_ns", 1e9));

@@ -15,6 +15,8 @@ use trace::{Figure, Kind, NO_FLOW, Point, PointSet, Record, Traces, Unit, Watch}
 
 /// Records of a thread that are taken at once.
 const AT_ONCE: usize = 4096;
+/// How much less than the data-path's the priority of a thread is that writes records: a tenth of a shared core.
+const LOWER: i32 = 10;
 /// How long a stream rests while nothing happens: a thread's latest records last longer at any rate that it reaches.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -133,6 +135,9 @@ impl Stream {
 
     /// Writes a line for each record until the asker shuts its side down or goes away; then how many were missed.
     pub(crate) fn run(mut self, mut to: &UnixStream) -> io::Result<()> {
+        // Records come faster than they can be written as lines: the core is the data-path's before it is this thread's. An
+        // error leaves it as it is.
+        let _ = rustix::process::nice(LOWER);
         let (mut lines, mut records, mut busy) = (Vec::new(), Vec::new(), true);
         loop {
             // Looked at before the records are: what happened until then is told.

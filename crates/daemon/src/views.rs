@@ -301,6 +301,7 @@ fn load(number: usize, path: &mut DataPath) -> Value {
         "cpu_ns": cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
         "rounds": path.figures.rounds,
         "busy_rounds": path.figures.busy_rounds,
+        "busy_ns": path.figures.busy,
         "sleeps": path.figures.sleeps,
         "asleep_ns": path.figures.asleep,
     })

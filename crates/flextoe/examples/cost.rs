@@ -257,7 +257,9 @@ impl ModuleSource for Ingress {
 impl Module for Ingress {
     fn process(&mut self, segment: Segment<'_>) -> Verdict {
         if self.strips && segment.frame.bytes().get(12..14) == Some(&[0x81, 0]) {
-            segment.frame.bytes_mut().copy_within(0..12, 4);
+            if let Some(addresses) = segment.frame.bytes_mut().first_chunk_mut::<16>() {
+                addresses.copy_within(..12, 4);
+            }
             segment.frame.strip_front(4);
         }
         Verdict::Pass

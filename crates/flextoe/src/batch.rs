@@ -13,7 +13,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Adds a work.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, flow: u32, job: Job) -> &mut Work {
         if self.len == self.places.len() {
             self.grow();
@@ -31,7 +31,7 @@ impl Batch {
     }
 
     /// Adds a received frame.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, frame: Box<Frame>) {
         let old = self.add(u32::MAX, Job::Receive).frame.replace(frame);
         debug_assert!(old.is_none());

@@ -41,6 +41,9 @@ pub struct Frame {
     pub recorded: bool,
 }
 
+/// What comes before a front that grows by a little.
+const ZEROS: [u8; 16] = [0; 16];
+
 impl Frame {
     pub(crate) fn with_capacity(bytes: usize) -> Frame {
         Frame { bytes: Vec::with_capacity(bytes), ..Frame::default() }
@@ -87,6 +90,7 @@ impl Frame {
     /// Takes `count` bytes off the front, which costs nothing; they are room for [`Frame::grow_front`]. False, and
     /// nothing is done, where the contiguous part has fewer. A partial checksum stays partial, or is completed where
     /// what is stripped reaches into what it covers.
+    #[inline]
     pub fn strip_front(&mut self, count: usize) -> bool {
         if count > self.bytes().len() {
             return false;
@@ -115,7 +119,11 @@ impl Frame {
         }
         if let Some(missing) = count.checked_sub(self.start).filter(|missing| *missing > 0) {
             let len = self.bytes.len();
-            self.bytes.resize(len + missing, 0);
+            match ZEROS.get(..missing) {
+                // A tag, most often.
+                Some(zeros) => self.bytes.extend_from_slice(zeros),
+                None => self.bytes.resize(len + missing, 0),
+            }
             self.bytes.copy_within(..len, missing);
             self.bytes[..missing].fill(0);
             self.start += missing;

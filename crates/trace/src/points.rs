@@ -217,7 +217,7 @@ points! {
     BumpTime = "flextoe.protocol.time.bump", Histogram(time: Nanoseconds);
     /// Critical section for a command of the control plane; one work in 32 is timed.
     OrderTime = "flextoe.protocol.time.order", Histogram(time: Nanoseconds);
-    /// Critical section for the acknowledgements at the end of a batch.
+    /// Critical section for the acknowledgements at the end of a batch; one work in 32 is timed.
     FlushTime = "flextoe.protocol.time.flush", Histogram(time: Nanoseconds);
     /// Payload came in order.
     InOrder = "flextoe.protocol.in_order", Event(seq: Sequence, delivered: Bytes);

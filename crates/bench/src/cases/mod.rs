@@ -4,6 +4,8 @@ mod bulk;
 pub mod compare;
 pub mod connect;
 pub mod echo;
+mod extension;
+pub mod extensions;
 pub mod fairness;
 pub mod http;
 pub mod idle;

@@ -8,6 +8,8 @@ use daemon::client;
 use daemon::protocol::Question;
 use port::Netns;
 use serde_json::Value;
+use std::io::BufReader;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Core of the data-path thread; programs share the other one.
@@ -27,7 +29,8 @@ impl<'a> Daemon<'a> {
         let directory = Directory::new("bench")?;
         let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.path().join(name));
         std::fs::write(&config, configuration).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
-        let mut words = tools.pinned(DAEMON_CORE);
+        // Its data-path threads pin themselves; others, as those that stream a capture, run where there is room.
+        let mut words = ["nice", "-n", "-20"].map(String::from).to_vec();
         let own = directory.path().join("daemon");
         let owner = std::process::id().to_string();
         words.extend([&tools.toe, "private-daemon"].map(String::from));
@@ -45,6 +48,16 @@ impl<'a> Daemon<'a> {
     /// Its answer.
     pub fn ask(&self, question: &Question) -> Result<Value, String> {
         client::ask(&self.socket(), question)
+    }
+
+    /// Its answer to a question that comes with bytes.
+    pub fn send(&self, question: &Question, bytes: &[u8]) -> Result<Value, String> {
+        client::send(&self.socket(), question, bytes)
+    }
+
+    /// A question whose answer goes on: what follows is to be read from the connection.
+    pub fn open(&self, question: &Question) -> Result<BufReader<UnixStream>, String> {
+        client::open(&self.socket(), question).map(|(_, stream)| stream)
     }
 
     /// The daemon itself.

@@ -31,7 +31,8 @@ impl Default for FabricPlan {
     /// The product as it is, two hosts, and a perfect network.
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
-        FabricPlan { network, clients: 1, congestion: None, buffer: 256 << 10, engine: "flextoe", slots: 4096 }
+        let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
+        FabricPlan { network, clients: 1, congestion, buffer, engine, slots }
     }
 }
 
@@ -56,6 +57,11 @@ impl<'a> FabricLab<'a> {
         let netns = Netns::create()?;
         let daemon = Daemon::start(tools, &netns, &configuration(plan)?)?;
         Ok(FabricLab { netns, daemon })
+    }
+
+    /// The daemon.
+    pub fn daemon(&self) -> &Daemon<'a> {
+        &self.daemon
     }
 
     /// What the daemon counts.

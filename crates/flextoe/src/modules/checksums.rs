@@ -16,7 +16,7 @@ impl Headers {
 
     /// Notes those of a frame. Where modules may change its payload too (`whole`), its checksum is looked at now:
     /// afterwards nobody could tell whether it was right.
-    #[inline]
+    #[inline(always)]
     pub fn note(&mut self, frame: &mut Frame, whole: bool) {
         if whole && frame.checksum == Checksum::Complete {
             let bytes = frame.bytes();
@@ -25,33 +25,56 @@ impl Headers {
             }
         }
         self.total = frame.len();
-        let bytes = frame.bytes();
-        match bytes.first_chunk::<MAX_HEADERS>() {
-            Some(head) => (self.bytes, self.len) = (*head, MAX_HEADERS),
-            None => {
-                self.bytes[..bytes.len()].copy_from_slice(bytes);
-                self.len = bytes.len();
+        self.copy(frame.bytes());
+    }
+
+    /// Most frames have headers and nothing else here. Copies of a length that is known beforehand are a few instructions;
+    /// so they are copied as two pieces of such a length, which overlap.
+    #[inline(always)]
+    fn copy(&mut self, bytes: &[u8]) {
+        self.len = bytes.len().min(MAX_HEADERS);
+        if let Some(head) = bytes.first_chunk::<MAX_HEADERS>() {
+            self.bytes = *head;
+        } else if (PIECE..=2 * PIECE).contains(&bytes.len()) {
+            let tail = self.bytes.get_mut(bytes.len() - PIECE..).and_then(|place| place.first_chunk_mut::<PIECE>());
+            if let (Some(place), Some(end)) = (tail, bytes.last_chunk()) {
+                *place = *end;
             }
+            if let (Some(place), Some(begin)) = (self.bytes.first_chunk_mut::<PIECE>(), bytes.first_chunk()) {
+                *place = *begin;
+            }
+        } else {
+            self.bytes[..self.len].copy_from_slice(bytes);
         }
     }
 
+    #[inline(always)]
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
     /// Nothing but what stands before the Ethernet type changed: nothing at all, or a VLAN tag came or went. Where the
     /// length changed, it is taken to have done so there; if it was elsewhere, the bytes differ.
-    #[inline]
+    #[inline(always)]
     fn same_packet(&self, frame: &Frame) -> bool {
-        let (old, new) = (self.bytes().get(TYPE_AT..), frame.bytes().get(TYPE_AT..));
-        let (Some(mut old), Some(mut new)) = (old, new) else { return false };
-        match (self.total.checked_sub(frame.len()), frame.len().checked_sub(self.total)) {
-            (Some(shorter), _) => old = old.get(shorter..).unwrap_or_default(),
-            (_, longer) => new = longer.and_then(|longer| new.get(longer..)).unwrap_or_default(),
-        }
+        let (was, is) = (self.total, frame.len());
+        let (old_at, new_at) = (TYPE_AT + was.saturating_sub(is), TYPE_AT + is.saturating_sub(was));
+        let (Some(old), Some(new)) = (self.bytes().get(old_at..), frame.bytes().get(new_at..)) else { return false };
         let common = old.len().min(new.len());
-        common >= LEAST && old[..common] == new[..common]
+        common >= LEAST && same(&old[..common], &new[..common])
     }
+}
+
+/// Two pieces cover all headers but the longest, of which nobody sees many; one is no longer than the usual ones.
+const PIECE: usize = 64;
+
+/// Whether slices of one length, at least [`LEAST`], are the same: the usual ones in two pieces, as in [`Headers::copy`].
+#[inline(always)]
+fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() > 64 {
+        return one == other;
+    }
+    one.first_chunk::<32>() == other.first_chunk::<32>() && one.last_chunk::<32>() == other.last_chunk::<32>()
 }
 
 /// Where the Ethernet type stands, or the first VLAN tag.
@@ -61,7 +84,7 @@ const LEAST: usize = 2 + 20 + 20;
 
 /// Makes the checksums of IPv4 and TCP good again after modules changed the frame (or not). One that was wrong before
 /// stays wrong. Where modules may have changed the payload, a right TCP checksum is left partial.
-#[inline]
+#[inline(always)]
 pub(super) fn mend(before: &Headers, frame: &mut Frame, whole: bool) {
     let payload_may_differ = whole && frame.checksum == Checksum::Verified;
     if payload_may_differ || !before.same_packet(frame) {
@@ -69,6 +92,7 @@ pub(super) fn mend(before: &Headers, frame: &mut Frame, whole: bool) {
     }
 }
 
+#[inline(never)]
 fn mend_changed(old: &[u8], frame: &mut Frame, whole: bool) {
     let known = frame.checksum;
     let Some(new) = Layers::of(frame.bytes()) else {
@@ -113,6 +137,39 @@ pub(crate) fn prepare(frame: &mut Frame) {
     if frame.segment_size > 0 && !matches!(frame.checksum, Checksum::Partial { .. }) {
         if let Some(layers) = Layers::of(frame.bytes()).filter(Layers::is_tcp) {
             leave_partial(&layers, frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use port::FramePool;
+
+    /// A byte that a module changed is found, wherever it stands, and a tag is not taken for a change.
+    #[test]
+    fn every_changed_byte_is_seen() {
+        let mut pool = FramePool::new(1);
+        for len in [54, 58, 63, 64, 65, 66, 70, 100, 127, 128, 129, 130, 143, 144, 145, 300] {
+            let mut frame = pool.small();
+            frame.bytes_vec().extend((0..len).map(|at| at as u8 ^ 0x5a));
+            let mut before = Headers::NONE;
+            before.note(&mut frame, false);
+            assert!(before.same_packet(&frame), "{len} bytes, nothing changed");
+            for at in TYPE_AT..len.min(MAX_HEADERS) {
+                frame.bytes_mut()[at] ^= 1;
+                assert!(!before.same_packet(&frame), "byte {at} of {len}");
+                frame.bytes_mut()[at] ^= 1;
+            }
+            frame.grow_front(4);
+            frame.bytes_mut().copy_within(4..16, 0);
+            assert!(before.same_packet(&frame), "{len} bytes, a tag");
+            before.note(&mut frame, false);
+            frame.bytes_mut().copy_within(0..12, 4);
+            assert!(frame.strip_front(4) && before.same_packet(&frame), "{len} bytes, no tag any more");
+            frame.bytes_mut()[TYPE_AT + 2] ^= 1;
+            assert!(!before.same_packet(&frame), "{len} bytes, no tag, and a change");
+            pool.put(frame);
         }
     }
 }

@@ -13,7 +13,7 @@ impl Protocol {
     #[cold]
     #[inline(never)]
     pub(super) fn traced_flush(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
-        let (start, before) = (tracer.start(Point::FlushTime), batch.len());
+        let (start, before) = (tracer.sample(), batch.len());
         self.flush(batch, now);
         tracer.since(Point::FlushTime, NO_FLOW, start);
         if !tracer.is_streaming() {
