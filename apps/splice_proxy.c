@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "program.h"
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +15,8 @@ enum { BUFFER = 64 * 1024 };
 
 static struct sockaddr_in here = {.sin_family = AF_INET}, server = {.sin_family = AF_INET};
 static int (*splice_sockets)(int, int);
+/* Splicing must not wait for a quiet moment: the sockets are nonblocking meanwhile. */
+static int at_once;
 static atomic_ulong accepted, spliced, copied, ended;
 
 static int write_all(int fd, const char *from, size_t len) {
@@ -44,18 +47,31 @@ static int await_end(int fds[2]) {
     return result;
 }
 
+static void set_blocking(const int fds[2], int blocking) {
+    for (int side = 0; side < 2; side++) fcntl(fds[side], F_SETFL, blocking ? 0 : O_NONBLOCK);
+}
+
+/* 0, or the error with which the two cannot be joined now. */
+static int join(const int fds[2]) {
+    if (at_once) set_blocking(fds, 0);
+    int error = splice_sockets(fds[0], fds[1]) == 0 ? 0 : errno;
+    if (at_once) set_blocking(fds, 1);
+    return error;
+}
+
 /* Copies until both directions are closed, or until the pair is spliced. */
 static int relay(int fds[2], char *buffer) {
     struct pollfd polled[2] = {{.fd = fds[0], .events = POLLIN}, {.fd = fds[1], .events = POLLIN}};
     int open = 2, may_splice = splice_sockets != NULL;
     while (open) {
         if (may_splice && open == 2) {
-            if (splice_sockets(fds[0], fds[1]) == 0) {
+            int error = join(fds);
+            if (!error) {
                 atomic_fetch_add(&spliced, 1);
                 return await_end(fds);
             }
             /* What is not quiet now may be later; any other reason stays. */
-            may_splice = errno == EAGAIN;
+            may_splice = error == EAGAIN;
         }
         if (poll(polled, 2, -1) < 0 && errno != EINTR) return -1;
         for (int side = 0; side < 2; side++) {
@@ -107,7 +123,7 @@ static void *report(void *argument) {
 }
 
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: splice_proxy LISTEN_ADDRESS PORT SERVER_ADDRESS PORT\n"
+    fprintf(stderr, "usage: splice_proxy LISTEN_ADDRESS PORT SERVER_ADDRESS PORT [at-once]\n"
                     "  e.g. toe run -- splice_proxy 10.77.0.2 8080 10.77.0.3 80\n");
     exit(2);
 }
@@ -120,7 +136,8 @@ static void read_address(struct sockaddr_in *into, const char *address, const ch
 }
 
 int main(int count, char **words) {
-    if (count != 5) usage();
+    at_once = count == 6 && !strcmp(words[5], "at-once");
+    if (count != 5 + at_once) usage();
     read_address(&here, words[1], words[2]);
     read_address(&server, words[3], words[4]);
     signal(SIGPIPE, SIG_IGN);

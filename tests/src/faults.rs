@@ -63,6 +63,7 @@ pub const ALL: &[Fault] = &[
     fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
+    fault("spliced without waiting", &[Link::TapServer, Link::Fabric], splicing::at_once),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),

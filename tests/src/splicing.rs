@@ -14,6 +14,11 @@ struct Proxied<'a> {
 
 impl<'a> Proxied<'a> {
     fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
+        Proxied::start_with(bench, &[])
+    }
+
+    /// `more`: further words for the proxy.
+    fn start_with(bench: &Bench<'a>, more: &[&str]) -> Result<Proxied<'a>, String> {
         load_module(bench)?;
         let behind = bench.on_another_port();
         let mut command = bench.lab.on_client(PYTHON);
@@ -24,8 +29,9 @@ impl<'a> Proxied<'a> {
             bench.lab.client_listens(behind.port)
         })?;
         let peer = bench.lab.client.address.to_string();
-        let arguments = [&bench.address(), &bench.port(), &peer, &behind.port()];
-        let proxy = bench.server(bench.lab.on_server(&app("splice_proxy")), &arguments.map(String::as_str))?;
+        let (address, port, behind) = (bench.address(), bench.port(), behind.port());
+        let arguments = [&[address.as_str(), &port, &peer, &behind], more].concat();
+        let proxy = bench.server(bench.lab.on_server(&app("splice_proxy")), &arguments)?;
         Ok(Proxied { proxy, _server: server })
     }
 
@@ -97,6 +103,20 @@ pub fn lossy(bench: &Bench) -> Outcome {
     let said = proxied.call(bench, "both", 100_000_000)?;
     bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
     Ok(said.trim().into())
+}
+
+/// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at once;
+/// then the proxy copies, and tries again.
+pub fn at_once(bench: &Bench) -> Outcome {
+    let proxied = Proxied::start_with(bench, &["at-once"])?;
+    let mut words = Vec::new();
+    for (case, number) in [("many", 200), ("both", 50_000_000)] {
+        let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
+        words.push(said.trim().to_string());
+    }
+    bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
+    words.push(format!("{} spliced", proxied.spliced()));
+    Ok(words.join("; "))
 }
 
 /// The proxy dies while its connections are joined: they go on to their end.

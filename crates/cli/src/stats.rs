@@ -80,7 +80,7 @@ fn one_flow(host: &Value, flow: &Value) {
 fn fabrics(fabrics: &Value) {
     for (name, fabric) in fabrics.as_object().into_iter().flatten() {
         say(&bold(&format!("fabric {name}")));
-        let mut table = Table::new(&["member", "received", "bytes", "sent", "bytes", "waiting bytes", "drops"]);
+        let mut table = Table::new(&["member", "received", "bytes", "sent", "bytes", "waiting", "drops"]);
         for member in list(fabric, "members") {
             let drops: Vec<String> =
                 list(member, "drops").iter().map(|drop| format!("{} {}", cell(&drop[0]), drop[1])).collect();

@@ -7,6 +7,7 @@ use daemon::protocol::{Question, Trace};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -32,6 +33,7 @@ pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
 /// Shows lines until the daemon has sent the last one.
 fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Result<(), String> {
     let (mut shown, mut line, mut out) = (0u64, String::new(), io::BufWriter::new(io::stdout()));
+    let mut known = HashSet::new();
     loop {
         line.clear();
         let read = stream.read_line(&mut line).map_err(|e| format!("the stream broke off: {e}"))?;
@@ -52,7 +54,11 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Re
         if arguments.count.is_some_and(|count| shown >= count) {
             continue;
         }
-        let text = if arguments.json { line.trim_end().to_string() } else { text(&record) };
+        let text = match (arguments.json, introduction(&record).filter(|line| known.insert(line.clone()))) {
+            (true, _) => line.trim_end().to_string(),
+            (false, None) => text(&record),
+            (false, Some(flow)) => format!("{flow}\n{}", text(&record)),
+        };
         let mut written = writeln!(out, "{text}");
         if stream.buffer().is_empty() {
             written = written.and_then(|()| out.flush());
@@ -88,16 +94,18 @@ fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// `12:30:01.000012345  a  flow 3 10.0.0.1:80-10.0.0.2:4000  flextoe.protocol.sent  seq=1 payload=64 B`.
+/// What stands before the first record of a flow, so that its addresses are not in each of them.
+fn introduction(record: &Value) -> Option<String> {
+    let (flow, local) = (record["flow"].as_u64()?, record["local"].as_str()?);
+    Some(format!("{}: flow {flow} is {local} - {}", cell(&record["host"]), cell(&record["remote"])))
+}
+
+/// `12:30:01.000012345  a  flow 3  flextoe.protocol.sent  seq=1 payload=64 B`.
 fn text(record: &Value) -> String {
     let time = record["time_ns"].as_u64().unwrap_or(0);
     let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    let flow = match (&record["flow"], record["local"].as_str()) {
-        (Value::Null, _) => "-".into(),
-        (flow, None) => format!("flow {flow}"),
-        (flow, Some(local)) => format!("flow {flow} {local}-{}", cell(&record["remote"])),
-    };
+    let flow = record["flow"].as_u64().map_or("-".into(), |flow| format!("flow {flow}"));
     let name = record["point"].as_str().unwrap_or_default();
     let point = Point::ALL.iter().find(|point| point.name() == name);
     let arguments = point.map_or(&[][..], |point| point.arguments()).iter().map(|(name, unit)| {
@@ -144,5 +152,23 @@ pub fn figures(answer: &Value) {
             say(&crate::table::bold(&cell(&host["name"])));
             table.print();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_a_terminal_and_a_flow_is_introduced() {
+        let record = json!({
+            "time_ns": 45_296_000_012_345u64, "host": "client0", "thread": "flextoe", "flow": 12,
+            "local": "10.77.0.2:58966", "remote": "10.77.0.1:7777", "point": "flextoe.protocol.out_of_order",
+            "args": { "seq": 4_294_967_295u32, "payload": 1448 },
+        });
+        let line = "12:34:56.000012345  client0  flow 12  flextoe.protocol.out_of_order  seq=4294967295 payload=1448 B";
+        assert_eq!(text(&record), line);
+        assert_eq!(introduction(&record).unwrap(), "client0: flow 12 is 10.77.0.2:58966 - 10.77.0.1:7777");
+        assert_eq!(introduction(&json!({ "flow": null, "local": null })), None);
     }
 }

@@ -64,11 +64,16 @@ fn map(verb: &MapVerb, host: Option<String>) -> (Xdp, fn(&Value)) {
 fn loaded(module: &Value) {
     let [name, host, stage] = ["name", "host", "stage"].map(|key| cell(&module[key]));
     say(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
+    kernel(module, "it");
+}
+
+/// What the kernel's verifier says of a module.
+fn kernel(module: &Value, called: &str) {
     let reason = cell(&module["kernel"]["reason"]);
     match module["kernel"]["verdict"].as_str() {
-        Some("accepted") => say("the kernel's verifier accepts it too"),
-        Some("refused") => say(&format!("the kernel's verifier would refuse it: {reason}")),
-        Some(_) => say(&format!("the kernel's verifier was not asked: {reason}")),
+        Some("accepted") => say(&format!("the kernel's verifier accepts {called} too")),
+        Some("refused") => say(&format!("the kernel's verifier would refuse {called}: {reason}")),
+        Some(_) => say(&format!("the kernel's verifier was not asked about {called}: {reason}")),
         None => {}
     }
 }
@@ -78,23 +83,24 @@ fn unloaded(module: &Value) {
     say(&format!("module {} is gone from host {} after {runs} frames", cell(&module["name"]), cell(&module["host"])));
 }
 
+/// As modules' figures name them.
+const VERDICTS: [&str; 5] = ["pass", "drop", "transmit", "redirect", "aborted"];
+
 fn modules(answer: &Value) {
     let modules = list(answer, "modules");
     if modules.is_empty() {
         return say("No module is loaded: toe xdp load FILE");
     }
-    let mut table = Table::new(&[
-        "host", "stage", "position", "module", "kind", "frames", "ns/frame", "pass", "drop", "tx", "redirect",
-        "aborted",
-    ]);
+    // Verdicts that nobody gave would only make the table wide.
+    let count = |module: &Value, verdict: &str| module["verdicts"][verdict].as_u64().unwrap_or(0);
+    let given = |verdict: &&str| *verdict == "pass" || modules.iter().any(|module| count(module, verdict) > 0);
+    let verdicts: Vec<&str> = VERDICTS.into_iter().filter(given).collect();
+    let mut table = Table::new(&[&["host", "stage", "pos", "module", "kind", "frames", "ns"], &verdicts[..]].concat());
     for module in modules {
-        let verdicts = ["pass", "drop", "transmit", "redirect", "aborted"].map(|key| &module["verdicts"][key]);
-        let counts = [&module["runs"]].into_iter().chain(verdicts).map(|count| thousands(count.as_u64().unwrap_or(0)));
-        let mut row: Vec<String> =
-            ["host", "stage", "position", "name", "kind"].map(|key| cell(&module[key])).into_iter().collect();
-        row.extend(counts);
-        row.insert(6, cell(&module["ns_per_frame"]));
-        table.row(row);
+        let row = ["host", "stage", "position", "name", "kind"].map(|key| cell(&module[key]));
+        let figures = [thousands(module["runs"].as_u64().unwrap_or(0)), cell(&module["ns_per_frame"])];
+        let counts = verdicts.iter().map(|verdict| thousands(count(module, verdict)));
+        table.row(row.into_iter().chain(figures).chain(counts));
     }
     table.print();
     for module in modules {
@@ -102,6 +108,7 @@ fn modules(answer: &Value) {
             say(&format!("module {} failed {count} times: {fault}", cell(&module["name"])));
         }
     }
+    modules.iter().for_each(|module| kernel(module, &cell(&module["name"])));
 }
 
 fn maps(answer: &Value) {

@@ -46,6 +46,8 @@ struct Seated {
     position: u32,
     loaded: LoadedModule,
     content: Content,
+    /// What the kernel's verifier says; nothing for a module that is built in.
+    kernel: Value,
 }
 
 /// What is to be loaded.
@@ -76,7 +78,8 @@ impl Modules {
                     None => std::fs::read(&section.file).map_err(|e| said(format!("cannot be read: {e}")))?,
                 };
                 let (host, name) = (Some(name_of(place)), section.name.as_deref());
-                self.load(&Wish { host, name, position: section.position, native, object: &object }).map_err(said)?;
+                let wish = Wish { host, name, position: section.position, native, object: &object };
+                log(name_of(place), &self.load(&wish).map_err(said)?);
             }
         }
         Ok(())
@@ -115,7 +118,7 @@ impl Modules {
             }
         };
         let name = wish.name.unwrap_or(content.source.name()).to_owned();
-        let kernel = content.kernel();
+        let kernel = content.kernel().map_or(Value::Null, said_by_kernel);
         let mut lists = self.lock();
         let present = &lists.hosts[at];
         if present.iter().any(|module| module.name == name) {
@@ -135,11 +138,8 @@ impl Modules {
         let position = wish.position.unwrap_or(last.saturating_add(STEP));
         let source = Arc::clone(&content.source);
         let loaded = LoadedModule { id: ModuleId(lists.next), source, figures: Arc::default(), ticks: Clock::ticks };
-        let seated = Seated { name, position, loaded, content };
-        let mut answer = seated.json(place);
-        if let Some(verdict) = kernel {
-            answer["kernel"] = said_by_kernel(verdict);
-        }
+        let seated = Seated { name, position, loaded, content, kernel };
+        let answer = seated.json(place);
         let mut list = present.clone();
         // Behind those at the same position.
         let index = list.partition_point(|module| module.position <= position);
@@ -255,7 +255,20 @@ impl Seated {
             "ns_per_frame": nanos.map(|nanos| (nanos * 10.0).round() / 10.0),
             "verdicts": verdicts,
             "faults": self.content.faults(),
+            "kernel": self.kernel,
         })
+    }
+}
+
+/// Tells the log of a module that the configuration names: nobody else is there to be told what the kernel says.
+fn log(host: &str, module: &Value) {
+    let (name, kernel) = (module["name"].as_str().unwrap_or_default(), &module["kernel"]);
+    let reason = kernel["reason"].as_str().unwrap_or_default();
+    match kernel["verdict"].as_str() {
+        Some("accepted") => tracing::info!(host, "module {name} runs; the kernel's verifier accepts it too"),
+        Some("refused") => tracing::warn!(host, "module {name} runs; the kernel's verifier would refuse it: {reason}"),
+        Some(_) => tracing::info!(host, "module {name} runs; the kernel's verifier was not asked: {reason}"),
+        None => tracing::info!(host, "module {name} runs"),
     }
 }
 

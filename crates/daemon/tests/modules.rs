@@ -6,6 +6,8 @@ use daemon::client::{ask, send};
 use daemon::protocol::{MAX_OBJECT, Question, Xdp};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\n\
                              [[host.module]]\nfile = \"native:classifier\"\nposition = 7\n\
@@ -43,6 +45,32 @@ fn modules_come_go_and_keep_their_order() {
     toed.ask(&unload(None, "meter"));
     assert_eq!(modules(&toed), [all[0], all[1], all[3]]);
     assert!(toed.end().success());
+}
+
+/// Of modules in the configuration, too, what the kernel's verifier says is told: whatever it is, here.
+#[test]
+fn what_the_kernel_says_of_a_configured_module_is_kept() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xdp/null.c");
+    let object = std::env::temp_dir().join(format!("toed-null-{}.o", std::process::id()));
+    let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let flags = ["-O2", "-g", "-target", "bpf", &include, "-c"];
+    let made = Command::new("clang").args(flags).arg(source).arg("-o").arg(&object).status();
+    assert!(made.expect("clang is installed by tests/setup").success());
+    let more = format!("[[host.module]]\nfile = \"{}\"\nname = \"nothing\"\n", object.display());
+    let toed = Toed::start(&CONFIGURATION.replace("[[host]]\nname = \"b\"", &format!("{more}[[host]]\nname = \"b\"")));
+    let _ = fs::remove_file(&object);
+    let answer = toed.ask(&Question::Xdp(Xdp::Ls { host: None }));
+    let said = |name: &str| {
+        let modules = answer["modules"].as_array().unwrap();
+        modules.iter().find(|module| module["name"] == name).unwrap()["kernel"].clone()
+    };
+    assert_eq!(said("classifier"), Value::Null, "it is built in");
+    let (verdict, reason) = (said("nothing")["verdict"].clone(), said("nothing")["reason"].clone());
+    match verdict.as_str().unwrap() {
+        "accepted" => assert_eq!(reason, Value::Null),
+        "not_asked" => assert!(!reason.as_str().unwrap().is_empty()),
+        other => panic!("{other}: {reason}"),
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use trace::Point;
 
 const HOSTS: &str = "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
                      [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\n";
@@ -110,6 +111,35 @@ fn points_are_counted_without_a_watcher_and_a_wrong_name_changes_nothing() {
     assert!(error.contains("nothing.such"), "{error}");
     assert!(points(&toed, "a", &[], &[]).unwrap().iter().all(|point| point["on"] == false));
     assert!(points(&toed, "c", &[], &[]).unwrap_err().contains("no host `c`"));
+}
+
+/// Those of hosts are provoked in `crates/sim/tests/tracepoints.rs`.
+#[test]
+fn every_tracepoint_of_threads_and_ports_says_something() {
+    let toed = Toed::start(&format!("[[fabric]]\nname = \"net\"\nloss = 0.5\n{HOSTS}"));
+    let figures = |enable: &[&str]| {
+        let enable = enable.iter().map(|pattern| pattern.to_string()).collect();
+        toed.ask(&Question::Tracepoints { host: None, enable, disable: Vec::new() })
+    };
+    figures(&["port", "thread"]);
+    // Questions for addresses go to everybody, and half of them are lost; they are repeated.
+    let (_client, mut a) = attach(&toed.socket(), "a");
+    for last in 2..20 {
+        let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, last), port: 80 };
+        let tag = u32::from(last);
+        request(&mut a, Request::Connect { tag, binding: 0, remote, congestion: Congestion::Default, mss: 0 });
+    }
+    let mut silent = Vec::new();
+    until("each of them", || {
+        let all = figures(&[]);
+        let stations: Vec<&Value> = all["hosts"].as_array().unwrap().iter().collect();
+        let counted =
+            |name: &str| stations.iter().any(|station| count(station["points"].as_array().unwrap(), name) > 0);
+        let names = Point::ALL.iter().map(|point| point.name());
+        silent = names.filter(|name| name.starts_with("port.") || name.starts_with("thread.")).collect();
+        silent.retain(|name| !counted(name));
+        silent.is_empty()
+    });
 }
 
 #[test]

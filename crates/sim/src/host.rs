@@ -10,6 +10,7 @@ use laminar::{Extensions, Laminar};
 use port::{Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
+use trace::Traces;
 use wire::Mac;
 
 /// Contexts that a host holds at once.
@@ -40,13 +41,13 @@ pub struct SimHost {
 }
 
 impl SimHost {
-    /// Host number `index` of the plan, joined to the fabric.
+    /// Host number `index` of the plan, joined to the fabric; it writes to the tracepoints, where there are any.
     pub fn new(
         plan: &Plan,
         index: usize,
         start: Nanos,
         fabric: &Fabric,
-        random: &mut Random,
+        (traces, random): (Option<&Traces>, &mut Random),
     ) -> Result<SimHost, String> {
         let host_plan = plan.hosts[index].clone();
         let mac = Mac([2, 0, 0, 0, 0, index as u8 + 1]);
@@ -70,6 +71,10 @@ impl SimHost {
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
         let capabilities = port.capabilities();
         let mut host = Host::new(config, capabilities, mac, engine, secret)?;
+        // Workers take their tracers along.
+        if let Some(traces) = traces {
+            host.trace(traces);
+        }
         let workers = host.workers();
         let of_host = |cut: &&Cut| cut.host == index;
         let times = |cut: &Cut| (start + cut.from_us * 1000, start + cut.until_us * 1000);

@@ -25,4 +25,4 @@ mod world;
 pub use plan::Plan;
 pub use runner::run_caught;
 pub use scene::Figures;
-pub use world::{Failure, run, run_traced};
+pub use world::{Failure, run, run_traced, run_watched};

@@ -10,6 +10,7 @@ use context::Request;
 use port::{Fabric, FabricConfig, Nanos};
 use std::fmt;
 use std::sync::Arc;
+use trace::Traces;
 
 /// Virtual time at which scenarios start, unless they aim at something.
 const BASE: Nanos = 1_000_000_000_000;
@@ -53,7 +54,7 @@ pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figure
     if plan.aim.is_some() {
         start = aimed_start(plan).map_err(failed)?;
     }
-    let mut world = World::new(plan, start).map_err(failed)?;
+    let mut world = World::new(plan, start, None).map_err(failed)?;
     world.scene.inspector.tracing = trace.is_some();
     let result = world.run().map_err(|what| Failure { at: world.now - start, what });
     if let Some(trace) = trace {
@@ -62,11 +63,19 @@ pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figure
     result
 }
 
+/// As [`run`]; all hosts write to these tracepoints.
+pub fn run_watched(plan: &Plan, traces: &Traces) -> Result<Figures, Failure> {
+    let failed = |what| Failure { at: 0, what };
+    plan.check().map_err(failed)?;
+    let mut world = World::new(plan, BASE, Some(traces)).map_err(failed)?;
+    world.run().map_err(|what| Failure { at: world.now - BASE, what })
+}
+
 /// The start at which the number that the plan aims at is where it should be: found by looking where it is when the
 /// same scenario starts at another time.
 fn aimed_start(plan: &Plan) -> Result<Nanos, String> {
     let Some(aim) = plan.aim else { return Ok(BASE) };
-    let mut world = World::new(plan, BASE)?;
+    let mut world = World::new(plan, BASE, None)?;
     let index = usize::from(aim.at == AimAt::ServerSequence);
     while world.scene.inspector.first[index].is_none() {
         // A scenario that fails before it gets there fails again without aim.
@@ -100,10 +109,10 @@ struct World {
 }
 
 impl World {
-    fn new(plan: &Plan, start: Nanos) -> Result<World, String> {
+    fn new(plan: &Plan, start: Nanos, traces: Option<&Traces>) -> Result<World, String> {
         let mut random = Random::new(plan.seed);
         let fabric = Fabric::new(FabricConfig { seed: random.bits(), ..plan.fabric.clone() });
-        let hosts = (0..plan.hosts.len()).map(|index| SimHost::new(plan, index, start, &fabric, &mut random));
+        let hosts = (0..plan.hosts.len()).map(|index| SimHost::new(plan, index, start, &fabric, (traces, &mut random)));
         let hosts: Vec<SimHost> = hosts.collect::<Result<_, String>>()?;
         let scene = Scene {
             plan: Arc::new(plan.clone()),

@@ -1,6 +1,6 @@
 //! Arithmetic: on numbers, and of pointers with numbers.
 use super::state::State;
-use super::value::{FAR, Number, Offset, Value};
+use super::value::{FAR, Id, Number, Offset, Value};
 use super::{Check, Refused};
 use crate::insn::{Alu, FP, Operand, Reg, Swap};
 
@@ -76,8 +76,7 @@ impl Check<'_> {
             // An unknown number that gets a copy: a comparison of one of them tells about both.
             Value::Number(number) if number.known().is_none() => match src {
                 Operand::Reg(from) if number.id == 0 => {
-                    state.rename(self.name());
-                    let named = Value::Number(Number { id: self.name(), ..number });
+                    let named = Value::Number(Number { id: self.renamed(state), ..number });
                     state.set(from, named);
                     named
                 }
@@ -100,8 +99,7 @@ impl Check<'_> {
     ) -> Result<(), Refused> {
         let number = self.number(state, src)?;
         let same = number.max < 1 << (bits - 1);
-        let unknown = if wide { Number::ANY } else { Number::up_to(LOW) };
-        self.set(state, dst, Value::Number(if same { number } else { unknown }))
+        self.set(state, dst, Value::Number(if same { number } else { unknown(wide) }))
     }
 
     /// Arithmetic after which only the width is known.
@@ -110,8 +108,7 @@ impl Check<'_> {
         let result = match number.known() {
             Some(known) if wide => Number::exactly(known.wrapping_neg()),
             Some(known) => Number::exactly(known.wrapping_neg() & LOW),
-            None if wide => Number::ANY,
-            None => Number::up_to(LOW),
+            None => unknown(wide),
         };
         self.set(state, dst, Value::Number(result))
     }
@@ -125,6 +122,12 @@ impl Check<'_> {
             None => Number::up_to(most),
         };
         self.set(state, dst, Value::Number(result))
+    }
+
+    /// A name for something new, which nothing else in the state has.
+    fn renamed(&self, state: &mut State) -> Id {
+        state.rename(self.name());
+        self.name()
     }
 
     /// A pointer and a number.
@@ -148,18 +151,17 @@ impl Check<'_> {
             Value::Packet { id, off, proved } if more == 0 => Value::Packet { id, off: by(off), proved },
             Value::Meta { id, off, proved } if more == 0 => Value::Meta { id, off: by(off), proved },
             // Another variable part: nothing is proved about it yet.
-            Value::Packet { off, .. } => {
-                state.rename(self.name());
-                Value::Packet { id: self.name(), off: by(off), proved: 0 }
-            }
-            Value::Meta { off, .. } => {
-                state.rename(self.name());
-                Value::Meta { id: self.name(), off: by(off), proved: 0 }
-            }
+            Value::Packet { off, .. } => Value::Packet { id: self.renamed(state), off: by(off), proved: 0 },
+            Value::Meta { off, .. } => Value::Meta { id: self.renamed(state), off: by(off), proved: 0 },
             other if fixed == 0 && more == 0 => other,
             other => return Err(format!("computes with {other}")),
         })
     }
+}
+
+/// A number of which only the width is known.
+fn unknown(wide: bool) -> Number {
+    if wide { Number::ANY } else { Number::up_to(LOW) }
 }
 
 /// The difference of two places in the same memory is a number.
@@ -190,7 +192,7 @@ fn arithmetic(op: Alu, wide: bool, a: Number, b: Number) -> Number {
     if let (Some(a), Some(b)) = (a.known(), b.known()) {
         return Number::exactly(compute(op, wide, a, b));
     }
-    let most = if wide { u64::MAX } else { LOW };
+    let most = unknown(wide).max;
     let cut = |number: Number| if number.max > most { Number::up_to(most) } else { number };
     let (a, b) = (cut(a), cut(b));
     let between = |min: Option<u64>, max: Option<u64>| match (min, max) {
@@ -232,50 +234,34 @@ fn arithmetic(op: Alu, wide: bool, a: Number, b: Number) -> Number {
     }
 }
 
-/// As the instruction does it (RFC 9669 section 4.1).
-pub(crate) fn compute(op: Alu, wide: bool, a: u64, b: u64) -> u64 {
-    if !wide {
-        return compute_half(op, a as u32, b as u32).into();
-    }
-    let (x, y) = (a as i64, b as i64);
-    match op {
-        Alu::Add => a.wrapping_add(b),
-        Alu::Sub => a.wrapping_sub(b),
-        Alu::Mul => a.wrapping_mul(b),
-        Alu::Div => a.checked_div(b).unwrap_or(0),
-        Alu::SignedDiv if b == 0 => 0,
-        Alu::SignedDiv => x.wrapping_div(y) as u64,
-        Alu::Mod => a.checked_rem(b).unwrap_or(a),
-        Alu::SignedMod if b == 0 => a,
-        Alu::SignedMod => x.wrapping_rem(y) as u64,
-        Alu::Or => a | b,
-        Alu::And => a & b,
-        Alu::Xor => a ^ b,
-        Alu::ShiftLeft => a << (b & 63),
-        Alu::ShiftRight => a >> (b & 63),
-        Alu::ShiftRightSigned => (x >> (b & 63)) as u64,
-        Alu::Mov => b,
-    }
+/// As an instruction of one width does it (RFC 9669 section 4.1): the same for both, in numbers of that width.
+macro_rules! computed {
+    ($op:expr, $a:expr, $b:expr, $signed:ty) => {{
+        let (a, b) = ($a, $b);
+        let (x, y, by) = (a as $signed, b as $signed, b as u32);
+        match $op {
+            Alu::Add => a.wrapping_add(b),
+            Alu::Sub => a.wrapping_sub(b),
+            Alu::Mul => a.wrapping_mul(b),
+            Alu::Div => a.checked_div(b).unwrap_or(0),
+            Alu::SignedDiv if b == 0 => 0,
+            Alu::SignedDiv => x.wrapping_div(y) as _,
+            Alu::Mod => a.checked_rem(b).unwrap_or(a),
+            Alu::SignedMod if b == 0 => a,
+            Alu::SignedMod => x.wrapping_rem(y) as _,
+            Alu::Or => a | b,
+            Alu::And => a & b,
+            Alu::Xor => a ^ b,
+            // Only as many bits of the distance count as the width has room for, which is what these do.
+            Alu::ShiftLeft => a.wrapping_shl(by),
+            Alu::ShiftRight => a.wrapping_shr(by),
+            Alu::ShiftRightSigned => x.wrapping_shr(by) as _,
+            Alu::Mov => b,
+        }
+    }};
 }
 
-fn compute_half(op: Alu, a: u32, b: u32) -> u32 {
-    let (x, y) = (a as i32, b as i32);
-    match op {
-        Alu::Add => a.wrapping_add(b),
-        Alu::Sub => a.wrapping_sub(b),
-        Alu::Mul => a.wrapping_mul(b),
-        Alu::Div => a.checked_div(b).unwrap_or(0),
-        Alu::SignedDiv if b == 0 => 0,
-        Alu::SignedDiv => x.wrapping_div(y) as u32,
-        Alu::Mod => a.checked_rem(b).unwrap_or(a),
-        Alu::SignedMod if b == 0 => a,
-        Alu::SignedMod => x.wrapping_rem(y) as u32,
-        Alu::Or => a | b,
-        Alu::And => a & b,
-        Alu::Xor => a ^ b,
-        Alu::ShiftLeft => a << (b & 31),
-        Alu::ShiftRight => a >> (b & 31),
-        Alu::ShiftRightSigned => (x >> (b & 31)) as u32,
-        Alu::Mov => b,
-    }
+/// As the instruction does it.
+pub(crate) fn compute(op: Alu, wide: bool, a: u64, b: u64) -> u64 {
+    if wide { computed!(op, a, b, i64) } else { u64::from(computed!(op, a as u32, b as u32, i32)) }
 }

@@ -1,0 +1,109 @@
+//! Tracepoints of what does not happen in the simulation's random scenarios: sleepers, readers that stop, narrow paths.
+mod support;
+
+use context::Slot;
+use engine::Limits;
+use flextoe::{FlexToe, Mapping};
+use port::FramePool;
+use std::sync::Arc;
+use support::sockets::Sockets;
+use support::*;
+use trace::{Point, PointSet, Traces};
+use wire::{EtherType, ethernet, icmpv4, ipv4};
+
+/// Two programs that are connected, and what the first one's host counts.
+struct Pair {
+    net: Net,
+    apps: [App; 2],
+    slots: [Slot; 2],
+    sockets: Sockets,
+    traces: Arc<Traces>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut net = Net::new(vec![config(0), config(1)], |_, config| {
+            let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+            Box::new(FlexToe::new(limits, Mapping::default(), FramePool::new(64)))
+        });
+        let traces = Traces::new(|| 1);
+        traces.enable(PointSet::all());
+        net.nodes[0].host.trace(&traces);
+        let (mut a, mut b) = (net.attach(0), net.attach(1));
+        b.serve(&mut net, 80);
+        let tag = a.connect(ip_of(1), 80, 0);
+        net.settle();
+        let slots = [a.connected(tag).unwrap().unwrap(), b.accepted().unwrap()];
+        let mut sockets = Sockets::default();
+        sockets.open(&a, slots[0]);
+        Pair { net, apps: [a, b], slots, sockets, traces }
+    }
+
+    /// The first program writes as much as there is room for.
+    fn write(&mut self) {
+        self.sockets.write(&mut self.apps[0], self.slots[0], &[7; 200_000]);
+    }
+
+    fn count(&self, point: Point) -> u64 {
+        self.traces.figures().iter().find(|figure| figure.point == point).map_or(0, |figure| figure.count)
+    }
+}
+
+#[test]
+fn who_sleeps_is_rung() {
+    let mut pair = Pair::new();
+    assert_eq!((pair.count(Point::ControlBell), pair.count(Point::ContextBell)), (0, 0), "it has not slept");
+    pair.apps[0].end.app_bell.prepare_to_sleep();
+    pair.apps[0].bind(&mut pair.net, 90, false, false).unwrap();
+    assert_eq!((pair.count(Point::ControlBell), pair.count(Point::ContextBell)), (1, 0), "an answer");
+    pair.apps[0].end.app_bell.awake();
+    pair.write();
+    pair.apps[0].end.app_bell.prepare_to_sleep();
+    pair.net.settle();
+    assert_eq!((pair.count(Point::ControlBell), pair.count(Point::ContextBell)), (1, 1), "room to write");
+}
+
+#[test]
+fn who_does_not_read_is_probed() {
+    let mut pair = Pair::new();
+    pair.write();
+    pair.net.run_for(10 * SECOND);
+    assert!(pair.count(Point::WindowClosed) > 0 && pair.count(Point::ProbeDue) > 0);
+}
+
+#[test]
+fn a_narrow_path_makes_segments_smaller() {
+    let mut pair = Pair::new();
+    // Nothing comes back, so that something stays on its way.
+    pair.net.filter = Box::new(|from, _| from != 1);
+    pair.net.seen.clear();
+    pair.write();
+    pair.net.settle();
+    let sent = pair.net.seen.iter().find(|(from, bytes)| *from == 0 && bytes.len() > 1000).unwrap().1.clone();
+    pair.net.inject(0, &too_big(&sent, 1000));
+    pair.net.settle();
+    assert_eq!(pair.count(Point::FlowMss), 1);
+}
+
+/// What a router says of a frame that is longer than the next link carries (RFC 1191).
+fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
+    let quote = &frame[14..14 + 28];
+    let mut bytes = vec![0; 14 + 20 + 8 + quote.len()];
+    ethernet::Header { dst: mac_of(0), src: mac_of(1), ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+    let ip = ipv4::Header {
+        src: ip_of(1),
+        dst: ip_of(0),
+        protocol: ipv4::ICMP,
+        ttl: 64,
+        ecn: ipv4::Ecn::NotEct,
+        dscp: 0,
+        id: 0,
+        dont_fragment: false,
+        is_fragment: false,
+        payload_len: (8 + quote.len()) as u16,
+    };
+    ip.emit(&mut bytes[14..]);
+    bytes[42..].copy_from_slice(quote);
+    icmpv4::Message::Unreachable { code: 4, mtu }.emit(&mut bytes[34..]);
+    bytes
+}
