@@ -60,12 +60,16 @@ fn who_sleeps_is_rung() {
     pair.write();
     pair.apps[0].end.app_bell.prepare_to_sleep();
     pair.net.settle();
-    assert_eq!((pair.count(Point::ControlBell), pair.count(Point::ContextBell)), (1, 1), "room to write");
+    assert_eq!(pair.count(Point::ControlBell), 1);
+    assert!(pair.count(Point::ContextBell) > 0, "there is room to write again");
 }
 
 #[test]
 fn who_does_not_read_is_probed() {
     let mut pair = Pair::new();
+    // What fills the peer's buffer, and what has to wait then.
+    pair.write();
+    pair.net.run_for(100 * MS);
     pair.write();
     pair.net.run_for(10 * SECOND);
     assert!(pair.count(Point::WindowClosed) > 0 && pair.count(Point::ProbeDue) > 0);
