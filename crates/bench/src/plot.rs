@@ -144,10 +144,11 @@ impl Chart {
 
     fn range_y(&self) -> std::ops::Range<f64> {
         let (least, most) = self.all(|point| point.1);
-        // Room above for the legend.
+        // Room above for the legend, which is higher with more lines.
+        let room = 1.15 + 0.06 * self.lines.len() as f64;
         let decade = |exponent: f64| 10f64.powf(exponent);
         // Whole decades, because only they get a number.
-        if self.log_y { decade(least.log10().floor())..decade((most * 1.5).log10().ceil()) } else { 0.0..most * 1.25 }
+        if self.log_y { decade(least.log10().floor())..decade((most * 1.5).log10().ceil()) } else { 0.0..most * room }
     }
 }
 
