@@ -89,6 +89,7 @@ struct toe_log_record {
  * 16 bytes to 64 KiB. There can be one. It lives as long as the process; a child of fork does not have it.
  * flags: SOCK_NONBLOCK, SOCK_CLOEXEC. Returns a descriptor for poll, epoll (readable: there are records) and close.
  *   EOPNOTSUPP  the host has no shared logs   EEXIST  there is one   ENOMEM  larger than the host's memory.log_bytes
+ *   ENOSPC      the host keeps as many logs as it can
  *   EINVAL      no such sizes, or less room than the receive window of one connection (SO_RCVBUF) */
 TOE_API int toe_log_create(size_t record, size_t records, int flags);
 

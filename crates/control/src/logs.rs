@@ -2,19 +2,23 @@
 use crate::flow::{Place, Spliced};
 use crate::plane::Plane;
 use context::{LogShape, Reply, Slot};
-use engine::{Command, ContextId, FlowId, LogRefusal};
+use engine::{Command, ContextId, FlowId, LogRefusal, MOST_LOGS};
 
 impl Plane {
     /// An application registers its log.
     pub fn open_log(&mut self, id: ContextId, tag: u32, shape: LogShape) -> Result<(), i32> {
         let (rx_bytes, room) = (self.config.memory.rx_bytes, self.config.memory.log_bytes);
         let keeps_logs = self.keeps_logs && room > 0;
+        let others = self.contexts.iter().filter(|(_, context)| context.has_log).count();
         let context = self.contexts.get_mut(id.0).ok_or(libc::EINVAL)?;
         if !keeps_logs {
             return Err(libc::EOPNOTSUPP);
         }
         if context.has_log {
             return Err(libc::EEXIST);
+        }
+        if others >= MOST_LOGS {
+            return Err(libc::ENOSPC);
         }
         let geometry = context.end.geometry();
         // A connection joins only where the log can take all that its window promises.

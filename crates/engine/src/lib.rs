@@ -281,6 +281,9 @@ pub enum Event {
     RingCorrupt(ContextId),
 }
 
+/// Logs of a host at once, for engines that keep any.
+pub const MOST_LOGS: usize = 64;
+
 /// Why a flow's records do not go to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRefusal {

@@ -5,29 +5,30 @@ use crate::flow::Flow;
 use crate::outcome::place;
 use crate::{Carried, Laminar};
 use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
-use engine::{Burst, ContextId, Drop, Event, FlowId, LogRefusal};
+use engine::{Burst, ContextId, Drop, Event, FlowId, LogRefusal, MOST_LOGS};
 use shm::Span;
 use std::collections::VecDeque;
 
-/// Logs that the pipeline has a tail for.
-pub(crate) const LOGS: usize = 64;
-
-/// What is in a record's place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    #[default]
-    Waiting,
-    Whole,
-    Hole,
+/// Whose a place in the log is, and whether what is there can be read, in one word: a log has millions of places.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    flow: u16,
+    /// [`Member::life`]: the flow's number may be another connection's by now.
+    life: u32,
+    /// The record is whole, or a hole.
+    ready: bool,
 }
 
-/// Whose a place in the log is.
-#[derive(Debug, Clone, Copy, Default)]
-struct Owner {
-    flow: u32,
-    /// [`Member::life`]: the flow's number may be another connection's by now.
-    life: u64,
-    state: State,
+const _: () = assert!(crate::MOST_FLOWS <= 1 << 16);
+
+impl Owner {
+    fn to_word(self) -> u64 {
+        self.flow as u64 | (self.life as u64) << 16 | (self.ready as u64) << 48
+    }
+
+    fn from_word(word: u64) -> Owner {
+        Owner { flow: word as u16, life: (word >> 16) as u32, ready: word >> 48 != 0 }
+    }
 }
 
 /// A log. Records are counted from its beginning: `head` <= `ready` <= `tail`.
@@ -40,12 +41,13 @@ pub(crate) struct Log {
     ready: u64,
     /// Have a place.
     tail: u64,
-    owners: Vec<Owner>,
+    /// [`Owner`]s of all places. Memory that was not written costs none.
+    owners: Vec<u64>,
     /// Records that the windows of its members promise.
     promised: u64,
     /// Records with a place, not given back, whose connection has left.
     left_behind: u64,
-    lives: u64,
+    lives: u32,
 }
 
 /// A stretch of a flow's stream that lies in the log in one piece.
@@ -63,7 +65,7 @@ pub(crate) struct Member {
     pub log: u16,
     /// Stream position of the first record.
     pub start: u32,
-    life: u64,
+    life: u32,
     /// It stands in [`Logs::moved`].
     moved: bool,
     mark: u64,
@@ -115,7 +117,7 @@ impl Logs {
 
 impl Log {
     fn new(context: u32, end: LogEnd) -> Log {
-        let owners = vec![Owner::default(); end.shape.records as usize];
+        let owners = vec![0; end.shape.records as usize];
         Log { end, context, head: 0, ready: 0, tail: 0, owners, promised: 0, left_behind: 0, lives: 0 }
     }
 
@@ -128,9 +130,13 @@ impl Log {
         (self.tail as u32).wrapping_mul(self.record())
     }
 
-    fn owner(&mut self, index: u64) -> &mut Owner {
+    fn owner(&self, index: u64) -> Owner {
+        Owner::from_word(self.owners[(index & (self.owners.len() as u64 - 1)) as usize])
+    }
+
+    fn set_owner(&mut self, index: u64, owner: Owner) {
         let at = index & (self.owners.len() as u64 - 1);
-        &mut self.owners[at as usize]
+        self.owners[at as usize] = owner.to_word();
     }
 
     /// The flow's next `bytes`, whole records, have their place at the tail.
@@ -145,7 +151,7 @@ impl Log {
             member.stretches.push_back(stretch);
         }
         for index in self.tail..self.tail + (bytes / self.record()) as u64 {
-            *self.owner(index) = Owner { flow, life: member.life, state: State::Waiting };
+            self.set_owner(index, Owner { flow: flow as u16, life: member.life, ready: false });
         }
         self.tail += (bytes / self.record()) as u64;
         member.reserved = member.reserved.wrapping_add(bytes);
@@ -181,7 +187,7 @@ impl Log {
             let Some(stretch) = member.stretches.front() else { break };
             let index = stretch.index + (member.done.wrapping_sub(stretch.from) / record) as u64;
             self.end.describe(index, &LogRecord { mark: member.mark, number: member.records, hole });
-            self.owner(index).state = if hole { State::Hole } else { State::Whole };
+            self.set_owner(index, Owner { ready: true, ..self.owner(index) });
             member.done = member.done.wrapping_add(record);
             member.records += 1;
         }
@@ -200,7 +206,7 @@ impl Log {
     /// How far the log can be read now; nothing where that is as before.
     fn readable(&mut self) -> Option<Notice> {
         let before = self.ready;
-        while self.ready < self.tail && self.owner(self.ready).state != State::Waiting {
+        while self.ready < self.tail && self.owner(self.ready).ready {
             self.ready += 1;
         }
         let slot = Slot { index: LOG_SLOT, generation: 0 };
@@ -218,7 +224,7 @@ impl Laminar {
         let free = self.logs.list.iter().position(Option::is_none);
         let number = free.unwrap_or(self.logs.list.len());
         // Without a tail in the pipeline it has no members: they are told.
-        if number < LOGS && self.switch.program.has_logs() {
+        if number < MOST_LOGS && self.switch.program.has_logs() {
             self.switch.program.set_log_tail(number as u16, 0);
             self.logs.list.resize_with(self.logs.list.len().max(number + 1), || None);
             self.logs.list[number] = Some(Log::new(context.0, end));
@@ -261,7 +267,7 @@ impl Laminar {
             return Err(LogRefusal::Full);
         }
         log.promised += window;
-        log.lives += 1;
+        log.lives = log.lives.wrapping_add(1);
         flow.rx_head = rx_head;
         let mut member = Member {
             log: number,
@@ -412,15 +418,15 @@ impl Laminar {
         let record = log.record();
         let mut opened: Vec<u32> = Vec::new();
         for _ in 0..count {
-            let owner = *log.owner(log.head);
+            let owner = log.owner(log.head);
             log.head += 1;
             let flow = self.flows.get_mut(owner.flow as usize).and_then(Option::as_deref_mut);
             match flow.and_then(|flow| Some((flow.member.as_deref_mut()?, &mut flow.rx_head))) {
                 Some((member, rx_head)) if (member.log, member.life) == (number, owner.life) => {
                     member.trimmed += 1;
                     *rx_head = rx_head.wrapping_add(record);
-                    if opened.last() != Some(&owner.flow) {
-                        opened.push(owner.flow);
+                    if opened.last() != Some(&owner.flow.into()) {
+                        opened.push(owner.flow.into());
                     }
                 }
                 _ => log.left_behind -= 1,

@@ -1,0 +1,204 @@
+//! A host with the Laminar engine that keeps shared logs: what applications may ask for, and how connections that write to
+//! one end.
+mod support;
+
+use context::{Bump, LOG_SLOT, LogRecord, LogShape, Notice, Reply, Request, Slot};
+use engine::{Engine, Limits};
+use laminar::{Extensions, Laminar};
+use support::sockets::Sockets;
+use support::*;
+
+/// Node 0 writes, node 1 keeps logs where it has memory for them. A window is 64 KiB.
+fn net(log_bytes: u32) -> Net {
+    let engine = |node: usize, config: &control::HostConfig| -> Box<dyn Engine> {
+        let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
+        let extensions = Extensions { shared_log: node == 1 && log_bytes > 0, ..Extensions::default() };
+        Box::new(Laminar::new(limits, config.window_shift(), extensions).unwrap())
+    };
+    let mut reader = config(1);
+    reader.memory.log_bytes = log_bytes;
+    Net::new(vec![config(0), reader], engine)
+}
+
+const SHAPE: LogShape = LogShape { record: 64, records: 4096 };
+
+struct Reader {
+    app: App,
+    ready: u32,
+}
+
+impl Reader {
+    fn new(net: &mut Net) -> Reader {
+        let mut app = net.attach(1);
+        app.serve(net, 80);
+        Reader { app, ready: 0 }
+    }
+
+    fn ask(&mut self, net: &mut Net, make: impl FnOnce(u32) -> Request) -> Result<(), i32> {
+        let tag = self.app.next_tag();
+        self.app.ask(make(tag));
+        net.settle();
+        self.app.expect(|reply| match *reply {
+            Reply::Done { tag: of } if of == tag => Some(Ok(())),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno as i32)),
+            _ => None,
+        })
+    }
+
+    fn open(&mut self, net: &mut Net, shape: LogShape) -> Result<(), i32> {
+        self.ask(net, |tag| Request::OpenLog { tag, shape })
+    }
+
+    fn join(&mut self, net: &mut Net, slot: Slot, rx_head: u32) -> Result<(), i32> {
+        let mark = slot.index as u64;
+        self.ask(net, |tag| Request::JoinLog { tag, slot, rx_head, mark })
+    }
+
+    /// Records that can be read, and the connections that were told of their end.
+    fn look(&mut self) -> (u32, Vec<Slot>) {
+        let mut ended = Vec::new();
+        while let Some(words) = self.app.end.notices.pop().unwrap() {
+            let notice = Notice::from_words(words);
+            match notice.slot.index {
+                LOG_SLOT => self.ready = notice.rx_tail,
+                _ if notice.fin => ended.push(notice.slot),
+                _ => assert_eq!(notice.rx_tail, 0, "a stream of records is not read"),
+            }
+        }
+        (self.ready, ended)
+    }
+
+    fn record(&self, index: u32) -> (LogRecord, Vec<u8>) {
+        let (region, geometry) = (&self.app.end.region, &self.app.end.geometry);
+        let words = (0..8).map(|word| {
+            let at = geometry.log_at() + (index % SHAPE.records * 64 + word * 8) as usize;
+            region.u64_at(at).load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes()
+        });
+        (SHAPE.read(region, geometry, index.into()), words.flatten().collect())
+    }
+
+    fn close(&mut self, net: &mut Net, slot: Slot) {
+        self.app.ask(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
+        net.settle();
+    }
+}
+
+/// A connection from node 0: its ends.
+fn connect(net: &mut Net, writer: &mut (App, Sockets), reader: &mut Reader) -> (Slot, Slot) {
+    let ip = net.nodes[1].ip;
+    let tag = writer.0.connect(ip, 80, 0);
+    let (mut first, mut second) = (None, None);
+    net.run_until(20 * SECOND, |_| {
+        first = first.or_else(|| writer.0.connected(tag));
+        second = second.or_else(|| reader.app.accepted());
+        first.is_some() && second.is_some()
+    });
+    let slot = second.unwrap();
+    (writer.1.open(&writer.0, first.unwrap().unwrap()), slot)
+}
+
+fn writer(net: &mut Net) -> (App, Sockets) {
+    (net.attach(0), Sockets::default())
+}
+
+#[test]
+fn what_cannot_be_a_log_is_refused() {
+    let mut net = net(1 << 20);
+    let mut reader = Reader::new(&mut net);
+    let mut refused = |record, records| reader.open(&mut net, LogShape { record, records }).unwrap_err();
+    // Sizes that cannot be; less than a window; more than the host has memory for.
+    assert_eq!([refused(100, 4096), refused(64, 3000), refused(8, 1 << 16)], [libc::EINVAL; 3]);
+    assert_eq!([refused(64, 512), refused(1 << 17, 1)], [libc::EINVAL; 2]);
+    assert_eq!([refused(64, 1 << 14), refused(64, 1 << 20)], [libc::ENOMEM; 2]);
+    let slot = Slot { index: 0, generation: 0 };
+    assert_eq!(reader.join(&mut net, slot, 0), Err(libc::EBADF), "no such connection");
+    assert_eq!(reader.open(&mut net, SHAPE), Ok(()));
+    assert_eq!(reader.open(&mut net, SHAPE), Err(libc::EEXIST));
+    net.end_all(vec![reader.app]);
+}
+
+#[test]
+fn a_host_without_logs_says_so() {
+    let mut net = net(0);
+    let mut reader = Reader::new(&mut net);
+    assert_eq!(reader.open(&mut net, SHAPE), Err(libc::EOPNOTSUPP));
+    let mut from = writer(&mut net);
+    let (_, slot) = connect(&mut net, &mut from, &mut reader);
+    assert_eq!(reader.join(&mut net, slot, 0), Err(libc::EBADF), "there is no log");
+    net.end_all(vec![reader.app, from.0]);
+}
+
+#[test]
+fn as_many_logs_as_there_are_tails() {
+    let mut net = net(1 << 20);
+    let mut readers: Vec<App> = (0..65).map(|_| net.attach(1)).collect();
+    let mut errors = Vec::new();
+    for app in &mut readers {
+        let tag = app.next_tag();
+        app.ask(Request::OpenLog { tag, shape: SHAPE });
+        net.settle();
+        errors
+            .extend(app.find(|reply| if let Reply::Failed { errno, .. } = reply { Some(*errno as i32) } else { None }));
+    }
+    assert_eq!(errors, [libc::ENOSPC]);
+    net.end_all(readers);
+}
+
+#[test]
+fn records_of_several_connections_and_no_more_than_have_room() {
+    let mut net = net(1 << 20);
+    let (mut reader, mut from) = (Reader::new(&mut net), writer(&mut net));
+    reader.open(&mut net, SHAPE).unwrap();
+    let pairs: Vec<_> = (0..5).map(|_| connect(&mut net, &mut from, &mut reader)).collect();
+    for (_, slot) in &pairs[..4] {
+        assert_eq!(reader.join(&mut net, *slot, 0), Ok(()));
+    }
+    // Four windows are all there is room for.
+    assert_eq!(reader.join(&mut net, pairs[4].1, 0), Err(libc::ENOBUFS));
+    assert_eq!(reader.join(&mut net, pairs[0].1, 0), Err(libc::EALREADY));
+    for round in 0..10u8 {
+        for (number, (slot, _)) in pairs[..4].iter().enumerate() {
+            assert_eq!(from.1.write(&mut from.0, *slot, &[10 * number as u8 + round; 64]), 64);
+            net.run_for(5 * MS);
+        }
+    }
+    assert_eq!(reader.look().0, 40);
+    for index in 0..40 {
+        let (said, bytes) = reader.record(index);
+        let (number, round) = (index % 4, index / 4);
+        let wanted = LogRecord { mark: pairs[number as usize].1.index as u64, number: round as u64, hole: false };
+        assert_eq!((said, bytes), (wanted, vec![(10 * number + round) as u8; 64]), "record {index}");
+    }
+    // One leaves; when its records are given back, there is room for the fifth.
+    reader.close(&mut net, pairs[1].1);
+    assert_eq!(reader.join(&mut net, pairs[4].1, 0), Err(libc::ENOBUFS));
+    let slot = Slot { index: LOG_SLOT, generation: 0 };
+    reader.app.end.bumps.push(Bump { slot, tx_head: 0, rx_head: 40, fin: false }.to_words()).unwrap();
+    net.settle();
+    assert_eq!(reader.join(&mut net, pairs[4].1, 0), Ok(()));
+    net.end_all(vec![reader.app, from.0]);
+}
+
+#[test]
+fn connections_end_as_others_do() {
+    let mut net = net(1 << 20);
+    let (mut reader, mut from) = (Reader::new(&mut net), writer(&mut net));
+    reader.open(&mut net, SHAPE).unwrap();
+    let (mine, slot) = connect(&mut net, &mut from, &mut reader);
+    reader.join(&mut net, slot, 0).unwrap();
+    from.1.write(&mut from.0, mine, &[1; 100]);
+    net.run_for(10 * MS);
+    // It is closed with records that were not given back: they were received, so this is no reset.
+    reader.close(&mut net, slot);
+    net.run_for(10 * MS);
+    assert!(from.1.at_end(&mut from.0, mine));
+    assert_eq!(reader.look().0, 2, "a record and a hole");
+    assert!(!reader.record(0).0.hole && reader.record(1).0.hole);
+    let (mine, slot) = connect(&mut net, &mut from, &mut reader);
+    reader.join(&mut net, slot, 0).unwrap();
+    from.1.write(&mut from.0, mine, &[2; 64]);
+    from.1.close(&mut net, &mut from.0, mine);
+    net.run_for(10 * MS);
+    assert_eq!(reader.look(), (3, vec![slot]));
+    net.end_all(vec![reader.app, from.0]);
+}
