@@ -32,7 +32,8 @@ pub struct Fault {
 impl Fault {
     /// Modules of operators run in FlexTOE only, and only its flows are handed to another daemon.
     pub fn meets_every_engine(&self) -> bool {
-        !self.name.starts_with("modules:") && !self.name.starts_with("takeover")
+        // Shared logs have an engine of their own.
+        !self.name.starts_with("modules:") && !self.name.starts_with("takeover") && !self.logs
     }
 }
 
