@@ -9,7 +9,7 @@ use trace::Point;
 /// What one look at a flow may cost at most, on average: with more flows, each is looked at less often.
 const LOOK: Nanos = 20_000;
 /// Longest time between two looks at a flow that is timed.
-const LONGEST_INTERVAL: Nanos = 100 * MILLISECOND;
+const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 
 impl Plane {
     /// The least time between two looks at a flow.

@@ -1,7 +1,8 @@
 //! When things are due. One entry for each thing; setting it again replaces the earlier time, so nothing fires that
 //! was cancelled.
 use engine::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::Ipv4Addr;
 
 /// What is due.
@@ -21,15 +22,19 @@ pub(crate) enum Timer {
     Hold(u64),
 }
 
-/// The set of timers.
+/// The set of timers. Flows have most of them, and set them most often: those are kept apart.
 #[derive(Default)]
 pub(crate) struct Timers {
+    flows: FlowTimers,
     due: BTreeSet<(Nanos, Timer)>,
     set: BTreeMap<Timer, Nanos>,
 }
 
 impl Timers {
     pub fn set(&mut self, timer: Timer, at: Nanos) {
+        if let Timer::Flow(flow) = timer {
+            return self.flows.set(flow, at);
+        }
         if let Some(earlier) = self.set.insert(timer, at) {
             self.due.remove(&(earlier, timer));
         }
@@ -37,6 +42,9 @@ impl Timers {
     }
 
     pub fn cancel(&mut self, timer: Timer) {
+        if let Timer::Flow(flow) = timer {
+            return self.flows.cancel(flow);
+        }
         if let Some(at) = self.set.remove(&timer) {
             self.due.remove(&(at, timer));
         }
@@ -44,22 +52,78 @@ impl Timers {
 
     /// Takes the next one that is due.
     pub fn pop(&mut self, now: Nanos) -> Option<Timer> {
-        let (at, timer) = *self.due.first()?;
-        if at > now {
-            return None;
+        let (at, timer) = self.first().filter(|(at, _)| *at <= now)?;
+        if let Timer::Flow(flow) = timer {
+            self.flows.cancel(flow);
+        } else {
+            self.due.remove(&(at, timer));
+            self.set.remove(&timer);
         }
-        self.due.pop_first();
-        self.set.remove(&timer);
         Some(timer)
     }
 
+    fn first(&self) -> Option<(Nanos, Timer)> {
+        let flow = self.flows.first().map(|(at, flow)| (at, Timer::Flow(flow)));
+        [flow, self.due.first().copied()].into_iter().flatten().min()
+    }
+
     pub fn next(&self) -> Option<Nanos> {
-        self.due.first().map(|(at, _)| *at)
+        self.first().map(|(at, _)| at)
     }
 
     /// Timers that are set.
     pub fn len(&self) -> usize {
-        self.due.len()
+        self.due.len() + self.flows.count
+    }
+}
+
+/// Of each flow, when its timer is due: a heap with entries that may be out of date, and what is true. With tens of
+/// thousands of flows, ordered trees of all of them were a good part of the data-path's time.
+#[derive(Default)]
+struct FlowTimers {
+    heap: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// By flow; `Nanos::MAX` for no timer.
+    at: Vec<Nanos>,
+    count: usize,
+}
+
+/// Entries out of date that are no reason yet to make the heap anew.
+const STALE: usize = 1024;
+
+impl FlowTimers {
+    fn set(&mut self, flow: u32, at: Nanos) {
+        let (index, at) = (flow as usize, at.min(Nanos::MAX - 1));
+        if self.at.len() <= index {
+            self.at.resize(index + 1, Nanos::MAX);
+        }
+        let before = std::mem::replace(&mut self.at[index], at);
+        self.count += (before == Nanos::MAX) as usize;
+        if before != at {
+            self.heap.push(Reverse((at, flow)));
+            self.tidy();
+        }
+    }
+
+    fn cancel(&mut self, flow: u32) {
+        let Some(at) = self.at.get_mut(flow as usize) else { return };
+        self.count -= (std::mem::replace(at, Nanos::MAX) != Nanos::MAX) as usize;
+        self.tidy();
+    }
+
+    /// The first entry is always one that is true; and there are not many others.
+    fn tidy(&mut self) {
+        let FlowTimers { heap, at, count } = self;
+        let is_true = |Reverse((due, flow)): &Reverse<(Nanos, u32)>| at[*flow as usize] == *due;
+        while heap.peek().is_some_and(|first| !is_true(first)) {
+            heap.pop();
+        }
+        if heap.len() > 2 * *count + STALE {
+            heap.retain(is_true);
+        }
+    }
+
+    fn first(&self) -> Option<(Nanos, u32)> {
+        self.heap.peek().map(|Reverse(first)| *first)
     }
 }
 
@@ -78,5 +142,36 @@ mod tests {
         assert_eq!((timers.next(), timers.pop(19)), (Some(20), None));
         assert_eq!(timers.pop(40), Some(Timer::Wait(1)));
         assert_eq!((timers.pop(40), timers.pop(40), timers.len()), (Some(Timer::Flow(1)), None, 0));
+    }
+
+    /// Whatever is set, set again, cancelled and taken: the same as with a plain list.
+    #[test]
+    fn agrees_with_a_list() {
+        let (mut timers, mut list) = (Timers::default(), BTreeMap::new());
+        let (mut random, mut now) = (1u32, 0);
+        for _ in 0..50_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (what, number, later) = (random >> 28, (random >> 16) % 50, u64::from(random >> 8) % 100);
+            let timer = if number < 40 { Timer::Flow(number) } else { Timer::Wait(number) };
+            match what {
+                0..10 => {
+                    timers.set(timer, now + later);
+                    list.insert(timer, now + later);
+                }
+                10..12 => {
+                    timers.cancel(timer);
+                    list.remove(&timer);
+                }
+                _ => now += later / 10,
+            }
+            let first = list.iter().map(|(timer, at)| (*at, *timer)).min();
+            assert_eq!((timers.next(), timers.len()), (first.map(|(at, _)| at), list.len()));
+            let due = first.filter(|(at, _)| *at <= now).map(|(_, timer)| timer);
+            assert_eq!(timers.pop(now), due);
+            due.into_iter().for_each(|timer| {
+                list.remove(&timer);
+            });
+            assert!(timers.flows.heap.len() <= 2 * timers.flows.count + STALE + 1);
+        }
     }
 }

@@ -8,7 +8,7 @@ macro_rules! counters {
         /// A flow's counters (thesis table 4.1, post-processor: `cnt_ackb`, `cnt_ecnb`, `cnt_fretx`, `rtt_est`). All
         /// accesses are relaxed: each is read alone, and updates commute.
         #[derive(Default, Debug)]
-        #[repr(align(64))]
+        #[repr(C, align(64))]
         pub struct FlowStats { $($(#[$doc])+ pub $name: $atomic,)+ }
 
         /// All of [`FlowStats`] at one moment.
@@ -38,19 +38,14 @@ macro_rules! counters {
     };
 }
 
+// The first line of the cache is all that timing and congestion control look at.
 counters! {
     /// Bytes acknowledged by the peer, in total.
     acked_bytes: AtomicU64 => u64,
     /// Of these, bytes whose acknowledgement carried ECN echo.
     ecn_bytes: AtomicU64 => u64,
-    /// Payload bytes sent, retransmissions included.
-    tx_bytes: AtomicU64 => u64,
-    /// Segments sent with payload or FIN (a super-segment counts as one).
-    tx_segments: AtomicU64 => u64,
-    /// Payload bytes received in order.
-    rx_bytes: AtomicU64 => u64,
-    /// Segments received.
-    rx_segments: AtomicU64 => u64,
+    /// When the last segment came from the peer, nanoseconds.
+    last_rx_ns: AtomicU64 => u64,
     /// Bytes (and FIN) that the application wrote and that were not sent yet, now.
     unsent: AtomicU32 => u32,
     /// The peer's receive window, bytes, now.
@@ -69,14 +64,20 @@ counters! {
     fast_retransmits: AtomicU32 => u32,
     /// Segments sent again.
     retransmitted_segments: AtomicU32 => u32,
+    /// Segments or parts of them dropped on this flow.
+    drops: AtomicU32 => u32,
+    /// Payload bytes sent, retransmissions included.
+    tx_bytes: AtomicU64 => u64,
+    /// Segments sent with payload or FIN (a super-segment counts as one).
+    tx_segments: AtomicU64 => u64,
+    /// Payload bytes received in order.
+    rx_bytes: AtomicU64 => u64,
+    /// Segments received.
+    rx_segments: AtomicU64 => u64,
     /// Duplicate acknowledgements received.
     duplicate_acks: AtomicU32 => u32,
     /// Segments received out of order and kept.
     out_of_order: AtomicU32 => u32,
-    /// Segments or parts of them dropped on this flow.
-    drops: AtomicU32 => u32,
     /// The last drop's reason: its number in [`crate::Drop::ALL`] plus one; 0 before the first.
     last_drop: AtomicU32 => u32,
-    /// When the last segment came from the peer, nanoseconds.
-    last_rx_ns: AtomicU64 => u64,
 }

@@ -186,6 +186,12 @@ impl ContextQueue {
         taken
     }
 
+    /// Asks for a flow's name ahead of its use.
+    #[inline(always)]
+    pub fn prefetch(&self, flow: u32) {
+        self.names.prefetch(flow);
+    }
+
     /// Notes a notice; [`ContextQueue::deliver`] gives it.
     #[inline(always)]
     pub fn notify(&mut self, flow: u32, positions: Positions) {

@@ -6,8 +6,9 @@ use engine::Frame;
 use shm::{Mirror, Span};
 use std::sync::Arc;
 
-/// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos).
-/// Here an address would be a counted reference for each segment, so this module has the table of buffers itself.
+/// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos). So it
+/// is here while both are on one thread; from one thread to another, an address would be a counted reference for each
+/// segment, so this module has the table of buffers itself.
 pub(crate) struct Dma {
     flows: Slots<Buffers>,
 }
@@ -43,13 +44,15 @@ impl Dma {
     pub fn one(&self, work: &mut Work) {
         match work.job {
             Job::Receive => {
-                if let Some(frame) = &work.frame {
-                    self.received(work.flow, frame, work.summary.payload_at, work.place);
+                if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
+                    Dma::received(frame, work.summary.payload_at, work.place, &buffers.rx);
                 }
             }
             Job::Transmit { .. } | Job::Bump { .. } => {
-                if let (Some(frame), Some(segment)) = (&mut work.out, &work.send) {
-                    self.sent(work.flow, frame, segment);
+                if let (Some(frame), Some(segment), Some(buffers)) =
+                    (&mut work.out, &work.send, self.flows.get(work.flow))
+                {
+                    Dma::sent(frame, segment, &buffers.tx);
                 }
             }
             Job::Move => {
@@ -64,23 +67,19 @@ impl Dma {
         }
     }
 
-    /// Places the payload of a flow's received segment, which starts at byte `payload_at` of the frame.
+    /// Places the payload of a received segment, which starts at byte `payload_at` of the frame.
     #[inline(always)]
-    pub fn received(&self, flow: u32, frame: &Frame, payload_at: u32, part: Place) {
+    pub fn received(frame: &Frame, payload_at: u32, part: Place, buffer: &Mirror) {
         if part.len > 0 {
-            if let Some(buffers) = self.flows.get(flow) {
-                place(frame, payload_at as usize, part, &buffers.rx);
-            }
+            place(frame, payload_at as usize, part, buffer);
         }
     }
 
-    /// Attaches the payload of a flow's segment to send.
+    /// Attaches the payload of a segment to send.
     #[inline(always)]
-    pub fn sent(&self, flow: u32, frame: &mut Frame, segment: &Segment) {
+    pub fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
         if segment.fields.payload_len > 0 {
-            if let Some(buffers) = self.flows.get(flow) {
-                frame.set_payload(Some(Span::new(&buffers.tx, segment.pos, segment.fields.payload_len)));
-            }
+            frame.set_payload(Some(Span::new(buffer, segment.pos, segment.fields.payload_len)));
         }
     }
 }

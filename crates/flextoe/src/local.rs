@@ -23,8 +23,13 @@ pub(crate) struct Local {
     postprocess: Postprocess,
     dma: Dma,
     flushes: Batch,
+    /// Flows that are installed.
+    flows: usize,
     counts: [Arc<Count>; 4],
 }
+
+/// With so many flows, what modules know of them is no longer in the caches when it is needed.
+const MANY: usize = 2048;
 
 impl Local {
     pub fn new(limits: &Limits, mapping: &Mapping) -> Local {
@@ -36,6 +41,7 @@ impl Local {
             postprocess: Postprocess::new(limits.flows, false),
             dma: Dma::new(limits.flows),
             flushes: Batch::default(),
+            flows: 0,
             counts: ["preprocess", "protocol", "postprocess", "dma"].map(|name| Count::new(name.into())),
         }
     }
@@ -47,6 +53,11 @@ impl Local {
     }
 
     pub fn control(&mut self, control: &Control, group: usize, now: Nanos) {
+        match control {
+            Control::Install(_) => self.flows += 1,
+            Control::Forget(_) => self.flows = self.flows.saturating_sub(1),
+            Control::Rebind(..) | Control::NextHop(..) | Control::Modules(..) => {}
+        }
         self.preprocess.control(control);
         self.protocols[group].control(control, now);
         self.postprocess.control(control);
@@ -102,6 +113,9 @@ impl Local {
     /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes after
     /// it at once, and what modules say to each other of a plain one is never written down.
     fn run_straight(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        if self.flows >= MANY {
+            self.prefetch(batch, service);
+        }
         let mut left = &mut batch[..];
         while let Some(work) = left.first_mut() {
             // Those of a kind follow each other, and each kind has a loop of its own.
@@ -120,6 +134,21 @@ impl Local {
         batch.clear();
     }
 
+    /// Asks for all that the works of a batch are about to need, so that the memory's answers come while others are worked
+    /// on: first the flows' states, then what is behind them.
+    #[inline(never)]
+    fn prefetch(&self, batch: &[Work], service: &Service) {
+        for work in batch {
+            if let Some(protocol) = self.protocols.get(usize::from(work.group)) {
+                protocol.prefetch(work.flow);
+            }
+            self.postprocess.prefetch(work.flow);
+            service.contexts.prefetch(work.flow);
+            work.frame.iter().filter_map(|frame| frame.payload()).for_each(|payload| payload.prefetch());
+        }
+        batch.iter().for_each(|work| self.postprocess.prefetch_more(work.flow));
+    }
+
     /// Plain segments of a flow group, up to a work that is none; returns how many.
     #[inline(never)]
     fn segments(&mut self, works: &mut [Work], now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
@@ -130,9 +159,11 @@ impl Local {
                 return at;
             }
             let Some(received) = protocol.receive_plain(work, now) else { return at };
-            self.postprocess.received(work.flow, &received.tally, now);
+            let buffer = self.postprocess.received(work.flow, &received.tally, now);
             if let Some(frame) = work.frame.take() {
-                self.dma.received(work.flow, &frame, work.summary.payload_at, received.place);
+                if let Some(buffer) = buffer {
+                    Dma::received(&frame, work.summary.payload_at, received.place, buffer);
+                }
                 burst.pool.put(frame);
             }
             service.contexts.notify(work.flow, received.notice);
@@ -154,8 +185,8 @@ impl Local {
             }
             let Some(sent) = protocol.bump_plain(work, now) else { return at };
             if let Some(segment) = &sent.segment {
-                if let Some(mut frame) = self.postprocess.sent(work.flow, segment, burst.pool) {
-                    self.dma.sent(work.flow, &mut frame, segment);
+                if let Some((mut frame, buffer)) = self.postprocess.sent(work.flow, segment, burst.pool) {
+                    Dma::sent(&mut frame, segment, buffer);
                     burst.tx.push(frame);
                 }
             }

@@ -1,9 +1,10 @@
 //! Post-processing: allocates, prepares and stamps segments, and counts (thesis sections 4.3.1.2, Alloc and Head, and
 //! 4.3.1.3, Ack, Stamp, Stats).
-use crate::message::{Control, Job, Marks, Segment, Tally, Work};
+use crate::message::{Buffers, Control, Job, Marks, Segment, Tally, Work};
 use crate::slots::Slots;
 use engine::{Drop, FlowParams, FlowStats, Frame, FramePool, Nanos};
 use port::Checksum;
+use shm::Mirror;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -17,6 +18,8 @@ use wire::template::{self, Template};
 struct PostState {
     headers: Template,
     stats: Arc<FlowStats>,
+    /// For the DMA module where that is on the same thread: as in the paper, this module gives it addresses (Pos).
+    buffers: Buffers,
 }
 
 /// The post-processing module, or one replica of it.
@@ -44,7 +47,12 @@ impl Postprocess {
                     state.headers.set_next_hop(*mac);
                 }
             }
-            Control::Rebind(..) | Control::Modules(..) => {}
+            Control::Rebind(flow, buffers) => {
+                if let Some(state) = self.flows.get_mut(flow.0) {
+                    state.buffers = buffers.clone();
+                }
+            }
+            Control::Modules(..) => {}
         }
     }
 
@@ -68,20 +76,37 @@ impl Postprocess {
         }
     }
 
-    /// A plain received segment of a flow: it is only counted. With one replica of this module.
+    /// Asks for a flow's state ahead of its use.
     #[inline(always)]
-    pub fn received(&self, flow: u32, tally: &Tally, now: Nanos) {
+    pub fn prefetch(&self, flow: u32) {
+        self.flows.prefetch(flow);
+    }
+
+    /// The same of what that leads to.
+    #[inline(always)]
+    pub fn prefetch_more(&self, flow: u32) {
         if let Some(state) = self.flows.get(flow) {
-            Counters::<false> { stats: &state.stats }.received(tally, now);
+            shm::prefetch(&*state.stats);
+            shm::prefetch(&*state.buffers.rx);
+            shm::prefetch(&*state.buffers.tx);
         }
     }
 
-    /// A plain segment of a flow to send. With one replica of this module.
+    /// A plain received segment of a flow: it is only counted. Returns where its payload goes. With one replica of this
+    /// module.
     #[inline(always)]
-    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<Box<Frame>> {
+    pub fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&Mirror> {
+        let state = self.flows.get(flow)?;
+        Counters::<false> { stats: &state.stats }.received(tally, now);
+        Some(&state.buffers.rx)
+    }
+
+    /// A plain segment of a flow to send, and where its payload is. With one replica of this module.
+    #[inline(always)]
+    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Arc<Mirror>)> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
-        Some(state.prepare(segment, pool))
+        Some((state.prepare(segment, pool), &state.buffers.tx))
     }
 }
 
@@ -89,7 +114,8 @@ impl PostState {
     fn new(p: &FlowParams) -> PostState {
         let (link, addresses) = ((p.local_mac, p.remote_mac), (p.tuple.local_ip, p.tuple.remote_ip));
         let headers = Template::new(link, addresses, (p.tuple.local_port, p.tuple.remote_port));
-        PostState { headers, stats: Arc::clone(&p.stats) }
+        let buffers = Buffers { rx: Arc::clone(&p.rx), tx: Arc::clone(&p.tx) };
+        PostState { headers, stats: Arc::clone(&p.stats), buffers }
     }
 
     /// Makes the frame of a segment to send.

@@ -28,6 +28,14 @@ impl<T> Slots<T> {
         self.places.get_mut(flow as usize).and_then(Option::take)
     }
 
+    /// Asks for a flow's state ahead of its use.
+    #[inline(always)]
+    pub fn prefetch(&self, flow: u32) {
+        if let Some(place) = self.places.get(flow as usize) {
+            shm::prefetch(place);
+        }
+    }
+
     #[inline]
     pub fn get(&self, flow: u32) -> Option<&T> {
         self.places.get(flow as usize).and_then(Option::as_ref)

@@ -21,6 +21,8 @@ mod mirror;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(not(loom))]
+mod prefetch;
+#[cfg(not(loom))]
 mod region;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
@@ -31,6 +33,8 @@ pub use copy::copy;
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]
 pub use mirror::{Mirror, Span};
+#[cfg(not(loom))]
+pub use prefetch::prefetch;
 #[cfg(not(loom))]
 pub use region::Region;
 #[cfg(not(loom))]

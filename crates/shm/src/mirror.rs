@@ -78,6 +78,12 @@ impl Mirror {
         }
     }
 
+    /// Asks for the line of the cache in which stream position `pos` lies.
+    #[inline(always)]
+    pub fn prefetch(&self, pos: u32) {
+        crate::prefetch::line(self.base.as_ptr().wrapping_add(pos as usize & (self.size - 1)), 1);
+    }
+
     /// Copies `bytes` into the ring at stream position `pos`. At most the ring's size.
     #[inline]
     pub fn write(&self, pos: u32, bytes: &[u8]) {
@@ -161,6 +167,12 @@ impl Span {
     pub fn slice(&self, skip: u32, len: u32) -> Span {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         Span { mirror: Arc::clone(&self.mirror), pos: self.pos.wrapping_add(skip), len }
+    }
+
+    /// Asks for the line of the cache in which the first byte lies.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        self.mirror.prefetch(self.pos);
     }
 
     /// Drops the first `skip` bytes and all after the next `len`. Panics where that is not within.

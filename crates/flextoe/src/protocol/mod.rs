@@ -131,6 +131,12 @@ impl Protocol {
         self.any_step(work, now);
     }
 
+    /// Asks for a flow's state ahead of its use.
+    #[inline(always)]
+    pub fn prefetch(&self, flow: u32) {
+        self.flows.prefetch(flow);
+    }
+
     /// A received segment, where it is plain.
     #[inline(always)]
     pub fn receive_plain(&mut self, work: &Work, now: Nanos) -> Option<Received> {

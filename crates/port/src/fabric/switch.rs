@@ -32,6 +32,8 @@ pub(super) struct Switch {
     members: Vec<Option<Member>>,
     /// Addresses of hosts, which do not move, and those learned behind uplinks.
     table: HashMap<Mac, Slot>,
+    /// The last one that was looked for: bursts go to one station.
+    recent: Option<(Mac, Slot)>,
     learned: usize,
     /// Members that got a frame in this burst: to be told once.
     touched: Vec<Slot>,
@@ -46,6 +48,7 @@ impl Switch {
             config,
             members: Vec::new(),
             table: HashMap::new(),
+            recent: None,
             learned: 0,
             touched: Vec::new(),
             segments: Vec::new(),
@@ -84,6 +87,7 @@ impl Switch {
             self.members.push(None);
         }
         self.members[slot] = Some(member);
+        self.recent = None;
         if let Some(mac) = mac {
             self.table.insert(mac, slot);
         }
@@ -93,6 +97,7 @@ impl Switch {
     /// A member leaves; what is on its way to it goes with it.
     pub(super) fn remove(&mut self, slot: Slot) {
         self.members[slot] = None;
+        self.recent = None;
         self.table.retain(|_, at| *at != slot);
     }
 
@@ -183,8 +188,13 @@ impl Switch {
         if to.is_group() {
             return self.flood(now, from, frame, pool, drops, |_| true);
         }
-        match self.table.get(&to) {
-            Some(slot) if *slot != from => self.deliver(now, *slot, frame, pool, drops),
+        let found = match self.recent {
+            Some((mac, slot)) if mac == to => Some(slot),
+            _ => self.table.get(&to).copied(),
+        };
+        self.recent = found.map(|slot| (to, slot));
+        match found {
+            Some(slot) if slot != from => self.deliver(now, slot, frame, pool, drops),
             Some(_) => self.refuse(now, from, frame, Drop::FabricUnknown, pool, drops),
             // All hosts are known: an unknown station can only be behind an uplink.
             None => self.flood(now, from, frame, pool, drops, |member| member.mac.is_none()),
@@ -261,6 +271,7 @@ impl Switch {
         if self.members().any(|member| member.mac == Some(station)) {
             return;
         }
+        self.recent = None;
         if self.learned >= MOST_LEARNED {
             let members = &self.members;
             self.table.retain(|_, at| members[*at].as_ref().is_some_and(|member| member.mac.is_some()));
