@@ -5,7 +5,7 @@
  * receiver waits until all flows are there, says when measuring begins, lets them run for the warm-up, counts the bytes
  * of each for the time asked, prints them as one JSON object and hangs up. The sender writes on every flow whatever the
  * socket takes until the receiver hangs up. With -T the sender writes every byte anew before it is sent and the receiver
- * reads every word, as programs do that have something to say.
+ * reads every word, as programs do that have something to say. With -b each flow has so many 10^6 bits a second to send.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -18,7 +18,7 @@ enum { EVENTS = 256, READ = 64 * 1024, TURN = 64 * 1024 };
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static long flows = 1;
 static size_t block = 64 * 1024;
-static double seconds = 5, warm_up = 0;
+static double seconds = 5, warm_up = 0, mbit = 0;
 static int zero_copy = 0, touching = 0, *sockets;
 static char *buffer;
 static uint64_t seen = 0;                  /* the sum of all words, so that reading them cannot be left out */
@@ -114,15 +114,37 @@ static int transmit(int set) {
     return 0;
 }
 
+/* Each flow sends what its rate has given it, a block at a time, and waits for more between. */
+static int transmit_paced(void) {
+    uint64_t *sent = calloc((size_t)flows, sizeof *sent), start = now(), turn = 0;
+    if (!sent) die("calloc");
+    for (long open = flows; open;) {
+        uint64_t due = (uint64_t)((double)(now() - start) * mbit / 8e3);
+        for (long i = 0; i < flows; i++) {
+            for (ssize_t n = 1; n > 0 && sockets[i] >= 0 && sent[i] + block <= due;) {
+                n = send_some(sockets[i], turn++);
+                if (n > 0) sent[i] += (uint64_t)n;
+                if (n >= 0 || errno == EAGAIN) continue;
+                close(sockets[i]);
+                sockets[i] = -1;
+                open--;
+            }
+        }
+        usleep(500);
+    }
+    return 0;
+}
+
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: flows -l [-a ADDRESS] | -c ADDRESS  [-p PORT] [-n FLOWS] [-r (the listening side sends)]\n"
-                    "             [-s BYTES_A_WRITE] [-w WARM_UP_SECONDS] [-t SECONDS] [-z (zero-copy)] [-T (touch)]\n");
+                    "             [-s BYTES_A_WRITE] [-w WARM_UP_SECONDS] [-t SECONDS] [-z (zero-copy)] [-T (touch)]\n"
+                    "             [-b MBIT_A_SECOND_OF_EACH_FLOW]\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
     int port = 7779, listening = 0, calling = 0, reversed = 0;
-    for (int option; (option = getopt(argc, argv, "la:c:p:n:w:t:s:rzT")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "la:c:p:n:w:t:s:b:rzT")) != -1;) {
         if (option == 'l' && (listening = 1)) continue;
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1 && (calling = 1)) continue;
@@ -131,6 +153,7 @@ int main(int argc, char **argv) {
         if (option == 'w' && (warm_up = atof(optarg)) >= 0) continue;
         if (option == 't' && (seconds = atof(optarg)) > 0) continue;
         if (option == 's' && (block = strtoul(optarg, NULL, 10)) > 0) continue;
+        if (option == 'b' && (mbit = atof(optarg)) > 0) continue;
         if (option == 'r' && (reversed = 1)) continue;
         if (option == 'z' && (zero_copy = 1)) continue;
         if (option == 'T' && (touching = 1)) continue;
@@ -148,5 +171,6 @@ int main(int argc, char **argv) {
     int set = epoll_create1(EPOLL_CLOEXEC), sends = listening ? reversed : !reversed;
     if (!buffer || !sockets || set < 0) die("set-up");
     open_all(set, listening, sends ? EPOLLOUT : EPOLLIN);
+    if (sends && mbit > 0) return transmit_paced();
     return sends ? transmit(set) : receive(set);
 }

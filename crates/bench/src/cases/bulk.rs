@@ -22,6 +22,8 @@ pub struct Flows {
     pub zero_copy: bool,
     /// Every byte is written anew before it is sent, and read where it arrives.
     pub touch: bool,
+    /// 10^6 bits a second that each flow has to send; as much as it can where 0.
+    pub mbit: u64,
     /// Seconds before measuring begins, and seconds measured.
     pub warm_up: f64,
     /// Seconds measured.
@@ -31,7 +33,7 @@ pub struct Flows {
 impl Flows {
     /// To the server, 64 KiB a write.
     pub fn new(flows: usize, warm_up: f64, seconds: f64) -> Flows {
-        Flows { flows, size: 64 << 10, down: false, zero_copy: false, touch: false, warm_up, seconds }
+        Flows { flows, size: 64 << 10, down: false, zero_copy: false, touch: false, mbit: 0, warm_up, seconds }
     }
 }
 
@@ -75,6 +77,9 @@ pub fn start(tools: &Tools, lab: &dyn Lab, plan: &Flows, place: usize) -> Result
     let numbers = [("-n", plan.flows.to_string()), ("-s", plan.size.to_string())];
     let times = [("-w", plan.warm_up.to_string()), ("-t", plan.seconds.to_string())];
     common.extend(numbers.into_iter().chain(times).flat_map(|(key, value)| [key.to_string(), value]));
+    if plan.mbit > 0 {
+        common.extend(["-b".into(), plan.mbit.to_string()]);
+    }
     let flags = [(plan.down, "-r"), (plan.zero_copy, "-z"), (plan.touch, "-T")];
     common.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_string()));
     let with = |last: &[String]| common.iter().chain(last).cloned().collect::<Vec<_>>();

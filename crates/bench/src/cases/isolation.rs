@@ -23,6 +23,12 @@ pub struct Arguments {
     /// Bulk flows beside them
     #[arg(long, value_name = "N,...", default_value = "4")]
     pub flows: String,
+    /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub bulk_mbit: u64,
+    /// Messages are due at this rate in all, whatever the answers take
+    #[arg(long, value_name = "N")]
+    pub rate: Option<f64>,
 }
 
 /// Runs the case: without bulk flows, then with each number of them.
@@ -31,28 +37,31 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut flows = list(&arguments.flows, |word| count(word, 1000).map(Value::from))?;
     flows.insert(0, 0.into());
     let (warm_up, seconds) = compare::times(common);
-    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "conns": arguments.conns, "size": 64 });
+    let params = json!({
+        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "conns": arguments.conns, "size": 64,
+        "bulk_mbit": arguments.bulk_mbit, "rate": arguments.rate,
+    });
     let mut report = Report::new("isolation", params);
     compare::compare(tools, common, &mut report, (&setups, &combine(&[("bulk_flows", flows)])), |setup, point| {
         let beside = compare::number(point, "bulk_flows") as usize;
-        measure(tools, setup, point, (arguments.conns as usize, beside), (warm_up, seconds))
+        measure(tools, arguments, setup, point, beside)
     })?;
     Ok(report)
 }
 
-fn measure(
-    tools: &Tools,
-    setup: &Setup,
-    point: &Value,
-    (connections, beside): (usize, usize),
-    (warm_up, seconds): (f64, f64),
-) -> Result<Run, String> {
+fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value, beside: usize) -> Result<Run, String> {
+    let (warm_up, seconds) = compare::times(&arguments.common);
+    let connections = arguments.conns as usize;
     let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
     // The flows are under way before and until after the messages are measured.
+    let size = if arguments.bulk_mbit > 0 { 16 << 10 } else { 64 << 10 };
     let flows = Flows::new(beside, warm_up, seconds + warm_up + 1.0);
+    let flows = Flows { size, mbit: arguments.bulk_mbit, ..flows };
     let ends = if beside > 0 { Some(bulk::start(tools, &*lab, &flows, 1)?) } else { None };
     let load =
         Load { size: 64, reply: 64, connections: vec![connections], depth: 1, warm_up, seconds, ..Load::default() };
+    let rate = |rate: f64| vec!["-R".to_string(), rate.to_string()];
+    let load = Load { client_options: arguments.rate.map(rate).unwrap_or_default(), ..load };
     let outcome = rpc::run(tools, &*lab, &load)?;
     let mut run = Run::on(setup, point);
     window::note(&mut run, &outcome.sample, outcome.cpu_s);

@@ -58,8 +58,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
             down: point["dir"] == "down",
             zero_copy: arguments.zero_copy && setup.stack == Stack::Opentoe,
             touch: arguments.touch,
-            warm_up,
-            seconds,
+            ..Flows::new(1, warm_up, seconds)
         };
         let lab = setup.lab(tools, Needs { connections: flows.flows, clients: 1 })?;
         let moved = bulk::run(tools, &*lab, &flows)?;
