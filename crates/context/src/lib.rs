@@ -17,6 +17,7 @@ mod names;
 mod reply;
 mod request;
 mod tables;
+mod turns;
 mod words;
 
 pub use data::{Bump, Notice};
@@ -26,6 +27,7 @@ pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
 pub use request::{Request, SpliceEnd};
+pub use turns::{Look, Turns};
 pub use words::Endpoint;
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or

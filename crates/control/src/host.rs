@@ -114,6 +114,7 @@ impl Host {
             return self.poll_stopped(now, rx, tx, pool);
         }
         let mut done = self.plane.take_requests(now) + self.fire_timers(now);
+        self.plane.engine_work = 0;
         let mut back = std::mem::take(&mut self.back);
         back.append(&mut self.looped);
         if self.recorder.is_on() {
@@ -233,6 +234,7 @@ impl Host {
     fn round(&mut self, now: Nanos, received: Received<'_>, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
         self.plane.trace_commands();
         let done = with_burst!(self, received, tx, pool, |burst| self.engine.poll(now, burst));
+        self.plane.engine_work += done;
         let done = done + self.events.len() + self.exceptions.len();
         for event in self.events.drain(..) {
             self.draining |= matches!(event, Event::RingCorrupt(_));
@@ -307,10 +309,11 @@ impl Host {
     }
 
     fn finish(&mut self, pool: &mut FramePool) {
-        for (id, context) in self.plane.contexts.iter_mut() {
+        for id in self.plane.told.drain(..) {
+            let Some(context) = self.plane.contexts.get_mut(id.0) else { continue };
             context.push_replies();
             if context.ring() {
-                self.plane.tracer.event(Point::ControlBell, NO_FLOW, [id.into(), 0]);
+                self.plane.tracer.event(Point::ControlBell, NO_FLOW, [id.0.into(), 0]);
             }
         }
         self.plane.spent.drain(..).for_each(|frame| pool.put(frame));

@@ -2,7 +2,7 @@
 use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Buffers, Holder, ends};
 use crate::flow::{Flow, Name, Place, Spliced};
-use crate::net::{Body, Packet, Segment};
+use crate::net::Segment;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::rtt::RttEstimator;
 use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
@@ -70,10 +70,14 @@ impl Plane {
     pub fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
         let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let rx_bytes = self.config.memory.rx_bytes;
+        let shift = Offer::shift_for(rx_bytes);
+        // Where the peer does not scale, such an engine's windows are read smaller than they are. What the handshake told
+        // must not be more, or the window's edge would move back (RFC 9293 section 3.8.6).
+        let first = if self.carries.one_shift { rx_bytes >> shift } else { rx_bytes };
         Offer {
             mss: if mss == 0 { most } else { most.min(mss) },
-            shift: Offer::shift_for(rx_bytes),
-            window: rx_bytes.min(u16::MAX as u32) as u16,
+            shift,
+            window: first.min(u16::MAX as u32) as u16,
             ecn: self.config.ecn,
             timestamp_offset: self.random.timestamp_offset(tuple),
             carries: self.carries,
@@ -139,11 +143,10 @@ impl Plane {
         self.timers.set(Timer::Opening(key), now + opening.rto);
         // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes up
         // would fill the table.
-        let answered = opening.peer_mac.filter(|_| matches!(opening.owner, Owner::Listener(_)));
-        if let Some(mac) = answered.filter(|_| !self.net.knows(tuple.remote_ip)) {
-            let header = opening.handshake.syn(now, &tuple);
+        if opening.peer_mac.is_some() && matches!(opening.owner, Owner::Listener(_)) {
+            let (header, mac) = (opening.handshake.syn(now, &tuple), opening.peer_mac);
             self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
-            return self.net.send_to(mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
+            return self.answer(now, &tuple, header, mac);
         }
         opening.unsent = !self.net.reaches(now, tuple.remote_ip, &mut self.timers);
         if !opening.unsent {
@@ -250,7 +253,7 @@ impl Plane {
             Disposition::Established(open) => {
                 if open.acknowledge {
                     let ack = opening.handshake.ack(now, &tuple);
-                    self.send_tcp(now, &tuple, ack);
+                    self.answer(now, &tuple, ack, Some(src_mac));
                 }
                 return self.opened(now, key, open, frame);
             }

@@ -14,7 +14,7 @@ use crate::slab::Slab;
 use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
-use context::{Endpoint, Reply};
+use context::{Endpoint, Reply, Turns};
 use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -153,6 +153,12 @@ pub(crate) struct Plane {
     pub random: Random,
     pub net: Net,
     pub contexts: Slab<Context>,
+    /// Whose requests are taken in a round.
+    pub turns: Turns,
+    /// Who was told something in this round: their bells are rung at its end.
+    pub told: Vec<ContextId>,
+    /// How much the engine did in the last round.
+    pub engine_work: usize,
     pub bindings: Bindings,
     pub openings: Slab<Opening>,
     pub flows: Slab<Flow>,
@@ -203,6 +209,9 @@ impl Plane {
             random: Random::new(secret),
             net: Net::new(mac, config.address, mtu, routes, arp),
             contexts: Slab::new(config.max_contexts),
+            turns: Turns::default(),
+            told: Vec::new(),
+            engine_work: 0,
             bindings: Bindings::default(),
             openings: Slab::new(config.limits.max_openings),
             flows: Slab::new(config.max_flows),
@@ -238,6 +247,15 @@ impl Plane {
         self.net.send(now, packet, &mut self.timers, &mut self.drops);
     }
 
+    /// Answers a segment of a handshake, where ARP does not know the next hop to the station that it came from: what waited
+    /// for ARP would leave after what the engine sends on the connection, and tell an older window.
+    pub fn answer(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header, station: Option<Mac>) {
+        match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
+            Some(mac) => self.net.send_to(mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) }),
+            None => self.send_tcp(now, tuple, header),
+        }
+    }
+
     /// Answers with an acknowledgement that a stranger may have caused, within the budget for those.
     pub fn challenge(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header) {
         if self.challenges.take(now) {
@@ -258,9 +276,12 @@ impl Plane {
     }
 
     /// Tells an application something.
-    pub fn reply(&mut self, context: ContextId, reply: Reply) {
-        if let Some(context) = self.contexts.get_mut(context.0) {
+    pub fn reply(&mut self, id: ContextId, reply: Reply) {
+        if let Some(context) = self.contexts.get_mut(id.0) {
             context.reply(reply);
+            if self.told.last() != Some(&id) {
+                self.told.push(id);
+            }
         }
     }
 

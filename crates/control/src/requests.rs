@@ -8,31 +8,44 @@ use crate::opening::Connect;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
 use crate::traced;
-use context::{Congestion, Endpoint, FlowInfo, OptionName, Reply, Request, Slot};
+use context::{Congestion, Endpoint, FlowInfo, Look, OptionName, Reply, Request, Slot};
 use engine::{ContextId, Drop, FlowId, FourTuple, Nanos};
 use trace::{NO_FLOW, Point};
 use wire::Seq;
 
-/// Requests taken from one application in one round.
+/// Requests taken from one application in one round, while the engine has nothing to do.
 const PER_ROUND: usize = 64;
+/// While it has: as many of all applications together, and one more for so much of the engine's work. A request costs as much
+/// as several segments, so whoever asks and asks would otherwise have most of the data-path.
+const WHILE_BUSY: usize = 2;
+const WORK_PER_REQUEST: usize = 16;
 
 impl Plane {
     /// Takes requests of all applications; returns how many.
     pub fn take_requests(&mut self, now: Nanos) -> usize {
         let mut done = 0;
-        for key in 0..self.contexts.bound() {
-            let Some(context) = self.contexts.get_mut(key) else { continue };
-            context.push_replies();
-            for _ in 0..PER_ROUND {
-                if self.contexts.get(key).is_none_or(|context| context.is_backlogged()) {
-                    break;
-                }
-                if !self.take_request(now, ContextId(key)) {
-                    break;
+        let most = match self.engine_work {
+            0 => usize::MAX,
+            work => WHILE_BUSY + work / WORK_PER_REQUEST,
+        };
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.round(|key| {
+            let Some(context) = self.contexts.get_mut(key) else { return Look::Gone };
+            if context.is_backlogged() {
+                context.push_replies();
+                self.told.push(ContextId(key));
+            }
+            let before = done;
+            while done < most && done - before < PER_ROUND {
+                let waits = self.contexts.get(key).is_none_or(|context| context.is_backlogged());
+                if waits || !self.take_request(now, ContextId(key)) {
+                    return if done > before { Look::Some } else { Look::Nothing };
                 }
                 done += 1;
             }
-        }
+            if done >= most { Look::Full } else { Look::Some }
+        });
+        self.turns = turns;
         done
     }
 

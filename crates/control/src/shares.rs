@@ -4,7 +4,7 @@ use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
-use context::{ControlEnd, EngineEnd, Reply, Slot};
+use context::{ControlEnd, EngineEnd, Reply, Slot, Turns};
 use engine::{Command, ContextId, FlowId, Nanos};
 
 /// What a process had when it forked, held until its child attaches.
@@ -42,6 +42,7 @@ impl Plane {
             return Err(format!("{most} programs are attached already: raise max_contexts of the host"));
         };
         let id = ContextId(key);
+        self.turns.add(key);
         self.commands.push(Command::Attach(id, engine_end));
         if let Some(hold) = token.and_then(|token| self.take_hold(token)) {
             self.inherit(id, hold, token);
@@ -157,9 +158,11 @@ impl Plane {
     /// Nothing more is taken from a context or told to it. First the engine empties its ring: what the process wrote
     /// before its end is sent.
     pub fn end_context(&mut self, id: ContextId) {
+        let until_its_turn = Turns::rounds_for(self.contexts.len());
         let Some(context) = self.contexts.get_mut(id.0) else { return };
         if context.alive() {
-            context.life = Life::Draining(2 + context.end.geometry().data_entries / BUMPS_PER_ROUND);
+            let rounds = 2 + context.end.geometry().data_entries / BUMPS_PER_ROUND;
+            context.life = Life::Draining(rounds + until_its_turn);
         }
     }
 

@@ -78,11 +78,6 @@ impl<T> Slab<T> {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.entries.iter_mut().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_mut()?)))
     }
-
-    /// All keys in use are below this.
-    pub fn bound(&self) -> u32 {
-        self.entries.len() as u32
-    }
 }
 
 #[cfg(test)]

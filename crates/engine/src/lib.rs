@@ -339,6 +339,8 @@ pub struct Carries {
     pub timestamps: bool,
     /// Selective acknowledgement (RFC 2018).
     pub sack: bool,
+    /// Its windows are shifted by the host's window scale, whatever was agreed: one program has one shift.
+    pub one_shift: bool,
 }
 
 /// A program for an engine that runs one: sources, as texts.
@@ -377,7 +379,7 @@ pub trait Engine: Send {
     fn trace(&mut self, _traces: &Traces) {}
     /// Which TCP options it carries; by default, all.
     fn carries(&self) -> Carries {
-        Carries { timestamps: true, sack: true }
+        Carries { timestamps: true, sack: true, one_shift: false }
     }
     /// From now on this program runs, with the flows of the present one.
     ///

@@ -3,7 +3,7 @@ use crate::batch::Batch;
 use crate::message::{Job, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
-use context::{Bump, EngineEnd, Notice, Slot};
+use context::{Bump, EngineEnd, Look, Notice, Slot, Turns};
 use engine::{Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
@@ -68,27 +68,18 @@ pub(crate) struct Taken {
 pub(crate) struct ContextQueue {
     contexts: Vec<Option<Context>>,
     /// Those that are there: a poll must not cost more for the ones that could be.
-    attached: Vec<u32>,
+    turns: Turns,
     names: Slots<Name>,
     /// Contexts with notices to give, each once.
     listed: Vec<u32>,
     /// Number of the first notice of the next context: above all those of earlier ones, which flows may still have.
     fresh: u64,
-    /// Who of the attached has the first turn.
-    first: usize,
 }
 
 impl ContextQueue {
     pub fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
-        ContextQueue {
-            contexts,
-            attached: Vec::new(),
-            names: Slots::new(flows),
-            listed: Vec::new(),
-            fresh: 1,
-            first: 0,
-        }
+        ContextQueue { contexts, turns: Turns::default(), names: Slots::new(flows), listed: Vec::new(), fresh: 1 }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -96,7 +87,7 @@ impl ContextQueue {
             let (flows, pending, parting) = (Vec::new(), Vec::new(), VecDeque::new());
             match place {
                 Some(old) => self.fresh = self.fresh.max(old.first + old.pending.len() as u64),
-                None => self.attached.push(context),
+                None => self.turns.add(context),
             }
             *place = Some(Context { end, flows, pending, first: self.fresh, parting, listed: false, corrupt: false });
         }
@@ -107,7 +98,7 @@ impl ContextQueue {
             let last = place.take().map_or(0, |old| old.first + old.pending.len() as u64);
             self.fresh = self.fresh.max(last);
         }
-        self.attached.retain(|attached| *attached != context);
+        self.turns.remove(context);
         self.listed.retain(|listed| *listed != context);
     }
 
@@ -163,27 +154,27 @@ impl ContextQueue {
         drops: &mut DropCounts,
         events: &mut Vec<Event>,
     ) -> Taken {
-        let mut taken = Taken::default();
-        for _ in 0..self.attached.len() {
-            if self.first >= self.attached.len() {
-                self.first = 0;
+        let mut all = Taken::default();
+        let contexts = &mut self.contexts;
+        self.turns.round(|id| {
+            let Some(context) = contexts[id as usize].as_mut() else { return Look::Gone };
+            if context.corrupt {
+                return Look::Nothing;
             }
-            let id = self.attached[self.first];
-            self.first += 1;
-            if let Some(context) = self.contexts[id as usize].as_mut().filter(|context| !context.corrupt) {
-                let Taken { descriptors, turns } = context.take(works, scheduler, drops);
-                taken.descriptors += descriptors;
-                taken.turns += turns;
-                if context.corrupt {
-                    drops.count(Drop::RingCorrupt);
-                    events.push(Event::RingCorrupt(engine::ContextId(id)));
-                }
+            let Taken { descriptors, turns } = context.take(works, scheduler, drops);
+            if context.corrupt {
+                drops.count(Drop::RingCorrupt);
+                events.push(Event::RingCorrupt(engine::ContextId(id)));
             }
-            if taken.descriptors >= TURN {
-                break;
+            all.descriptors += descriptors;
+            all.turns += turns;
+            match descriptors {
+                0 => Look::Nothing,
+                _ if all.descriptors >= TURN => Look::Full,
+                _ => Look::Some,
             }
-        }
-        taken
+        });
+        all
     }
 
     /// Asks for a flow's name ahead of its use.
@@ -239,7 +230,7 @@ impl ContextQueue {
     }
 
     fn attached(&self) -> impl Iterator<Item = &Context> {
-        self.attached.iter().filter_map(|id| self.contexts[*id as usize].as_ref())
+        self.turns.iter().filter_map(|id| self.contexts[id as usize].as_ref())
     }
 
     /// When to look again for room for notices, if any wait.

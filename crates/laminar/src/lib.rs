@@ -530,7 +530,7 @@ impl Engine for Laminar {
     /// What the program's extensions write into headers.
     fn carries(&self) -> Carries {
         let program = &self.switch.program;
-        Carries { timestamps: program.has_timestamps(), sack: program.has_sack() }
+        Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: true }
     }
 
     fn keeps_logs(&self) -> bool {

@@ -162,7 +162,11 @@ impl App {
         self.start_calls(now, scene);
         self.act_on_connections(now, scene)?;
         self.fork_if_due(now, scene);
-        let all_told = self.tell(now, scene);
+        let mut all_told = self.tell(now, scene);
+        if all_told && scene.plan.apps[self.index].rests {
+            self.rest();
+            all_told = self.tell(now, scene);
+        }
         let own = self.due.values().copied().min().unwrap_or(Nanos::MAX);
         let retry = match (all_told, self.unknown.is_empty()) {
             (false, _) => now + RING_FULL,
@@ -328,6 +332,36 @@ impl App {
             self.close(now, scene, *slot, true);
         }
         !slots.is_empty()
+    }
+
+    /// Asks for rest where a connection is quiet.
+    fn rest(&mut self) {
+        for connection in self.connections.values_mut() {
+            let slot = connection.slot;
+            if let Some((tx_head, rx_head)) = connection.to_rest() {
+                self.outbox.push_back(Request::Rest { slot, tx_head, rx_head });
+            }
+        }
+    }
+
+    /// A connection rested, or could not: it goes on.
+    pub(crate) fn rested(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, done: bool) -> Result<(), String> {
+        let known = self.connections.get_mut(&slot.index).filter(|connection| connection.slot == slot);
+        let Some(connection) = known else {
+            // It was given up meanwhile, or reset.
+            return Ok(());
+        };
+        if !connection.asked {
+            return Err("it did not ask to rest".into());
+        }
+        connection.rested();
+        if done && connection.is_acknowledged() {
+            // As libtoe does: what is acknowledged is not sent again.
+            self.end.discard_sent(slot).map_err(|error| format!("cannot discard a buffer: {error}"))?;
+        }
+        scene.figures.rested += u64::from(done);
+        self.due.insert(slot.index, now);
+        Ok(())
     }
 
     /// Leaves bumps and requests; false where a ring was full.

@@ -31,6 +31,10 @@ pub struct Connection {
     fin: bool,
     /// The engine has not been told the present positions.
     pub dirty: bool,
+    /// It was asked to let the flow rest, and has not answered.
+    pub asked: bool,
+    /// Bytes written and read when it was last asked to.
+    rested_at: (u64, u64),
     next_read: Nanos,
     next_write: Nanos,
 }
@@ -64,6 +68,8 @@ impl Connection {
             eof: false,
             fin: false,
             dirty: true,
+            asked: false,
+            rested_at: (0, 0),
             next_read: 0,
             next_write: 0,
         }
@@ -77,6 +83,27 @@ impl Connection {
     /// Tells the engine where the application is.
     pub fn bump(&self) -> Bump {
         Bump { slot: self.slot, tx_head: self.written as u32, rx_head: self.read as u32, fin: self.fin }
+    }
+
+    /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here before.
+    pub fn to_rest(&mut self) -> Option<(u32, u32)> {
+        let quiet = self.read == self.received && self.acked == self.written && !self.eof && !self.fin && !self.dirty;
+        let here = (self.written, self.read);
+        if !quiet || self.asked || here == self.rested_at {
+            return None;
+        }
+        (self.asked, self.rested_at) = (true, here);
+        Some((self.written as u32, self.read as u32))
+    }
+
+    /// Nothing that it wrote is on its way.
+    pub fn is_acknowledged(&self) -> bool {
+        self.acked == self.written
+    }
+
+    /// The flow rested, or could not. Bumps meanwhile may be lost.
+    pub fn rested(&mut self) {
+        (self.asked, self.dirty) = (false, true);
     }
 
     /// The engine told where it is. An older notice than one seen before says nothing.

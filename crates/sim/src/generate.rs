@@ -1,6 +1,6 @@
 //! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
 use crate::plan::{
-    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Plan, Script, Turns,
+    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Plan, Script, Takeover, Turns,
 };
 use crate::random::Random;
 use flextoe::Mapping;
@@ -45,10 +45,14 @@ pub fn generate(seed: u64) -> Plan {
     let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
-    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts, jumps: Vec::new() };
+    let (jumps, takeovers) = (Vec::new(), Vec::new());
+    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts, jumps, takeovers };
     separate_ports(&mut plan);
     fill_tables(random, &mut plan);
     leap(random, &mut plan);
+    take_over(random, &mut plan);
+    send_cookies(random, &mut plan);
+    plan.apps.iter_mut().for_each(|app| app.rests = random.one_in(5));
     plan
 }
 
@@ -76,6 +80,7 @@ fn host(random: &mut Random) -> HostPlan {
         stall: random.pick(&[0.0, 0.0, 0.001, 0.02]),
         stall_ns: random.pick(&[100_000, 15_000_000]),
         burst: random.pick(&[1, 8, 64, 256]),
+        syn_backlog: None,
     }
 }
 
@@ -115,6 +120,7 @@ fn app(random: &mut Random, host: usize, rough: bool) -> AppPlan {
         crash_us: (rough && random.one_in(6)).then(|| random.spread(10, 200_000)),
         fork_us: random.one_in(8).then(|| random.spread(10, 100_000)),
         parent_leaves: random.one_in(2),
+        rests: false,
     }
 }
 
@@ -236,7 +242,41 @@ fn leap(random: &mut Random, plan: &mut Plan) {
         let host = random.up_to(plan.hosts.len() as u64 - 1) as usize;
         // Not so far that a fork or a connection being closed would rightly be given up.
         let most = if plan.apps.iter().any(|app| app.fork_us.is_some()) { 2_000 } else { 20_000 };
-        plan.jumps.push(Jump { host, at_us: random.spread(10, 200_000), by_ms: random.spread(1, most) });
+        let by_ms = random.spread(1, most) as i64;
+        let by_ms = if random.one_in(3) { -by_ms } else { by_ms };
+        plan.jumps.push(Jump { host, at_us: random.spread(10, 200_000), by_ms });
+    }
+}
+
+/// Other daemons take hosts over, one to four times.
+fn take_over(random: &mut Random, plan: &mut Plan) {
+    let able = |host: &usize| plan.hosts[*host].engine == EngineName::Flextoe;
+    let able: Vec<usize> = (0..plan.hosts.len()).filter(able).collect();
+    if able.is_empty() || !random.one_in(6) {
+        return;
+    }
+    for _ in 0..random.spread(1, 4) {
+        let (host, at_us, refused) = (random.pick(&able), random.spread(10, 200_000), random.one_in(4));
+        plan.takeovers.push(Takeover { host, at_us, refused });
+    }
+}
+
+/// Hosts that remember few handshakes. A connection that came to be by a cookie exists for its client first, so its client has
+/// to be the one that says something: or both wait for ever, without anybody's fault.
+fn send_cookies(random: &mut Random, plan: &mut Plan) {
+    for index in 0..plan.hosts.len() {
+        let mine = |call: &&CallPlan| plan.apps[plan.listens[call.to].app].host == index;
+        let speaks = plan.calls.iter().filter(mine).all(|call| call.client.send > 0);
+        // What waits for room for longer than a cookie is good for is refused, and rightly.
+        let (host, most) = (&plan.hosts[index], plan.calls.iter().filter(mine).map(|call| call.count).sum::<u32>());
+        let listens = plan.listens.iter().filter(|listen| plan.apps[listen.app].host == index);
+        let roomy =
+            host.slots.min(host.flows) > 2 * most && listens.clone().all(|it| it.backlog.min(it.credits) > most);
+        // A cookie is good for a time, by this host's clock.
+        let steady = !plan.jumps.iter().any(|jump| jump.host == index && jump.by_ms < 0);
+        if random.one_in(3) && speaks && steady && roomy {
+            plan.hosts[index].syn_backlog = Some(random.pick(&[0, 1, 4]));
+        }
     }
 }
 

@@ -2,12 +2,13 @@
 use crate::plan::{Cut, EngineName, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::scene::Scene;
+use crate::takeover::Takeovers;
 use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
 use control::{Application, CongestionName, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, Engine, Limits, Worker};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
-use port::{Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
+use port::{Capabilities, Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
 use trace::Traces;
@@ -21,11 +22,11 @@ pub struct SimHost {
     /// The product's host.
     pub host: Host,
     port: FabricPort,
-    pool: FramePool,
+    pub(crate) pool: FramePool,
     rx: Vec<Box<Frame>>,
-    tx: Vec<Box<Frame>>,
-    workers: Vec<Box<dyn Worker>>,
-    plan: HostPlan,
+    pub(crate) tx: Vec<Box<Frame>>,
+    pub(crate) workers: Vec<Box<dyn Worker>>,
+    pub(crate) plan: HostPlan,
     memory: MemoryConfig,
     mtu: u16,
     /// When it may be polled again.
@@ -37,7 +38,8 @@ pub struct SimHost {
     random: Random,
     cuts: Vec<(Nanos, Nanos)>,
     /// When its clock leaps, and by how much.
-    jumps: Vec<(Nanos, Nanos)>,
+    jumps: Vec<(Nanos, i64)>,
+    pub(crate) takeovers: Takeovers,
 }
 
 impl SimHost {
@@ -57,20 +59,10 @@ impl SimHost {
         let memory = config.memory;
         let pool = FramePool::new(4096);
         let host_mtu = host_plan.mtu;
-        let limits = Limits { flows: host_plan.flows, contexts: CONTEXTS };
-        let engine: Box<dyn Engine> = match host_plan.engine {
-            EngineName::Flextoe => Box::new(FlexToe::new(limits, host_plan.mapping.clone(), pool.clone())),
-            EngineName::Laminar => {
-                // As the daemon has it.
-                let timely = config.default_congestion() == Congestion::Timely;
-                let extensions = Extensions { timely, ..Extensions::default() };
-                Box::new(Laminar::new(limits, config.window_shift(), extensions)?)
-            }
-        };
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
         let capabilities = port.capabilities();
-        let mut host = Host::new(config, capabilities, mac, engine, secret)?;
+        let mut host = fresh_host(&host_plan, config, capabilities, mac, &pool, secret)?;
         // Workers take their tracers along.
         if let Some(traces) = traces {
             host.trace(traces);
@@ -79,6 +71,7 @@ impl SimHost {
         let of_host = |cut: &&Cut| cut.host == index;
         let times = |cut: &Cut| (start + cut.from_us * 1000, start + cut.until_us * 1000);
         let leap = |jump: &Jump| (start + jump.at_us * 1000, jump.by_ms * 1_000_000);
+        let takeovers = Takeovers::new(plan, index, start);
         Ok(SimHost {
             host,
             port,
@@ -95,6 +88,7 @@ impl SimHost {
             random: Random::new(random.bits()),
             cuts: plan.cuts.iter().filter(of_host).map(times).collect(),
             jumps: plan.jumps.iter().filter(|jump| jump.host == index).map(leap).collect(),
+            takeovers,
         })
     }
 
@@ -123,8 +117,13 @@ impl SimHost {
     }
 
     /// What its own clock shows.
-    fn clock(&self, now: Nanos) -> Nanos {
-        now + self.jumps.iter().filter(|(at, _)| *at <= now).map(|(_, by)| by).sum::<Nanos>()
+    pub(crate) fn clock(&self, now: Nanos) -> Nanos {
+        now.saturating_add_signed(self.jumps.iter().filter(|(at, _)| *at <= now).map(|(_, by)| by).sum())
+    }
+
+    /// What the host can do with frames.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.port.capabilities()
     }
 
     /// When it next wants to be polled.
@@ -133,9 +132,9 @@ impl SimHost {
         if self.busy || self.port.has_work(now) || self.host.has_work(clock) {
             return self.free_at.max(now);
         }
-        let own = self.host.next_deadline(clock).map(|due| due.saturating_sub(clock - now));
+        let own = self.host.next_deadline(clock).map(|due| now + due.saturating_sub(clock));
         let leap = self.jumps.iter().map(|(at, _)| *at).filter(|at| *at > now).min();
-        let due = [self.port.next_deadline(), own, leap].into_iter().flatten().min();
+        let due = [self.port.next_deadline(), own, leap, self.takeovers.next(now)].into_iter().flatten().min();
         due.map_or(Nanos::MAX, |due| due.max(self.free_at).max(now))
     }
 
@@ -149,6 +148,7 @@ impl SimHost {
         }
         self.rx.iter().for_each(|frame| scene.inspector.received(now - scene.start, frame));
         let clock = self.clock(now);
+        scene.figures.takeovers += u64::from(self.change_hands(now)?);
         done += self.host.poll(clock, &mut self.rx, &mut self.tx, &mut self.pool);
         done += self.poll_workers(clock);
         for frame in &self.tx {
@@ -167,7 +167,7 @@ impl SimHost {
     }
 
     /// The workers, in an order that follows from the seed; some run more often than others.
-    fn poll_workers(&mut self, now: Nanos) -> usize {
+    pub(crate) fn poll_workers(&mut self, now: Nanos) -> usize {
         let mut done = 0;
         for _ in 0..self.workers.len() * 2 {
             let index = self.random.up_to(self.workers.len() as u64 - 1) as usize;
@@ -187,6 +187,12 @@ impl SimHost {
             Some(drop) => Err(format!("host {}: {} times, {}", self.host.config().name, drop.count, drop.sentence)),
             None => Ok(()),
         }
+    }
+
+    /// SYNs that it answered with cookies.
+    pub fn cookies(&self) -> u64 {
+        let drops = self.host.drops();
+        drops.iter().find(|drop| drop.reason == Drop::SynCookie.label()).map_or(0, |drop| drop.count)
     }
 
     /// What is left over: a sentence about the first thing that should be gone.
@@ -217,6 +223,28 @@ fn check_drops(drops: &DropCounts) -> Result<(), String> {
     }
 }
 
+/// A host as the daemon makes it: nothing has happened yet.
+pub(crate) fn fresh_host(
+    plan: &HostPlan,
+    config: HostConfig,
+    capabilities: Capabilities,
+    mac: Mac,
+    pool: &FramePool,
+    secret: [u8; 16],
+) -> Result<Host, String> {
+    let limits = Limits { flows: plan.flows, contexts: CONTEXTS };
+    let engine: Box<dyn Engine> = match plan.engine {
+        EngineName::Flextoe => Box::new(FlexToe::new(limits, plan.mapping.clone(), pool.clone())),
+        EngineName::Laminar => {
+            // As the daemon has it.
+            let timely = config.default_congestion() == Congestion::Timely;
+            let extensions = Extensions { timely, ..Extensions::default() };
+            Box::new(Laminar::new(limits, config.window_shift(), extensions)?)
+        }
+    };
+    Host::new(config, capabilities, mac, engine, secret)
+}
+
 fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig, String> {
     let config = HostConfig {
         name: format!("h{index}"),
@@ -240,7 +268,8 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         limits: LimitConfig {
             max_time_wait: host.max_time_wait,
             // A connection that exists for its client only may wait for ever, or be reset, without anybody's fault.
-            syn_cookies: false,
+            syn_cookies: host.syn_backlog.is_some(),
+            syn_backlog: host.syn_backlog.unwrap_or(LimitConfig::default().syn_backlog),
             resets_per_s: 1_000_000,
             challenge_acks_per_s: 1_000_000,
             ..LimitConfig::default()

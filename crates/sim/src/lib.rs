@@ -20,6 +20,7 @@ mod replies;
 pub mod runner;
 mod scene;
 pub mod shrink;
+mod takeover;
 mod world;
 
 pub use plan::Plan;

@@ -28,9 +28,12 @@ pub struct Plan {
     /// When a host's link is cut.
     #[serde(default)]
     pub cuts: Vec<Cut>,
-    /// When a host's clock leaps ahead.
+    /// When a host's clock leaps, ahead or back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jumps: Vec<Jump>,
+    /// When another daemon takes a host over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takeovers: Vec<Takeover>,
 }
 
 /// Shifts the time at which the scenario starts, so that the first connection's number wraps while it is used.
@@ -115,6 +118,9 @@ pub struct HostPlan {
     pub stall_ns: u64,
     /// Most frames that a round receives.
     pub burst: usize,
+    /// Handshakes that a listener remembers: what comes beyond is answered with SYN cookies. Absent: very many, and none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syn_backlog: Option<u32>,
 }
 
 fn many() -> u32 {
@@ -138,6 +144,9 @@ pub struct AppPlan {
     /// After the fork, the parent ends at once.
     #[serde(default)]
     pub parent_leaves: bool,
+    /// It lets connections rest whenever nothing is unread or unacknowledged: the flow is frozen, its memory is given back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
 }
 
 /// One listener.
@@ -287,7 +296,8 @@ pub struct Cut {
     pub until_us: u64,
 }
 
-/// A host's clock leaps ahead, as after a machine was suspended: everything that was due in between is due at once.
+/// A host's clock leaps: ahead, as after a machine was suspended, and everything that was due in between is due at once; or
+/// back, which no clock of a daemon does, and nothing that was due is for as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jump {
@@ -296,7 +306,20 @@ pub struct Jump {
     /// When, microseconds of the others' time.
     pub at_us: u64,
     /// How far, milliseconds.
-    pub by_ms: u64,
+    pub by_ms: i64,
+}
+
+/// Another daemon takes a host over, as soon as nothing is in the middle of several rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Takeover {
+    /// Which host.
+    pub host: usize,
+    /// When, microseconds.
+    pub at_us: u64,
+    /// It is stopped, and nobody takes it: it goes on by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
 }
 
 impl Plan {
@@ -335,7 +358,10 @@ impl Plan {
             known("listener", call.to, self.listens.len())?;
             call.check()?;
         }
-        for host in self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)) {
+        let takeovers = self.takeovers.iter().map(|takeover| takeover.host);
+        let named =
+            self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)).chain(takeovers);
+        for host in named {
             known("host", host, self.hosts.len())?;
         }
         let alone = |(index, listen): (usize, &ListenPlan)| {
@@ -366,13 +392,15 @@ impl Plan {
         let calm = chances.iter().all(|chance| *chance == 0.0) && fabric.jitter_ns == 0 && fabric.rate_bps == 0;
         // What nobody has room to accept is not acknowledged.
         let roomy = |host: &HostPlan| host.slots >= 64 && host.flows >= 1024;
-        let prompt = |host: &HostPlan| host.stall == 0.0 && host.min_rto_ms >= 10 && roomy(host);
+        let prompt =
+            |host: &HostPlan| host.stall == 0.0 && host.min_rto_ms >= 10 && host.syn_backlog.is_none() && roomy(host);
         let stays = |app: &AppPlan| app.crash_us.is_none() && app.fork_us.is_none();
         let willing = |listen: &ListenPlan| listen.close_us.is_none() && listen.backlog >= 64 && listen.credits >= 64;
         let steady = self.listens.iter().all(willing);
         calm && steady
             && self.cuts.is_empty()
             && self.jumps.is_empty()
+            && self.takeovers.is_empty()
             && self.hosts.iter().all(prompt)
             && self.apps.iter().all(stays)
     }

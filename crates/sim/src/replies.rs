@@ -62,7 +62,7 @@ impl App {
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
-            Reply::Rested { .. } => Err("it did not ask to rest".into()),
+            Reply::Rested { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),
             Reply::Claimed { tag, slot } => match self.purpose(tag)? {
                 Purpose::Claim(connection) => self.adopt(*connection, slot),

@@ -114,5 +114,8 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.bytes += figures.bytes;
     sum.frames += figures.frames;
     sum.resent += figures.resent;
+    sum.takeovers += figures.takeovers;
+    sum.cookies += figures.cookies;
+    sum.rested += figures.rested;
     sum.virtual_ns += figures.virtual_ns;
 }

@@ -45,6 +45,12 @@ pub struct Figures {
     pub frames: u64,
     /// Segments with data or FIN that were sent again.
     pub resent: u64,
+    /// Hosts that another daemon took over, or that stopped for one and went on.
+    pub takeovers: u64,
+    /// SYNs answered with cookies.
+    pub cookies: u64,
+    /// Connections that rested.
+    pub rested: u64,
     /// Virtual time, nanoseconds.
     pub virtual_ns: u64,
     /// Sum over everything that was sent, with its time: equal for equal runs.

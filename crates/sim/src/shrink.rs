@@ -48,6 +48,12 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     });
     add(&|plan| plan.cuts.clear());
     add(&|plan| plan.jumps.clear());
+    add(&|plan| plan.takeovers.clear());
+    for index in 0..plan.takeovers.len() {
+        add(&|plan| {
+            plan.takeovers.remove(index);
+        });
+    }
     add(&|plan| plan.aim = None);
     impairments(&mut add);
     for index in 0..plan.calls.len() {
@@ -57,6 +63,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         add(&|plan| plan.apps[index].crash_us = None);
         add(&|plan| plan.apps[index].fork_us = None);
         add(&|plan| plan.apps[index].latency_us = 0);
+        add(&|plan| plan.apps[index].rests = false);
     }
     for index in 0..plan.listens.len() {
         add(&|plan| plan.listens[index].close_us = None);
@@ -98,6 +105,8 @@ fn drop_unused(plan: &mut Plan) {
             plan.cuts.iter_mut().filter(|cut| cut.host > host).for_each(|cut| cut.host -= 1);
             plan.jumps.retain(|jump| jump.host != host);
             plan.jumps.iter_mut().filter(|jump| jump.host > host).for_each(|jump| jump.host -= 1);
+            plan.takeovers.retain(|takeover| takeover.host != host);
+            plan.takeovers.iter_mut().filter(|takeover| takeover.host > host).for_each(|it| it.host -= 1);
         }
     }
 }
@@ -170,6 +179,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].engine = EngineName::Flextoe);
     add(&|plan| plan.hosts[index].mapping = Mapping::default());
     add(&|plan| plan.hosts[index].stall = 0.0);
+    add(&|plan| plan.hosts[index].syn_backlog = None);
     add(&|plan| plan.hosts[index].mtu = 0);
     add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);

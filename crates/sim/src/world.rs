@@ -159,7 +159,9 @@ impl World {
         if resent > 0 && spoiled == 0 && self.scene.plan.is_gentle() {
             return Err(format!("{resent} segments are sent again on a network that loses nothing"));
         }
+        let cookies = self.hosts.iter().map(SimHost::cookies).sum();
         let figures = &mut self.scene.figures;
+        figures.cookies = cookies;
         figures.frames = self.scene.inspector.frames;
         figures.resent = self.scene.inspector.resent;
         figures.digest = self.scene.inspector.digest;
@@ -398,5 +400,7 @@ impl World {
 fn patience(plan: &Plan) -> Nanos {
     let rto = plan.hosts.iter().map(|host| Nanos::from(host.max_rto_ms)).max().unwrap_or(0) * 1_000_000;
     let cuts = plan.cuts.iter().map(|cut| cut.until_us * 1000).max().unwrap_or(0);
-    120 * rto + cuts + 130 * SECOND
+    // A clock that leaps back stands still for as long.
+    let back: Nanos = plan.jumps.iter().map(|jump| jump.by_ms.min(0).unsigned_abs() * 1_000_000).sum();
+    120 * rto + cuts + back + 130 * SECOND
 }

@@ -66,6 +66,8 @@ impl Plane {
         state.replies.into_iter().filter_map(Reply::from_words).for_each(|reply| context.reply(reply));
         let room = self.contexts.insert_at(state.id, context);
         room.ok_or("max_contexts is smaller than what is attached")?;
+        self.turns.add(state.id);
+        self.told.push(ContextId(state.id));
         self.commands.push(Command::Attach(ContextId(state.id), engine_end));
         Ok(())
     }

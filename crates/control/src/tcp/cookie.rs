@@ -86,8 +86,9 @@ pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer
     let Some(stamp) = ack.options.timestamps.filter(|_| offer.carries.timestamps) else {
         return Some(Found::Peer(Peer { mss, ..Peer::default() }));
     };
-    let age = offer.clock(now).wrapping_sub(stamp.echo);
-    if u64::from(age) > (LIFE + PERIOD) / 1_000_000 {
+    // Either way: a clock that went back since would see all its cookies come from the future.
+    let age = offer.clock(now).wrapping_sub(stamp.echo) as i32;
+    if u64::from(age.unsigned_abs()) > (LIFE + PERIOD) / 1_000_000 {
         return None;
     }
     let shift = stamp.echo & SHIFT_MASK;
@@ -111,7 +112,7 @@ mod tests {
     const IRS: u32 = 77;
 
     fn offer(timestamps: bool) -> Offer {
-        let carries = Carries { timestamps, sack: true };
+        let carries = Carries { timestamps, sack: true, one_shift: false };
         Offer { mss: 1460, shift: 2, window: 5000, ecn: true, timestamp_offset: 0xffff_0000, carries }
     }
 

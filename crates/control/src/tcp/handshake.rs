@@ -278,7 +278,7 @@ mod tests {
         window: 5000,
         ecn: true,
         timestamp_offset: 0,
-        carries: engine::Carries { timestamps: true, sack: true },
+        carries: engine::Carries { timestamps: true, sack: true, one_shift: false },
     };
     const SYN: Flags = Flags::SYN;
     const ACK: Flags = Flags::ACK;

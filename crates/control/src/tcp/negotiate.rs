@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0, carries: ALL };
-    const ALL: Carries = Carries { timestamps: true, sack: true };
+    const ALL: Carries = Carries { timestamps: true, sack: true, one_shift: false };
 
     // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
     // Checks RFC 7323: 2.2-a, 3.2-a.

@@ -1,0 +1,188 @@
+//! Whose rings are looked at in a round. Looking at a ring that is empty costs little, but hundreds of programs that do
+//! nothing would cost more than the one that works: so of those that have been quiet for a while, only some are looked at in
+//! each round, in turn.
+
+/// So few are looked at in every round, whatever they do.
+const FEW: usize = 16;
+/// Of more, one that has left nothing in so many rounds counts as quiet.
+const PATIENCE: u32 = 256;
+/// Quiet ones that are looked at in a round.
+const QUIET_LOOKS: usize = 8;
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing.
+    Nothing,
+    /// Something, which was taken.
+    Some,
+    /// Something, and more than there is room for in this round: it is over, and the next one's turn comes first.
+    Full,
+    /// There is no such context any more: it is not looked at again.
+    Gone,
+}
+
+/// The contexts of a host, by their numbers, in the order in which they have their turns.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// Looked at in every round, with the number of rounds in which each left nothing.
+    lively: Vec<(u32, u32)>,
+    quiet: std::collections::VecDeque<u32>,
+    /// Who of the lively ones has the first turn.
+    first: usize,
+}
+
+impl Turns {
+    /// A context comes.
+    pub fn add(&mut self, context: u32) {
+        self.remove(context);
+        self.lively.push((context, 0));
+    }
+
+    /// A context goes.
+    pub fn remove(&mut self, context: u32) {
+        self.lively.retain(|(other, _)| *other != context);
+        self.quiet.retain(|other| *other != context);
+    }
+
+    /// All that there are.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.lively.iter().map(|(context, _)| *context).chain(self.quiet.iter().copied())
+    }
+
+    /// Rounds after which each of so many contexts has been looked at once, where none is over early.
+    pub fn rounds_for(contexts: usize) -> u32 {
+        (contexts / QUIET_LOOKS) as u32 + 1
+    }
+
+    /// One round. `look` takes what a context has left.
+    #[inline]
+    pub fn round(&mut self, mut look: impl FnMut(u32) -> Look) {
+        if !self.quiet.is_empty() && self.look_at_quiet(&mut look) {
+            return;
+        }
+        let (count, mut gone) = (self.lively.len(), false);
+        for _ in 0..count {
+            if self.first >= count {
+                self.first = 0;
+            }
+            let (context, empty) = &mut self.lively[self.first];
+            self.first += 1;
+            match look(*context) {
+                Look::Nothing => *empty += 1,
+                Look::Some => *empty = 0,
+                Look::Full => {
+                    *empty = 0;
+                    break;
+                }
+                Look::Gone => (*context, gone) = (u32::MAX, true),
+            }
+        }
+        if gone || count > FEW {
+            self.sort_out();
+        }
+    }
+
+    /// Some of the quiet ones have their turn; true where the round is over.
+    #[cold]
+    fn look_at_quiet(&mut self, look: &mut impl FnMut(u32) -> Look) -> bool {
+        for _ in 0..self.quiet.len().min(QUIET_LOOKS) {
+            let Some(context) = self.quiet.pop_front() else { break };
+            match look(context) {
+                Look::Nothing => self.quiet.push_back(context),
+                Look::Some => self.lively.push((context, 0)),
+                Look::Full => {
+                    self.lively.push((context, 0));
+                    return true;
+                }
+                Look::Gone => {}
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn sort_out(&mut self) {
+        let (lively, quiet) = (&mut self.lively, &mut self.quiet);
+        let crowd = lively.len() > FEW;
+        lively.retain(|(context, empty)| {
+            let rests = crowd && *empty >= PATIENCE && *context != u32::MAX;
+            if rests {
+                quiet.push_back(*context);
+            }
+            !rests && *context != u32::MAX
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Looks of each context in so many rounds; those of `busy` always have something.
+    fn looks(turns: &mut Turns, rounds: u32, busy: impl Fn(u32) -> bool) -> BTreeMap<u32, u32> {
+        let mut seen = BTreeMap::new();
+        for _ in 0..rounds {
+            turns.round(|context| {
+                *seen.entry(context).or_default() += 1;
+                if busy(context) { Look::Some } else { Look::Nothing }
+            });
+        }
+        seen
+    }
+
+    #[test]
+    fn a_few_are_looked_at_in_every_round() {
+        let mut turns = Turns::default();
+        (0..FEW as u32).for_each(|context| turns.add(context));
+        assert!(looks(&mut turns, 1000, |_| false).values().all(|count| *count == 1000));
+    }
+
+    #[test]
+    fn of_many_the_quiet_ones_cost_little_and_none_is_forgotten() {
+        let mut turns = Turns::default();
+        (0..256).for_each(|context| turns.add(context));
+        looks(&mut turns, PATIENCE + 1, |context| context == 7);
+        let seen = looks(&mut turns, 1024, |context| context == 7);
+        assert_eq!(seen[&7], 1024);
+        assert!(seen.values().sum::<u32>() < 1024 * (FEW + QUIET_LOOKS + 2) as u32);
+        assert_eq!(seen.len(), 256);
+        let most = Turns::rounds_for(256);
+        let seen = looks(&mut turns, most, |_| false);
+        assert_eq!(seen.len(), 256, "each is looked at within {most} rounds");
+        // One that wakes is lively at once.
+        looks(&mut turns, most, |context| context == 99);
+        assert_eq!(looks(&mut turns, 10, |context| context == 99)[&99], 10);
+    }
+
+    #[test]
+    fn a_round_that_is_over_begins_with_the_next_one() {
+        let mut turns = Turns::default();
+        (0..4).for_each(|context| turns.add(context));
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            turns.round(|context| {
+                order.push(context);
+                Look::Full
+            });
+        }
+        assert_eq!(order, [0, 1, 2, 3, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn who_is_gone_is_not_looked_at_again_and_may_come_back() {
+        let mut turns = Turns::default();
+        (0..40).for_each(|context| turns.add(context));
+        looks(&mut turns, 2 * PATIENCE, |context| context < 3);
+        turns.round(|context| if context == 2 { Look::Gone } else { Look::Nothing });
+        turns.remove(1);
+        turns.remove(30);
+        assert!(!turns.iter().any(|context| [1, 2, 30].contains(&context)));
+        turns.add(30);
+        turns.add(30);
+        assert_eq!(turns.iter().filter(|context| *context == 30).count(), 1);
+        assert_eq!(turns.iter().count(), 38);
+        assert_eq!(looks(&mut turns, 1, |_| true)[&30], 1);
+    }
+}
