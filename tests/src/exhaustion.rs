@@ -1,6 +1,5 @@
 //! Faults: what the machine takes away from a running daemon.
-use crate::cases::{Bench, app, number_after};
-use crate::hostile::own_memory;
+use crate::cases::{Bench, app};
 use crate::hostile::{echoes, requests_a_second};
 use crate::lab::DEVICE;
 use crate::report::Outcome;
@@ -45,54 +44,6 @@ pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
 }
 
-/// Address space that the daemon still gets: room for what it allocates, and for the buffers of about ten connections.
-const ROOM: u64 = 24 << 20;
-
-/// The daemon gets no more memory: what it cannot map buffers for is refused with an error number, who is connected is served
-/// on, and when there is memory again, so is everybody.
-pub(crate) fn no_memory(bench: &Bench) -> Outcome {
-    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
-    let mut bystanders = echoes(bench, "5")?;
-    bench.session.until("the bystanders' connections", || Ok(daemon.established("server")? >= 8))?;
-    let mapped = mapped_bytes(daemon.id())?;
-    let before = limit(daemon.id(), Resource::As, Some(mapped + ROOM))?;
-    let mut said = Vec::new();
-    for _ in 0..3 {
-        let (address, port) = (bench.address(), bench.port());
-        let mut newcomer = bench.client_in_background(
-            &app("echo_client"),
-            &["-c", &address, "-p", &port, "-n", "100", "-s", "700", "-d", "2", "-t", "1"],
-        )?;
-        let status = newcomer.wait()?;
-        let words = newcomer.stderr();
-        if status.success() || words.trim().lines().count() != 1 {
-            return Err(format!("a newcomer without memory for it ended with {status} and said: {words}"));
-        }
-        said.push(words.trim().to_string());
-    }
-    limit(daemon.id(), Resource::As, before)?;
-    said.dedup();
-    let served = requests_a_second(&mut bystanders).map_err(|error| format!("bystanders noticed: {error}"))?;
-    let own = own_memory(daemon)?;
-    requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
-    let left = daemon.established("server")?;
-    match left {
-        0 => Ok(format!(
-            "bystanders had {served:.0} requests/s, the daemon {own} KiB; newcomers read: {}",
-            said.join(" / ")
-        )),
-        _ => Err(format!("{left} connections are left over")),
-    }
-}
-
-/// Address space of a process, bytes.
-fn mapped_bytes(id: u32) -> Result<u64, String> {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(|error| error.to_string())?;
-    let kib = number_after(&status, "VmSize:")?;
-    Ok(kib as u64 * 1024)
-}
-
 /// Somebody new is not let in: what it is told.
 fn refused(bench: &Bench) -> Outcome {
     let mut command = bench.lab.on_server(&app("echo_server"));
@@ -115,14 +66,10 @@ fn lowest_free(id: u32) -> Result<u64, String> {
 
 /// Sets how many descriptors a process may have; returns how many it might before.
 fn limit_descriptors(id: u32, most: Option<u64>) -> Result<Option<u64>, String> {
-    limit(id, Resource::Nofile, most)
-}
-
-/// Sets how much of something a process may have; returns how much it might before.
-fn limit(id: u32, what: Resource, most: Option<u64>) -> Result<Option<u64>, String> {
-    let now = rustix::process::getrlimit(what);
+    let process = Pid::from_raw(id as i32);
+    let now = rustix::process::getrlimit(Resource::Nofile);
     let limit = Rlimit { current: most, maximum: now.maximum };
-    Ok(prlimit(Pid::from_raw(id as i32), what, limit).map_err(|error| error.to_string())?.current)
+    Ok(prlimit(process, Resource::Nofile, limit).map_err(|error| error.to_string())?.current)
 }
 
 /// Processor time of a process, in ticks of 10 ms.
