@@ -56,11 +56,12 @@ impl Dma {
     pub fn bytes(&self) -> [u8; DMA_LEN] {
         let pair = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
         let kind = u16::from(self.op) << 8 | u16::from(self.flags);
-        let front = [pair(kind, self.context), pair(self.flow, self.length), 0, self.skip, self.address];
-        let words = front.into_iter().chain([self.position, self.una, self.edge, self.credits]);
+        let (front, second) = (pair(kind, self.context), pair(self.flow, self.length));
+        let words: [u32; DMA_LEN / 4] =
+            [front, second, 0, self.skip, self.address, self.position, self.una, self.edge, self.credits];
         let mut out = [0; DMA_LEN];
-        for (place, word) in out.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
+        for (at, word) in words.iter().enumerate() {
+            out[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
         }
         out
     }

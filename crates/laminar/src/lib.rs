@@ -176,7 +176,11 @@ impl Laminar {
                     self.may_send(id.0, burst);
                 }
             }
-            Command::Rate(id, rate) => self.set_rate(id.0, rate),
+            Command::Rate(id, rate) => {
+                self.set_rate(id.0, rate);
+                // It may have waited for credits that come no more.
+                self.may_send(id.0, burst);
+            }
             Command::Mss(id, mss) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.set_mss(mss);
