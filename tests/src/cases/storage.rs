@@ -10,7 +10,8 @@ pub(super) fn fio(bench: &Bench) -> Outcome {
     let _server = bench.server(bench.lab.on_server(&app("nbd_ram")), &["-p", &port])?;
     let uri = format!("--uri=nbd://{}:{port}", bench.address());
     let job = ["--name=grid", "--ioengine=nbd", &uri, "--rw=randwrite", "--bs=4k", "--iodepth=64", "--size=64m"];
-    let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--output-format=json"];
+    let check =
+        ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json"];
     let printed = bench.client("fio", &[&job[..], &check[..]].concat())?;
     let json = printed.find('{').map_or("", |at| &printed[at..]);
     let report: Value = serde_json::from_str(json).map_err(|error| format!("fio's JSON: {error}"))?;
