@@ -20,7 +20,7 @@ impl App {
             self.deferred.push_back(reply);
         }
         if self.forking {
-            return self.look_for_fork();
+            return self.look_for_fork(now, scene);
         }
         while let Some(reply) = self.deferred.pop_front() {
             self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
@@ -28,7 +28,7 @@ impl App {
         Ok(())
     }
 
-    fn look_for_fork(&mut self) -> Result<(), String> {
+    fn look_for_fork(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         let failed = |reply: &Reply| match reply {
             Reply::Failed { tag, .. } => matches!(self.purposes.get(tag), Some(Purpose::Fork)),
             _ => false,
@@ -44,6 +44,15 @@ impl App {
         if let Some((index, (tag, token))) = found {
             self.deferred.remove(index);
             self.purpose(tag)?;
+            // A connection that came up before it is shared with the child: as in a program, it is known before the fork returns.
+            let before: Vec<Reply> = self.deferred.drain(..index).collect();
+            let (opened, others): (Vec<Reply>, Vec<Reply>) = before
+                .into_iter()
+                .partition(|reply| matches!(reply, Reply::Connecting { .. } | Reply::Connected { .. }));
+            others.into_iter().rev().for_each(|reply| self.deferred.push_front(reply));
+            for reply in opened {
+                self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
+            }
             self.token = Some(token);
             self.forking = false;
         }
