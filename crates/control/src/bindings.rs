@@ -131,11 +131,13 @@ impl Bindings {
     }
 
     /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
-    /// the port, the one that `spread` falls on.
-    pub fn listener_for(&self, local: Endpoint, spread: u64) -> Option<u32> {
+    /// the port, the one that `spread` falls on. Only those that have a holder who still runs.
+    pub fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         for ip in [local.ip, Ipv4Addr::UNSPECIFIED] {
-            let listens =
-                |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
+            let listens = |(id, binding): (u32, &Binding)| {
+                let takes = binding.listener.is_some() && binding.holders.iter().any(|holder| runs(*holder));
+                (takes && binding.local.ip == ip).then_some(id)
+            };
             let found: Vec<u32> = self.on_port(local.port).filter_map(listens).collect();
             if !found.is_empty() {
                 return Some(found[(spread % found.len() as u64) as usize]);
@@ -187,16 +189,21 @@ mod tests {
     #[test]
     fn the_exact_address_comes_before_any_and_sharers_take_turns() {
         let mut all = bindings(ANY, false, true, true);
+        let holder = |id| BTreeSet::from([Holder::Context(ContextId(id))]);
+        all.get_mut(1).expect("the first").holders = holder(0);
         let local = Endpoint { ip: IP, port: 80 };
-        assert_eq!(all.listener_for(local, 7), Some(1));
-        for _ in 0..2 {
+        assert_eq!(all.listener_for(local, 7, |_| true), Some(1));
+        for id in 1..3 {
             let listener = Some(Listener::default());
-            let holders = BTreeSet::new();
+            let (local, holders) = (Endpoint { ip: IP, port: 80 }, holder(id));
             all.add(Binding { local, uid: 1, reuse_address: false, reuse_port: true, holders, listener });
         }
-        assert_eq!((all.listener_for(local, 8), all.listener_for(local, 9)), (Some(2), Some(3)));
+        assert_eq!((all.listener_for(local, 8, |_| true), all.listener_for(local, 9, |_| true)), (Some(2), Some(3)));
+        let without = |id| move |holder| holder != Holder::Context(ContextId(id));
+        assert_eq!(all.listener_for(local, 8, without(1)), Some(3), "the other one's holder has ended");
         all.remove(2);
-        assert_eq!(all.listener_for(local, 8), Some(3));
-        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, 0), None);
+        assert_eq!(all.listener_for(local, 8, |_| true), Some(3));
+        assert_eq!(all.listener_for(local, 8, without(2)), Some(1), "the unspecified address is left");
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, 0, |_| true), None);
     }
 }

@@ -36,7 +36,7 @@ impl Plane {
             return None;
         }
         let local = Endpoint { ip: tuple.local_ip, port: tuple.local_port };
-        let binding = self.bindings.listener_for(local, self.random.spread(&tuple))?;
+        let binding = self.listener_for(local, self.random.spread(&tuple))?;
         let sent = self.bindings.listener(binding)?.cookie_sent?;
         if now.saturating_sub(sent) > cookie::LIFE {
             return None;

@@ -172,6 +172,28 @@ fn connections_of_a_killed_worker_are_moved_or_closed_and_nobody_else_notices() 
     net.end_all(vec![second, others, client]);
 }
 
+/// While what a process left in its rings is still taken, nobody new is let in for it.
+#[test]
+fn a_process_that_has_ended_listens_no_more() {
+    let (mut net, _) = with(config(0));
+    let (mut first, mut second, mut client) = (net.attach(0), net.attach(0), net.attach(1));
+    for app in [&mut first, &mut second] {
+        let (binding, _) = app.bind(&mut net, 80, false, true).unwrap();
+        app.listen(&mut net, binding, 64).unwrap();
+        app.arm(&mut net, binding, 64);
+    }
+    net.nodes[0].host.detach(net.now, first.id);
+    let tags: Vec<u32> = (0..32).map(|_| client.connect(ip_of(0), 80, 0)).collect();
+    net.settle();
+    assert!(tags.into_iter().all(|tag| client.connected(tag).unwrap().is_ok()));
+    assert_eq!(std::iter::from_fn(|| second.accepted()).count(), 32);
+    net.nodes[0].host.detach(net.now, second.id);
+    let tag = client.connect(ip_of(0), 80, 0);
+    net.settle();
+    assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::ECONNREFUSED);
+    net.end_all(vec![client]);
+}
+
 #[test]
 fn the_last_listener_resets_what_nobody_accepted() {
     let (mut net, _) = with(config(0));
