@@ -148,15 +148,7 @@ impl Plane {
             Event::Active(id) => self.flow_active(now, id),
             Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
             Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
-            Event::Reset(id) => {
-                let Some(flow) = self.flows.get(id.0) else { return };
-                if matches!(flow.closing.state, State::TimeWait | State::Closed) {
-                    // Both sides have said all and know it: an end like any other (RFC 9293 section 3.10.7.4, eighth).
-                    return self.remove_flow(id, After::Nothing);
-                }
-                let errno = if flow.closing.state == State::CloseWait { libc::EPIPE } else { libc::ECONNRESET };
-                self.fail_flow(id, errno, After::Nothing);
-            }
+            Event::Reset(id) => self.flow_reset(id),
             // RFC 9293 section 3.6.1: data for nobody resets the connection.
             Event::OrphanData(id) => self.remove_flow(id, After::Reset),
             Event::Removed(id, end) => self.flow_removed(now, id, &end),
@@ -167,6 +159,18 @@ impl Plane {
                 self.drops.count(engine::Drop::RingCorrupt);
                 self.end_context(context);
             }
+        }
+    }
+
+    fn flow_reset(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        match flow.closing.state {
+            // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
+            State::FinWait2 if flow.place == Place::Leaving(After::Wait) => flow.place = Place::Leaving(After::Nothing),
+            // Both sides have said all and know it: an end like any other (RFC 9293 section 3.10.7.4, eighth).
+            State::TimeWait | State::Closed => self.remove_flow(id, After::Nothing),
+            State::CloseWait => self.fail_flow(id, libc::EPIPE, After::Nothing),
+            _ => self.fail_flow(id, libc::ECONNRESET, After::Nothing),
         }
     }
 

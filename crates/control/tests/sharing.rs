@@ -368,6 +368,27 @@ fn replies_wait_for_a_slow_application() {
     net.end_all(vec![app]);
 }
 
+/// A peer that acknowledges the FIN and resets at once: both in one batch of the engine.
+#[test]
+fn a_reset_with_the_acknowledgement_of_the_fin_leaves_nothing_to_wait_for() {
+    let (mut net, logs) = with(config(0));
+    let (mut server, mut client) = (net.attach(0), net.attach(1));
+    server.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+    logs[0].lock().unwrap().after_fin.push(Event::Reset(FlowId(0)));
+    server.close(slot, 0, 0, false);
+    net.settle();
+    assert_eq!((net.states(0), server.freed()), (vec![], Some(slot)));
+    // In TIME-WAIT, it is nothing (RFC 1337).
+    let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
+    let flow = *logs[0].lock().unwrap().installed.keys().next().expect("it is there");
+    logs[0].lock().unwrap().after_fin.extend([Event::PeerFin(flow), Event::Reset(flow)]);
+    server.close(slot, 0, 0, false);
+    net.settle();
+    assert_eq!((net.states(0), server.freed()), (vec!["TIME-WAIT"], Some(slot)));
+    net.end_all(vec![server, client]);
+}
+
 // Checks RFC 9293: MUST-12.
 #[test]
 fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {

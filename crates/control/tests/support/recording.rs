@@ -15,6 +15,8 @@ pub struct Log {
     pub frames: Vec<(FlowId, usize)>,
     /// Events to raise.
     pub say: Vec<Event>,
+    /// To be said with the next acknowledgement of a FIN.
+    pub after_fin: Vec<Event>,
     pub attached: Vec<ContextId>,
 }
 
@@ -129,6 +131,7 @@ impl Log {
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 if fin {
                     self.say.push(Event::FinAcked(flow));
+                    self.say.append(&mut self.after_fin);
                 }
                 Told::Advance(flow, tx_head, rx_head, fin)
             }
