@@ -43,6 +43,8 @@ pub(crate) struct Pace {
     /// When something was last acknowledged, or first waited to be.
     progress_at: Nanos,
     heard_at: Nanos,
+    /// When nobody had the connection any more.
+    orphan_since: Option<Nanos>,
     quiet: u32,
     probes: u32,
     /// A timeout sent something again since the last round trip was measured.
@@ -78,6 +80,7 @@ impl Pace {
             retry_at: None,
             progress_at: now,
             heard_at: now,
+            orphan_since: None,
             quiet: 0,
             probes: 0,
             sent_again: false,
@@ -133,9 +136,9 @@ impl Pace {
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
         }
-        tick.failed = busy && now.saturating_sub(self.progress_at) >= limit;
+        let give_up_at = self.give_up_at(now, options, orphan);
+        tick.failed = busy && now >= give_up_at;
         if busy {
-            let give_up_at = self.progress_at.saturating_add(limit);
             let next = now + self.interval(interval).max(self.leisure());
             tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
@@ -145,6 +148,17 @@ impl Pace {
         }
         self.last = *figures;
         tick
+    }
+
+    /// When the connection has failed, unless something is acknowledged before. What an application left behind has the
+    /// whole of its shorter time from then on, however long nothing was acknowledged before.
+    fn give_up_at(&mut self, now: Nanos, options: &FlowOptions, orphan: bool) -> Nanos {
+        let end = self.progress_at.saturating_add(options.give_up);
+        if !orphan {
+            return end;
+        }
+        let since = *self.orphan_since.get_or_insert(now);
+        end.min(self.progress_at.max(since).saturating_add(options.fin_timeout))
     }
 
     /// While timeouts follow each other, nobody answers and there is little to look for: a small part of the timeout
@@ -399,6 +413,20 @@ mod tests {
         }
         assert!((100..200).contains(&probes), "{probes}");
         assert!(run(&mut pace, &figures, &OPTIONS, true, 600_000 * MS).last().unwrap().1.failed, "but not an orphan's");
+    }
+
+    /// A peer that had no room for a while, and has it a moment after the program has closed.
+    #[test]
+    fn what_is_left_behind_has_its_time_from_then_on() {
+        let figures = FlowFigures { outstanding: 1000, snd_nxt: 1001, ..FlowFigures::default() };
+        let (mut pace, mut failed_at) = (pace(), None);
+        let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        while failed_at.is_none() {
+            let tick = pace.tick(now, &figures, &OPTIONS, now >= 3000 * MS, MS / 10, 1000);
+            failed_at = tick.failed.then_some(now / MS);
+            now = tick.next.expect("it is looked at again");
+        }
+        assert!((3500..3700).contains(&failed_at.expect("it is given up")), "500 ms after 3 s: {failed_at:?}");
     }
 
     /// A segment of 1,000 bytes every 100 ms, acknowledged at once: between them nothing is outstanding, data waits, and
