@@ -175,14 +175,6 @@ impl Plane {
         self.send_syn(now, key);
     }
 
-    /// The listener for a connection. A process that has ended listens no more, although what it left is still looked at.
-    pub fn listener_for(&self, local: Endpoint, spread: u64) -> Option<u32> {
-        self.bindings.listener_for(local, spread, |holder| match holder {
-            Holder::Context(id) => self.contexts.get(id.0).is_some_and(|context| context.alive()),
-            Holder::Hold(_) | Holder::Listener(_) => true,
-        })
-    }
-
     /// A SYN for a listener (RFC 9293 section 3.10.7.2).
     pub fn on_listen(&mut self, now: Nanos, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
         let local = Endpoint { ip: segment.tuple.local_ip, port: segment.tuple.local_port };

@@ -4,7 +4,7 @@ use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
-use context::{ControlEnd, EngineEnd, Reply, Slot, Turns};
+use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot, Turns};
 use engine::{Command, ContextId, FlowId, Nanos};
 
 /// What a process had when it forked, held until its child attaches.
@@ -239,6 +239,14 @@ impl Plane {
         if let Some(listener) = self.bindings.listener(binding) {
             listener.parked.push_back(id);
         }
+    }
+
+    /// The listener for a connection. A process that has ended listens no more, although what it left is still looked at.
+    pub fn listener_for(&self, local: Endpoint, spread: u64) -> Option<u32> {
+        self.bindings.listener_for(local, spread, |holder| match holder {
+            Holder::Context(id) => self.contexts.get(id.0).is_some_and(|context| context.alive()),
+            Holder::Hold(_) | Holder::Listener(_) => true,
+        })
     }
 
     /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.

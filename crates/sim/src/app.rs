@@ -338,7 +338,7 @@ impl App {
     fn rest(&mut self) {
         for connection in self.connections.values_mut() {
             let slot = connection.slot;
-            if let Some((tx_head, rx_head)) = connection.to_rest() {
+            if let Some((tx_head, rx_head)) = connection.take_rest() {
                 self.outbox.push_back(Request::Rest { slot, tx_head, rx_head });
             }
         }
