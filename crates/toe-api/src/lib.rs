@@ -10,7 +10,7 @@ mod writer;
 
 pub use functions::{api_version, splice};
 pub use log::{Log, Record, Records};
-pub use reader::{Reader, Taken, Unread};
+pub use reader::{Bytes, Reader, Taken, Unread};
 pub use writer::{Room, Writer};
 
 use std::io;

@@ -4,6 +4,7 @@ use libc::iovec;
 use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::os::fd::AsFd;
 
 /// The reading side of a [`crate::Connection`]. Its `Read` copies, in the same order.
@@ -24,7 +25,7 @@ impl<'a> Reader<'a> {
     /// As `toe_zc_peek`: `WouldBlock`, and what sockets have.
     pub fn peek(&mut self, least: usize) -> io::Result<Unread<'_>> {
         let pieces = functions::pieces(get()?.peek, self.stream.as_fd(), least)?;
-        Ok(Unread { stream: self.stream, pieces, of: PhantomData })
+        Ok(Unread { stream: self.stream, bytes: Bytes { pieces }, of: PhantomData })
     }
 
     /// The next `len` bytes (1 or more), which stay where they are until what is returned is dropped, in whatever order; waits
@@ -34,7 +35,7 @@ impl<'a> Reader<'a> {
     /// As `toe_zc_take`: `WouldBlock`; `ENOBUFS` where so much is kept that `len` bytes cannot come.
     pub fn take(&mut self, len: usize) -> io::Result<Taken<'a>> {
         let pieces = functions::pieces(get()?.take, self.stream.as_fd(), len)?;
-        Ok(Taken { stream: self.stream, pieces })
+        Ok(Taken { stream: self.stream, bytes: Bytes { pieces } })
     }
 }
 
@@ -44,27 +45,28 @@ impl Read for Reader<'_> {
     }
 }
 
-fn bytes(piece: &iovec) -> &[u8] {
-    if piece.iov_len == 0 {
-        return &[];
-    }
-    // SAFETY: libtoe gave this place; it stays mapped and unchanged until it is released, freed or closed, which the
-    // borrow that `piece` stands in excludes, and nobody else does (`Connection::new`).
-    unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
-}
-
-/// Bytes that were received, in at most two pieces.
+/// Bytes of the receive buffer, in at most two pieces.
 #[derive(Debug)]
-pub struct Unread<'r> {
-    stream: &'r TcpStream,
+pub struct Bytes {
     pieces: [iovec; 2],
-    of: PhantomData<&'r mut [u8]>,
 }
 
-impl Unread<'_> {
+// SAFETY: whoever has this value has the place for as long, and libtoe's functions may be called from any thread.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; shared, it only gives bytes to read.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
     /// The bytes; the second piece goes on where the first one ends.
     pub fn pieces(&self) -> [&[u8]; 2] {
-        [bytes(&self.pieces[0]), bytes(&self.pieces[1])]
+        self.pieces.each_ref().map(|piece| {
+            if piece.iov_len == 0 {
+                return &[][..];
+            }
+            // SAFETY: libtoe gave this place; it stays mapped and unchanged until it is released, freed or closed, which
+            // the borrow of `self` excludes, and nobody else does (`Connection::new`).
+            unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
+        })
     }
 
     /// Bytes of both pieces.
@@ -76,7 +78,17 @@ impl Unread<'_> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
+/// Bytes that were received, and are still to be read or released.
+#[derive(Debug)]
+pub struct Unread<'r> {
+    stream: &'r TcpStream,
+    bytes: Bytes,
+    of: PhantomData<&'r mut [u8]>,
+}
+
+impl Unread<'_> {
     /// Gives the first `len` bytes back to the connection.
     ///
     /// # Errors
@@ -86,38 +98,32 @@ impl Unread<'_> {
     }
 }
 
+impl Deref for Unread<'_> {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
 /// Bytes that were read and stay in the receive buffer until this is dropped.
 #[derive(Debug)]
 pub struct Taken<'a> {
     stream: &'a TcpStream,
-    pieces: [iovec; 2],
+    bytes: Bytes,
 }
 
-// SAFETY: the place is this value's alone, and libtoe's functions may be called from any thread.
-unsafe impl Send for Taken<'_> {}
-// SAFETY: as above; shared, it only gives bytes to read.
-unsafe impl Sync for Taken<'_> {}
+impl Deref for Taken<'_> {
+    type Target = Bytes;
 
-impl Taken<'_> {
-    /// The bytes; the second piece goes on where the first one ends.
-    pub fn pieces(&self) -> [&[u8]; 2] {
-        [bytes(&self.pieces[0]), bytes(&self.pieces[1])]
-    }
-
-    /// Bytes of both pieces.
-    pub fn len(&self) -> usize {
-        self.pieces[0].iov_len + self.pieces[1].iov_len
-    }
-
-    /// The end of the stream.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn deref(&self) -> &Bytes {
+        &self.bytes
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // It can fail only where the connection is gone, and the place with it.
-        let _ = get().map(|functions| functions.free(self.stream.as_fd(), &self.pieces));
+        let _ = get().map(|functions| functions.free(self.stream.as_fd(), &self.bytes.pieces));
     }
 }
