@@ -30,10 +30,11 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Modules of operators run in FlexTOE only, and only its flows are handed to another daemon.
+    /// Modules of operators, which splicing needs, run in FlexTOE only, and only its flows are handed to another daemon.
     pub fn meets_every_engine(&self) -> bool {
+        let flextoe_only = ["modules:", "spliced", "takeover"].iter().any(|kind| self.name.starts_with(kind));
         // Shared logs have an engine of their own.
-        !self.name.starts_with("modules:") && !self.name.starts_with("takeover") && !self.logs
+        !flextoe_only && !self.logs
     }
 }
 
