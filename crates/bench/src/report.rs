@@ -248,11 +248,12 @@ pub struct Ratio {
     pub max: f64,
 }
 
-/// The middle one of what is a number; the upper one of two.
+/// The median of what is a number: of an even count, the mean of the two in the middle.
 pub fn middle(values: Vec<f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let upper = *values.get(values.len() / 2)?;
+    Some(if values.len() % 2 == 0 { (values[values.len() / 2 - 1] + upper) / 2.0 } else { upper })
 }
 
 /// A point in words: `degree 4, connections 16`.
@@ -284,6 +285,12 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_of_two_favours_neither() {
+        assert_eq!(middle(vec![3.0, f64::NAN, 1.0]), Some(2.0));
+        assert_eq!((middle(vec![5.0, 1.0, 2.0]), middle(vec![])), (Some(2.0), None));
+    }
 
     fn run(stack: Stack, round: u32, speed: f64, point: &Value) -> Run {
         Run { ops_per_s: Some(speed), ..Run::new(stack, round, point) }
