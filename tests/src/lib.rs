@@ -13,6 +13,7 @@ mod exhaustion;
 pub mod experiments;
 pub mod faults;
 pub mod hostile;
+pub mod jobs;
 pub mod lab;
 pub mod leaks;
 pub mod logs;

@@ -1,5 +1,6 @@
 //! One line for each case, and the count at the end.
 use crate::process::Session;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -7,35 +8,51 @@ use std::time::{Duration, Instant};
 pub type Outcome = Result<String, String>;
 
 /// Counts and prints.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Report {
     passed: usize,
     failed: Vec<String>,
+    /// Others print at the same time: a line is printed when it is whole.
+    #[serde(skip)]
+    whole: bool,
 }
 
 impl Report {
+    /// One of several that are printed at the same time.
+    pub fn beside_others(beside: bool) -> Report {
+        Report { whole: beside, ..Report::default() }
+    }
+
     /// Runs one case and prints its line; on failure also what its programs printed last.
     pub fn case(&mut self, session: &Session, name: &str, limit: Duration, run: impl FnOnce() -> Outcome) {
         if session.interrupted() {
             return;
         }
-        print!("{name:<54} ");
-        let _ = std::io::stdout().flush();
+        let head = format!("{name:<54} ");
+        if !self.whole {
+            say(&head);
+        }
         session.begin_case(limit);
         let begin = Instant::now();
         let outcome = run();
         let seconds = begin.elapsed().as_secs_f64();
-        match outcome {
+        let rest = match outcome {
             Ok(words) => {
                 self.passed += 1;
-                println!("ok     {seconds:5.1} s  {words}");
+                format!("ok     {seconds:5.1} s  {words}\n")
             }
             Err(why) => {
                 self.failed.push(name.to_string());
-                println!("FAILED {seconds:5.1} s  {why}");
-                print!("{}", session.tails());
+                format!("FAILED {seconds:5.1} s  {why}\n{}", session.tails())
             }
-        }
+        };
+        say(&if self.whole { head + &rest } else { rest });
+    }
+
+    /// Takes the count of another report.
+    pub fn add(&mut self, other: Report) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
     }
 
     /// Prints the count; whether all went well.
@@ -49,4 +66,10 @@ impl Report {
         println!("{} passed, {} failed", self.passed, self.failed.len());
         self.failed.is_empty() && self.passed > 0 && !session.interrupted()
     }
+}
+
+/// In one piece.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

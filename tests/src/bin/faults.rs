@@ -3,36 +3,41 @@
 use std::time::Duration;
 use tests::cases::{Bench, Files};
 use tests::faults::{ALL, Fault};
+use tests::jobs::Share;
 use tests::lab::{Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
-use tests::{experiments, network, process, refusals};
+use tests::{experiments, jobs, network, process, refusals};
 
-const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT]
+const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N]
   --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, or linux (to prove the cases)
   --engine NAME  the engine of OpenTOE's hosts: flextoe (default), laminar (only the faults that meet its data-path)
-  --filter TEXT  only the cases whose name contains TEXT";
+  --filter TEXT  only the cases whose name contains TEXT
+  --jobs N       so many cases at the same time (default 1)";
 
 const LIMIT: Duration = Duration::from_secs(45);
 /// Experiments take what they are told to, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
 
+struct Choice {
+    link: Option<String>,
+    engine: String,
+    filter: String,
+    jobs: usize,
+    share: Share,
+}
+
 fn main() {
-    let (mut link, mut filter, mut engine) = (None, String::new(), "flextoe".to_string());
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match (word.as_str(), words.next()) {
-            ("--link", Some(name)) => link = Some(name),
-            ("--filter", Some(text)) => filter = text,
-            ("--engine", Some(name)) => engine = name,
-            _ => {
-                eprintln!("{USAGE}");
-                std::process::exit(if word == "--help" { 0 } else { 2 });
-            }
-        }
-    }
-    match run(link.as_deref(), &engine, &filter) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let Some(choice) = parse(&words) else {
+        eprintln!("{USAGE}");
+        std::process::exit(if words == ["--help"] { 0 } else { 2 });
+    };
+    network::sweep();
+    process::sweep();
+    let alone = choice.jobs == 1 || choice.share.is_one_of_many();
+    match if alone { run(&choice) } else { jobs::run(choice.jobs, &words) } {
         Ok(true) => {}
         Ok(false) => std::process::exit(1),
         Err(error) => {
@@ -42,29 +47,52 @@ fn main() {
     }
 }
 
-fn run(only: Option<&str>, engine: &str, filter: &str) -> Result<bool, String> {
-    network::sweep();
-    process::sweep();
+fn parse(words: &[String]) -> Option<Choice> {
+    let mut choice = Choice { link: None, engine: "flextoe".into(), filter: String::new(), jobs: 1, share: Share::All };
+    for pair in words.chunks(2) {
+        let [option, value] = pair else { return None };
+        match option.as_str() {
+            "--link" => choice.link = Some(value.clone()),
+            "--filter" => choice.filter = value.clone(),
+            "--engine" => choice.engine = value.clone(),
+            "--jobs" => choice.jobs = value.parse().ok().filter(|jobs| (1..=64).contains(jobs))?,
+            jobs::OPTION => choice.share = Share::Of(value.into()),
+            _ => return None,
+        }
+    }
+    Some(choice)
+}
+
+fn run(choice: &Choice) -> Result<bool, String> {
     let session = Session::new()?;
     let files = Files::new(&session, false)?;
-    let mut report = Report::default();
-    let flextoe = engine == "flextoe";
-    for fault in ALL.iter().filter(|fault| fault.name.contains(filter) && (flextoe || fault.meets_every_engine())) {
-        let wanted = |link: &&Link| only.map_or(**link != Link::Linux, |name| name == link.label());
+    let mut report = Report::beside_others(choice.share.is_one_of_many());
+    let mut case = |name: &str, limit, run: &dyn Fn() -> Outcome| {
+        if choice.share.claims(name) {
+            report.case(&session, name, limit, run);
+        }
+    };
+    let flextoe = choice.engine == "flextoe";
+    let chosen = |name: &str| name.contains(&choice.filter);
+    // What waits longest comes last in the list, and would be waited for alone.
+    if choice.link.is_none() && flextoe {
+        for experiment in experiments::ALL.iter().filter(|experiment| chosen(experiment.name)) {
+            case(experiment.name, EXPERIMENT_LIMIT, &|| experiment.run(&session));
+        }
+    }
+    for fault in ALL.iter().filter(|fault| chosen(fault.name) && (flextoe || fault.meets_every_engine())) {
+        let wanted = |link: &&Link| choice.link.as_deref().map_or(**link != Link::Linux, |name| name == link.label());
         for link in fault.links.iter().filter(wanted) {
             let name = format!("{:<13} {}", link.label(), fault.name);
-            report.case(&session, &name, LIMIT, || in_laboratory((&session, &files), *link, engine, fault));
+            case(&name, LIMIT, &|| in_laboratory((&session, &files), *link, &choice.engine, fault));
         }
     }
-    if only.is_none() && flextoe {
-        for refusal in refusals::ALL.iter().filter(|refusal| refusal.name.contains(filter)) {
-            report.case(&session, refusal.name, LIMIT, || (refusal.run)(&session));
-        }
-        for experiment in experiments::ALL.iter().filter(|experiment| experiment.name.contains(filter)) {
-            report.case(&session, experiment.name, EXPERIMENT_LIMIT, || experiment.run(&session));
+    if choice.link.is_none() && flextoe {
+        for refusal in refusals::ALL.iter().filter(|refusal| chosen(refusal.name)) {
+            case(refusal.name, LIMIT, &|| (refusal.run)(&session));
         }
     }
-    Ok(report.finish(&session))
+    choice.share.finish(report, &session)
 }
 
 /// Runs a fault in a laboratory of its own and ends with the search for leaks.

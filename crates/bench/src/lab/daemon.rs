@@ -39,7 +39,8 @@ impl<'a> Daemon<'a> {
         let mut process = Process::start(netns, &words, directory.path().join("toed.log"))?;
         tools.stop.until("the daemon", PATIENCE, || {
             process.alive()?;
-            Ok(client::is_running(&socket))
+            // It listens before it has opened its ports, and answers afterwards.
+            Ok(client::ask(&socket, &Question::Hello).is_ok())
         })?;
         session::favour(process.pid());
         Ok(Daemon { tools, process, directory })
