@@ -143,6 +143,9 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             // A duplicate (RFC 5681 section 2): no payload, the same window, and something outstanding.
             (KIND_RX, _, 0, 0, 0): decide(TX_NONE, 0);
             (KIND_RX, 0, 0, _, 0): decide(TX_DUP_ACK, 0);
+            // The edge a little further left is the same window: its scale (at most 14) rounds what is told.
+            (KIND_RX, _, 0, 0, 0x80000000 &&& 0x80000000): decide(TX_NONE, 0);
+            (KIND_RX, 0, 0, _, 0xffffc000 &&& 0xffffc000): decide(TX_DUP_ACK, 0);
             (KIND_RX, _, 0, _, 0): decide(TX_NONE, 0);
             // The same byte again, with an older or a newer window.
             (KIND_RX, _, 0, _, 0x80000000 &&& 0x80000000): decide(TX_NONE, 0);

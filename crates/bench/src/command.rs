@@ -1,7 +1,8 @@
 //! The command line of `toe bench`.
 use crate::all;
 use crate::cases::{
-    block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, loss, stream,
+    block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
+    stream,
 };
 use crate::charts;
 use crate::lab::Stack;
@@ -34,6 +35,8 @@ pub enum Case {
     Instructions(instructions::Arguments),
     /// Quick answers beside bulk flows (thesis figure 5.19)
     Isolation(isolation::Arguments),
+    /// Records of many connections appended to one log, by a server and by the data-path (thesis 5.5.2)
+    Log(log::Arguments),
     /// All of it, held against the goals, in one report
     All(all::Arguments),
     /// Show the goals and write one HTML page of the reports in a directory
@@ -96,6 +99,7 @@ impl Case {
             Case::Idle(arguments) => &arguments.common,
             Case::Instructions(arguments) => &arguments.common,
             Case::Isolation(arguments) => &arguments.common,
+            Case::Log(arguments) => &arguments.common,
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
@@ -125,6 +129,10 @@ impl Case {
             Case::Block(a) => speed(&a.common, &a.stacks, points(&a.disk) * points(&a.depth) * points(&a.size)),
             Case::Instructions(_) => instructions::estimate(),
             Case::Isolation(a) => speed(&a.common, &a.stacks, 1 + points(&a.flows)),
+            Case::Log(a) => {
+                let ways = a.stacks.all().map_or(1, |setups| log::ways(&setups));
+                compare::estimate(&a.common, ways, points(&a.conns) * points(&a.size))
+            }
             Case::Loss(a) => {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
@@ -166,6 +174,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Idle(arguments) => idle::run(tools, arguments),
         Case::Instructions(arguments) => instructions::run(tools, arguments),
         Case::Isolation(arguments) => isolation::run(tools, arguments),
+        Case::Log(arguments) => log::run(tools, arguments),
         Case::Incast(arguments) => incast::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),

@@ -118,9 +118,20 @@ impl Setup {
 
     /// The place to measure in.
     pub fn lab<'a>(&self, tools: &'a Tools, needs: Needs) -> Result<Box<dyn Lab + 'a>, String> {
+        self.lab_with_log(tools, needs, 0)
+    }
+
+    /// The same, where each program can have a shared log of so many bytes.
+    pub fn lab_with_log<'a>(
+        &self,
+        tools: &'a Tools,
+        needs: Needs,
+        log_bytes: u32,
+    ) -> Result<Box<dyn Lab + 'a>, String> {
         // Some room beside them for what is being closed.
         let slots = (needs.connections as u32 * 5 / 4 + 64).next_power_of_two().max(4096);
-        let plan = FabricPlan { engine: self.engine, slots, clients: needs.clients.max(1), ..FabricPlan::default() };
+        let (engine, clients) = (self.engine, needs.clients.max(1));
+        let plan = FabricPlan { engine, slots, clients, log_bytes, ..FabricPlan::default() };
         Ok(match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
             (Stack::Opentoe, Port::Tap) => Box::new(TapLab::new(tools, &plan)?),

@@ -9,7 +9,7 @@ use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::plain::{Parties, Plain, station};
-use wire::{EtherType, Seq, ethernet, tcp};
+use wire::{EtherType, ethernet, tcp};
 
 /// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
 /// may have several, and the hash, so that a flow can be taken out of the table.
@@ -178,23 +178,12 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u6
         flags: tcp.flags,
         window: tcp.window,
         timestamps: tcp.options.timestamps,
-        sack: lowest_block_above(tcp.ack, &tcp.options.sack),
+        sack: tcp.options.lowest_block_above(tcp.ack),
         payload_at: (tcp_at + tcp_len) as u32,
         payload_len,
         ce: ip.ecn == Ecn::Ce,
     };
     Ok((Parties::new((ip.src, ip.dst), (tcp.src_port, tcp.dst_port)), station(macs.dst)))
-}
-
-fn lowest_block_above(ack: Seq, blocks: &[Option<(Seq, Seq)>; 4]) -> Option<(Seq, Seq)> {
-    let mut lowest: Option<(Seq, Seq)> = None;
-    for (left, right) in blocks.iter().flatten().copied() {
-        let lower = lowest.is_none_or(|(least, _)| left.before(least));
-        if ack.before(left) && left.before(right) && lower {
-            lowest = Some((left, right));
-        }
-    }
-    lowest
 }
 
 /// Verifies the TCP checksum where nobody has done so.

@@ -38,6 +38,10 @@ pub(crate) struct Flow {
     /// Loss recovery ends when more than this is acknowledged (RFC 6582).
     pub recover: Seq,
     pub recovering: bool,
+    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing.
+    sacked: (Seq, Seq),
+    /// The hole before it was sent again up to here, and the rest left out.
+    skipped: Option<Seq>,
     rtt_end: Seq,
     rtt_start: Nanos,
     timing: bool,
@@ -106,6 +110,8 @@ impl Flow {
             synced: p.rx_pos,
             recover: p.snd_nxt,
             recovering: false,
+            sacked: (p.snd_nxt, p.snd_nxt),
+            skipped: None,
             rtt_end: p.snd_nxt,
             rtt_start: 0,
             timing: false,
@@ -204,6 +210,8 @@ impl Flow {
             self.go_back();
         }
         if dma.flags & TIMEOUT != 0 {
+            // What was selectively acknowledged counts for nothing then (RFC 2018 section 8).
+            self.sacked = (self.una, self.una);
             self.go_back();
         }
         change
@@ -220,13 +228,49 @@ impl Flow {
         change.acked = true;
         change.fin_acked = fin_acked && !self.fin_acked;
         self.fin_acked |= fin_acked;
-        if self.recovering && self.recover.before(una) || una == self.max {
-            self.recovering = false;
-        }
+        self.recover_further();
         if self.timing && self.rtt_end.at_or_before(una) {
             self.timing = false;
             let rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
             self.took(rtt);
+        }
+    }
+
+    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the segments
+    /// that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    fn recover_further(&mut self) {
+        let una = self.una;
+        let past = self.recover.before(una) || una == self.max || (self.params.sack && self.recover == una);
+        self.recovering &= !past;
+        if self.sacked.0.at_or_before(una) {
+            self.sacked = (una, una);
+        }
+        // The hole is filled and there is another one (a partial acknowledgement, RFC 6582 section 3.2 step 3).
+        if self.skipped.is_some_and(|hole| hole.at_or_before(una)) {
+            self.skipped = None;
+            if una.before(self.recover) {
+                self.nxt = una;
+                self.timing = false;
+            }
+        }
+    }
+
+    /// The acknowledgement of everything before `ack` tells of what the peer has beyond a hole (thesis 5.5.4.3). The
+    /// pipeline knows nothing of it: what to send again is the host's.
+    pub fn note_block(&mut self, ack: Seq, block: Option<(Seq, Seq)>) {
+        let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(ack);
+        if let Some(block) = block.filter(|(_, right)| sent(*right)) {
+            self.sacked = block;
+        }
+    }
+
+    /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement that
+    /// comes when the hole is filled.
+    fn skip_sacked(&mut self) {
+        let (left, right) = self.sacked;
+        if left != right && self.nxt.within(left, right - left) {
+            self.skipped = Some(self.nxt);
+            self.nxt = self.max;
         }
     }
 
@@ -243,10 +287,11 @@ impl Flow {
         self.params.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
     }
 
-    /// Sends again from the oldest byte that is not acknowledged (go-back-N).
+    /// Sends again from the oldest byte that is not acknowledged (go-back-N), but for what the peer has.
     pub fn go_back(&mut self) {
         (self.recovering, self.recover) = (true, self.max);
         self.nxt = self.una;
+        self.skipped = None;
         self.timing = false;
     }
 
@@ -274,7 +319,8 @@ impl Flow {
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
-    pub fn next_push(&self) -> Option<Push> {
+    pub fn next_push(&mut self) -> Option<Push> {
+        self.skip_sacked();
         if self.dead || (self.rate > 0 && self.credits == 0) {
             return None;
         }
@@ -295,6 +341,10 @@ impl Flow {
         }
         if len < data && len > self.mss {
             len -= len % self.mss;
+        }
+        let (left, right) = self.sacked;
+        if left != right && self.nxt.before(left) {
+            len = len.min(left - self.nxt);
         }
         Some(Push { position, len, fin: fin_waits && len == data && window > len, last: len == data })
     }

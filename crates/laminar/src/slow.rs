@@ -111,6 +111,9 @@ impl Laminar {
                 return burst.pool.put(frame);
             }
         }
+        if let Some(flow) = self.flow(flow) {
+            flow.note_block(parts.tcp.ack, parts.tcp.options.lowest_block_above(parts.tcp.ack));
+        }
         plain(&mut frame, &parts);
         self.slow_path_again = true;
         let mut one = vec![frame];

@@ -57,6 +57,52 @@ fn no_blocks_for_a_peer_that_takes_none() {
     assert_eq!((sent[0].ack, sent[0].sack), (S, None));
 }
 
+// Checks RFC 2018: 5-a, 5-b.
+// Checks RFC 5681: 4.3-a.
+#[test]
+fn only_the_hole_is_sent_again() {
+    let mut s = solo(sack, false, true);
+    let plain = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };
+    let sacked = |ack, right| Seg { sack: Some((S + 2000, right)), ..plain(ack) };
+    let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
+    assert_eq!(s.write(8000, false).len(), 8);
+    let again = s.receive(&[sacked(S, S + 3000), sacked(S, S + 4000), sacked(S, S + 5000)]);
+    assert_eq!(sent(&again), [(0, 1000), (1000, 1000)]);
+    assert!(s.receive(&[sacked(S + 1000, S + 5000)]).is_empty(), "a part of the hole was acknowledged");
+    assert_eq!(sent(&s.write(500, false)), [(8000, 500)], "new data goes on behind all that was sent");
+    let again = s.receive(&[plain(S + 5000)]);
+    assert_eq!(sent(&again), [(5000, 1000), (6000, 1000), (7000, 1000), (8000, 500)], "what lies beyond was lost too");
+    s.receive(&[plain(S + 8500)]);
+    assert_eq!(s.side.stats.read().fast_retransmits, 1);
+}
+
+// Checks RFC 2018: 8-a.
+#[test]
+fn a_timeout_forgets_what_was_acknowledged_selectively() {
+    let mut s = solo(sack, false, true);
+    assert_eq!(s.write(4000, false).len(), 4);
+    s.receive(&[Seg { sack: Some((S + 1000, S + 2000)), window: 65535, ..seg(S, S, ACK, 0) }]);
+    let again = s.command(Command::Retransmit(FLOW));
+    assert_eq!(again.iter().map(|s| s.seq - S).collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
+}
+
+/// Blocks of things that were never sent, of old acknowledgements, below what is acknowledged, upside down.
+#[test]
+fn wrong_blocks_change_nothing() {
+    let mut s = solo(sack, false, true);
+    let block = |ack, block| Seg { sack: Some(block), window: 65535, ..seg(S, ack, ACK, 0) };
+    assert_eq!(s.write(4000, false).len(), 4);
+    s.receive(&[Seg { window: 65535, ..seg(S, S + 1000, ACK, 0) }]);
+    s.receive(&[block(S, (S + 2000, S + 3000)), block(S + 1000, (S + 2000, S + 9000))]);
+    s.receive(&[block(S + 1000, (S + 3000, S + 2000))]);
+    let again = s.receive(&[block(S + 1000, (S + 500, S + 800))]);
+    assert_eq!(
+        again.iter().map(|s| s.seq - S).collect::<Vec<_>>(),
+        [1000, 2000, 3000],
+        "three duplicates and no block"
+    );
+}
+
 #[test]
 fn every_second_segment_is_acknowledged() {
     let mut s = solo(delayed, false, false);

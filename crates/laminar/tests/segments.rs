@@ -132,8 +132,8 @@ fn options_that_the_parser_does_not_know_are_taken_off() {
 fn three_duplicates_send_again_once() {
     let mut s = solo();
     assert_eq!(s.write(5000, false).len(), 5);
-    let duplicate = Seg { window: 8192, ..seg(S, S, ACK, 0) };
-    assert!(s.receive(&[Seg { window: 5000, ..duplicate }]).is_empty(), "another window: no duplicate");
+    let duplicate = Seg { window: 9000, ..seg(S, S, ACK, 0) };
+    assert!(s.receive(&[duplicate]).is_empty(), "another window: no duplicate");
     assert!(s.receive(&[duplicate; 2]).is_empty());
     let again = s.receive(&[duplicate]);
     assert_eq!(again.first().map(|s| (s.seq, s.len)), Some((S, 1000)), "go-back-N from the oldest");

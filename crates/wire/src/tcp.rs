@@ -155,6 +155,18 @@ impl Options {
         syn + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 
+    /// The block nearest to the hole that begins at `ack`; what lies below `ack` tells of duplicates (RFC 2883).
+    pub fn lowest_block_above(&self, ack: Seq) -> Option<(Seq, Seq)> {
+        let mut lowest: Option<(Seq, Seq)> = None;
+        for (left, right) in self.sack.iter().flatten().copied() {
+            let lower = lowest.is_none_or(|(least, _)| left.before(least));
+            if ack.before(left) && left.before(right) && lower {
+                lowest = Some((left, right));
+            }
+        }
+        lowest
+    }
+
     /// There is no option.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

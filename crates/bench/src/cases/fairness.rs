@@ -5,6 +5,7 @@ use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestio
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, label, table};
 use crate::sample::{jain, quantile};
+use crate::setup::engine;
 use crate::tools::Tools;
 use clap::Args;
 use port::FabricConfig;
@@ -24,6 +25,9 @@ pub struct Arguments {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
     pub stack: String,
+    /// Engine of OpenTOE: flextoe, laminar
+    #[arg(long, value_name = "NAME", default_value = "flextoe")]
+    pub engine: String,
     /// Congestion control on OpenTOE: dctcp, timely, cubic, off
     #[arg(long, value_name = "NAME", default_value = "dctcp")]
     pub congestion: String,
@@ -48,7 +52,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let stacks = list(&arguments.stack, stack)?;
     let params = json!({
         "rate_mbit_per_s": arguments.rate, "ecn_threshold_kib": arguments.ecn_threshold,
-        "buffer_kib": arguments.buffer, "congestion": arguments.congestion,
+        "buffer_kib": arguments.buffer, "engine": arguments.engine, "congestion": arguments.congestion,
         "linux_congestion": arguments.linux_congestion, "seconds": common.seconds(20.0),
         "warm_up_s": warm_up(common), "pairs": common.pairs,
     });
@@ -77,7 +81,8 @@ fn lab<'a>(tools: &'a Tools, arguments: &Arguments, stack: Stack) -> Result<Box<
             let ecn_threshold_bytes = arguments.ecn_threshold << 10;
             let network = FabricConfig { rate_bps, buffer_bytes, ecn_threshold_bytes, ..FabricConfig::default() };
             let control = congestion(&arguments.congestion)?;
-            let plan = FabricPlan { network, congestion: Some(control), buffer: 64 << 10, ..FabricPlan::default() };
+            let (congestion, engine) = (Some(control), engine(&arguments.engine)?);
+            let plan = FabricPlan { network, congestion, engine, buffer: 64 << 10, ..FabricPlan::default() };
             Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {
@@ -92,7 +97,8 @@ fn measure(tools: &Tools, arguments: &Arguments, stack: Stack, flows: usize, rou
     let lab = lab(tools, arguments, stack)?;
     let moved = bulk::run(tools, &*lab, &Flows::new(flows, warm_up(common), common.seconds(20.0)))?;
     let fair = arguments.rate as f64 * 1e6 / 8.0 * PAYLOAD * moved.seconds / flows as f64;
-    let mut run = Run::new(stack, round, &json!({ "flows": flows }));
+    let on = (stack == Stack::Opentoe).then(|| arguments.engine.clone());
+    let mut run = Run { engine: on, ..Run::new(stack, round, &json!({ "flows": flows })) };
     run.gbit_per_s = Some(moved.gbit_per_s());
     run.errors = moved.lost;
     run.cpu_s.extend(moved.cpu_s.clone());

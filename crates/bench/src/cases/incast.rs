@@ -1,4 +1,4 @@
-//! Incast (FlexTOE table 4, thesis table 4.5): clients on several hosts send 64 KiB requests to one server at once,
+//! Incast (FlexTOE table 4, thesis table 4.5, figure 5.18): clients on several hosts send 64 KiB requests to one server at once,
 //! through a switch port that is slower than all of them together and whose buffer is small.
 use super::rpc::{self, Load};
 use super::window;
@@ -7,6 +7,7 @@ use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};
 use crate::sample::{jain, wire_bytes};
+use crate::setup::engine;
 use crate::tools::Tools;
 use clap::Args;
 use port::FabricConfig;
@@ -27,6 +28,9 @@ pub struct Arguments {
     /// Congestion controls: dctcp, timely, cubic, off
     #[arg(long, value_name = "NAME,...", default_value = "dctcp,timely,off")]
     pub congestion: String,
+    /// Engines: flextoe, laminar
+    #[arg(long, value_name = "NAME,...", default_value = "flextoe")]
+    pub engine: String,
     /// Rate of the server's port, Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 1000)]
     pub rate: u64,
@@ -43,6 +47,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let points = list(&arguments.points, degree_and_connections)?;
     let controls = list(&arguments.congestion, congestion)?;
+    let engines = list(&arguments.engine, engine)?;
     let params = json!({
         "request_bytes": REQUEST, "reply_bytes": REPLY, "rate_mbit_per_s": arguments.rate,
         "ecn_threshold_kib": arguments.ecn_threshold, "buffer_kib": arguments.buffer, "seconds": common.seconds(10.0),
@@ -51,9 +56,10 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut report = Report::new("incast", params);
     for round in 1..=common.pairs {
         for (degree, connections) in &points {
-            for control in &controls {
-                let point = json!({ "degree": degree, "connections": connections, "congestion": control });
-                let run = measure(tools, arguments, *degree, *connections, control, round, &point)?;
+            for (control, engine) in controls.iter().flat_map(|c| engines.iter().map(move |e| (c, e))) {
+                let point =
+                    json!({ "degree": degree, "connections": connections, "congestion": control, "engine": engine });
+                let run = measure(tools, arguments, (*degree, *connections), (control, engine), round, &point)?;
                 tools.say(&sentence(&run));
                 report.runs.push(run);
             }
@@ -65,9 +71,8 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
 fn measure(
     tools: &Tools,
     arguments: &Arguments,
-    degree: usize,
-    connections: usize,
-    control: &'static str,
+    (degree, connections): (usize, usize),
+    (control, engine): (&'static str, &'static str),
     round: u32,
     point: &Value,
 ) -> Result<Run, String> {
@@ -78,7 +83,7 @@ fn measure(
         buffer_bytes: arguments.buffer << 10,
         ..FabricConfig::default()
     };
-    let plan = FabricPlan { network, clients: degree, congestion: Some(control), ..FabricPlan::default() };
+    let plan = FabricPlan { network, clients: degree, congestion: Some(control), engine, ..FabricPlan::default() };
     let lab = FabricLab::new(tools, &plan)?;
     let load = Load {
         size: REQUEST,
@@ -94,7 +99,7 @@ fn measure(
     };
     let outcome = rpc::run(tools, &lab, &load)?;
     let sample = &outcome.sample;
-    let mut run = Run::new(lab.stack(), round, point);
+    let mut run = Run { engine: Some(engine.into()), ..Run::new(lab.stack(), round, point) };
     window::note(&mut run, sample, outcome.cpu_s.clone());
     run.gbit_per_s = Some(sample.rate() * REQUEST as f64 * 8.0 / 1e9);
     let share = sample.rate() * wire_bytes(REQUEST) as f64 * 8.0 / (arguments.rate as f64 * 1e6);
@@ -120,8 +125,18 @@ fn sentence(run: &Run) -> String {
 
 /// The table, a row for each degree, number of connections and congestion control.
 pub fn show(report: &Report) -> String {
-    let head =
-        ["degree", "connections", "control", "share of rate", "p50 ms", "p99 ms", "99.99p ms", "Jain", "dropped"];
+    let head = [
+        "degree",
+        "connections",
+        "control",
+        "engine",
+        "share of rate",
+        "p50 ms",
+        "p99 ms",
+        "99.99p ms",
+        "Jain",
+        "dropped",
+    ];
     let mut rows = vec![head.map(String::from).to_vec()];
     for point in report.points() {
         let median = |figure: &dyn Fn(&Run) -> f64| report.median(Stack::Opentoe, &point, figure).unwrap_or(f64::NAN);
@@ -131,7 +146,8 @@ pub fn show(report: &Report) -> String {
         rows.push(vec![
             point["degree"].to_string(),
             point["connections"].to_string(),
-            point["congestion"].as_str().unwrap_or_default().into(),
+            word(&point, "congestion"),
+            word(&point, "engine"),
             format!("{:.1} %", median(&|run| run.figure("share_of_rate")) * 100.0),
             latency(|l| l.p50),
             latency(|l| l.p99),
@@ -146,9 +162,9 @@ pub fn show(report: &Report) -> String {
 /// Tail latency and fairness, a line for each congestion control.
 pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let mut places: Vec<String> = Vec::new();
-    let mut controls: Vec<String> = Vec::new();
+    let mut controls: Vec<[String; 2]> = Vec::new();
     for point in report.points() {
-        let (place, control) = (place(&point), point["congestion"].as_str().unwrap_or_default().to_string());
+        let (place, control) = (place(&point), [word(&point, "congestion"), word(&point, "engine")]);
         if !places.contains(&place) {
             places.push(place);
         }
@@ -156,14 +172,17 @@ pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
             controls.push(control);
         }
     }
+    let several = controls.iter().any(|[_, engine]| *engine != controls[0][1]);
     let lines = |figure: fn(&Run) -> f64| -> Vec<Line> {
-        let line = |(colour, control): (usize, &String)| {
-            let of_control = report.points().into_iter().filter(|point| point["congestion"] == **control);
+        let line = |(colour, [control, engine]): (usize, &[String; 2])| {
+            let own = |point: &Value| word(point, "congestion") == *control && word(point, "engine") == *engine;
+            let of_control = report.points().into_iter().filter(own);
             let points = of_control.filter_map(|point| {
                 let at = places.iter().position(|known| *known == self::place(&point))?;
                 Some((at as f64, report.median(Stack::Opentoe, &point, figure)?))
             });
-            let name = if control == "none" { "off".into() } else { control.clone() };
+            let name = if control == "none" { "off" } else { control };
+            let name = if several { format!("{name}, {engine}") } else { name.to_string() };
             Line { name, points: points.collect(), colour, reference: false }
         };
         controls.iter().enumerate().map(line).collect()
@@ -187,6 +206,10 @@ pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
             chart("Incast: Jain's index over connections", "Jain's index", false, |run| run.figure("jain")),
         ),
     ]
+}
+
+fn word(point: &Value, name: &str) -> String {
+    point[name].as_str().unwrap_or_default().to_string()
 }
 
 fn place(point: &Value) -> String {

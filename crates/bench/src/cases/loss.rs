@@ -38,6 +38,9 @@ pub struct Arguments {
     /// Engines of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "NAME,...", default_value = "flextoe")]
     pub engine: String,
+    /// Engine of the hosts that clients are on, where it is to be another one, as in thesis figure 5.17
+    #[arg(long, value_name = "NAME")]
+    pub client_engine: Option<String>,
     /// Congestion control on OpenTOE: dctcp, timely, cubic, off
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion: String,
@@ -78,6 +81,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let params = json!({
         "echo": { "flows": ECHO_FLOWS, "bytes": ECHO_BYTES, "depth": ECHO_DEPTH }, "bulk": { "flows": BULK_FLOWS },
         "congestion": arguments.congestion, "linux_congestion": arguments.linux_congestion,
+        "client_engine": arguments.client_engine,
         "seconds": common.seconds(4.0), "warm_up_s": common.warm_up(), "pairs": common.pairs,
     });
     let mut report = Report::new("loss", params);
@@ -114,7 +118,9 @@ fn measure(
         Stack::Opentoe => {
             let network = FabricConfig { loss: rate.max(ALMOST_NOTHING), ..FabricConfig::default() };
             let control = congestion(&arguments.congestion)?;
-            let plan = FabricPlan { network, congestion: Some(control), engine, ..FabricPlan::default() };
+            let client_engine = arguments.client_engine.as_deref().map(crate::setup::engine).transpose()?;
+            let plan =
+                FabricPlan { network, congestion: Some(control), engine, client_engine, ..FabricPlan::default() };
             Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {

@@ -13,6 +13,7 @@ pub mod incast;
 pub mod instructions;
 pub mod isolation;
 pub mod kv;
+pub mod log;
 pub mod loss;
 mod rpc;
 pub mod stream;

@@ -23,6 +23,10 @@ pub struct FabricPlan {
     pub buffer: u32,
     /// The engine of all hosts.
     pub engine: &'static str,
+    /// That of the hosts for clients, where it is another one.
+    pub client_engine: Option<&'static str>,
+    /// Bytes that each program can have for a shared log.
+    pub log_bytes: u32,
     /// Connections that one program can hold.
     pub slots: u32,
 }
@@ -32,7 +36,7 @@ impl Default for FabricPlan {
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
-        FabricPlan { network, clients: 1, congestion, buffer, engine, slots }
+        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine: None, log_bytes: 0, slots }
     }
 }
 
@@ -120,25 +124,31 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
         format!("log = \"warn\"\n[[thread]]\ncore = {DAEMON_CORE}\n[[fabric]]\nname = \"net\"\n{network}");
     for host in 0..=plan.clients {
         let name = if host == 0 { "server".into() } else { format!("client{}", host - 1) };
+        let engine = plan.client_engine.filter(|_| host > 0).unwrap_or(plan.engine);
         // Writing to a string does not fail.
-        let _ = write!(content, "[[host]]\nname = \"{name}\"\naddress = \"{}\"\n{}", address(host), host_keys(plan));
+        let _ = write!(
+            content,
+            "[[host]]\nname = \"{name}\"\naddress = \"{}\"\n{}",
+            address(host),
+            host_keys(plan, engine)
+        );
     }
     Ok(content)
 }
 
-/// What all hosts of a plan have in common.
-pub(super) fn host_keys(plan: &FabricPlan) -> String {
+/// What all hosts of a plan have in common, with this engine.
+pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
     let congestion = plan.congestion.map(|name| format!("congestion = \"{name}\"\n")).unwrap_or_default();
     format!(
-        "prefix_len = 16\nengine = \"{}\"\necn = {}\n{congestion}ephemeral_first = {}\nephemeral_last = {}\n\
-         memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {} }}\n",
-        plan.engine,
+        "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{congestion}ephemeral_first = {}\nephemeral_last = {}\n\
+         memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {}, log_bytes = {} }}\n",
         plan.congestion == Some("dctcp"),
         CLIENT_PORTS.0,
         CLIENT_PORTS.1,
         plan.buffer,
         plan.buffer,
         plan.slots,
+        if engine == "laminar" { plan.log_bytes } else { 0 },
     )
 }
 

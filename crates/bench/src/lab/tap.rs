@@ -69,7 +69,7 @@ fn configuration(plan: &FabricPlan) -> String {
     format!(
         "log = \"warn\"\n[[thread]]\ncore = {DAEMON_CORE}\n[[host]]\nname = \"server\"\naddress = \"{SERVER}\"\n{}\
          port = {{ kind = \"tap\", device = \"{DEVICE}\", kernel_address = \"{CLIENT}/16\" }}\n",
-        host_keys(plan)
+        host_keys(plan, plan.engine)
     )
 }
 

@@ -150,6 +150,24 @@ fn three_duplicates_retransmit_and_halve_the_credits() {
     assert_eq!(register(&m, "dup_ack_count"), [0]);
 }
 
+/// The window's scale rounds, so that the edge seems to be here and there: a peer's acknowledgements of 1,460 bytes each with a
+/// scale of 3 tell of it by 4 bytes less every second time.
+#[test]
+fn what_the_scale_rounds_off_hides_no_duplicate() {
+    let mut m = machine(10_000);
+    credit(&mut m, 9000);
+    send(&mut m, 0, &[1; 1000]);
+    ack(&mut m, ISS + 100);
+    let rounded = Seg { seq: 1000, ack: ISS + 103, window: 14_999, ..Seg::default() };
+    delivered(receive(&mut m, &rounded));
+    let notes = [(); 3].map(|()| delivered(receive(&mut m, &rounded)).0.map(|dma| dma.flags));
+    assert_eq!(notes, [None, None, Some(FAST_RETRANSMIT)]);
+    let all = Seg { ack: ISS + 1000, window: 14_000, ..rounded };
+    delivered(receive(&mut m, &all));
+    delivered(receive(&mut m, &all));
+    assert_eq!(register(&m, "dup_ack_count"), [0], "nothing is outstanding");
+}
+
 #[test]
 fn what_is_not_a_duplicate() {
     let mut m = machine(10_000);

@@ -1,12 +1,16 @@
 //! Congestion control in virtual time: what share of a link flows get together, and how evenly. The experiments of
 //! FlexTOE section 5.3 (thesis 4.5.3) without the noise of a machine; `toe bench` measures them for real.
+mod loss;
 mod network;
 mod programs;
 
 use control::CongestionName;
-use network::{MS, Plan, SECOND};
+use network::{EngineName, MS, Plan, SECOND};
 use port::{FabricConfig, Nanos};
 use programs::{Load, Run};
+
+const FLEXTOE: [EngineName; 2] = [EngineName::FlexToe; 2];
+const LAMINAR: [EngineName; 2] = [EngineName::Laminar; 2];
 
 /// Jain's index: 1 where all are equal, 1/n where one has everything.
 fn jain(values: &[u64]) -> f64 {
@@ -62,13 +66,14 @@ fn incast(degree: usize, connections: usize, congestion: CongestionName, stall: 
         ..FabricConfig::default()
     };
     let connections = connections as u32;
-    Plan { hosts: degree + 1, network, congestion, buffer: 256 << 10, connections, stall }
+    Plan { hosts: degree + 1, network, congestion, engines: FLEXTOE, buffer: 256 << 10, connections, stall }
 }
 
 fn fairness(flows: u32, rate_bps: u64, stall: Nanos) -> Plan {
     let network =
         FabricConfig { rate_bps, ecn_threshold_bytes: 128 << 10, buffer_bytes: 8 << 20, ..FabricConfig::default() };
-    Plan { hosts: 2, network, congestion: CongestionName::Dctcp, buffer: 64 << 10, connections: flows, stall }
+    let congestion = CongestionName::Dctcp;
+    Plan { hosts: 2, network, congestion, engines: FLEXTOE, buffer: 64 << 10, connections: flows, stall }
 }
 
 const REQUEST: Load = Load::Requests(64 << 10);

@@ -1,0 +1,133 @@
+//! A shared log (thesis 5.5.2, docs/SHARED-LOG.md): records of many connections appended to one log, by a plain server that
+//! receives to the log's end, and by the data-path, where the engine can.
+use super::bulk::{self, Ends};
+use super::compare::{self, combine};
+use crate::command::{Common, count, list};
+use crate::lab::{Lab, Stack};
+use crate::report::{Report, Run};
+use crate::setup::{Needs, Setup, Stacks};
+use crate::tools::Tools;
+use clap::Args;
+use serde_json::{Value, json};
+
+const PORT: u16 = 7781;
+/// The client's number, for its log.
+const CLIENT: usize = 98;
+/// Records that the log holds at once.
+const RECORDS: u64 = 65_536;
+/// Bytes that lie beside each record (`context::LogShape`).
+const NOTE: u64 = 16;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+    /// Connections that write records as fast as they can
+    #[arg(long, value_name = "N,...", default_value = "32")]
+    pub conns: String,
+    /// Bytes of a record: powers of two from 16 to 65536
+    #[arg(long, value_name = "BYTES,...", default_value = "64,256,1024")]
+    pub size: String,
+}
+
+/// Runs the case: each set-up with a plain server, Laminar also with the log in its data-path.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let axes = [
+        ("conns", list(&arguments.conns, |word| count(word, 2000).map(Value::from))?),
+        ("size", list(&arguments.size, |word| record(word).map(Value::from))?),
+    ];
+    let mut ways: Vec<(Setup, bool)> = Vec::new();
+    for setup in arguments.stacks.all()? {
+        ways.push((setup, false));
+        if setup.stack == Stack::Opentoe && setup.engine == "laminar" {
+            ways.push((setup, true));
+        }
+    }
+    let (warm_up, seconds) = compare::times(common);
+    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "records": RECORDS });
+    let mut report = Report::new("log", params);
+    for point in combine(&axes) {
+        for round in 1..=common.pairs {
+            for (setup, shared) in &ways {
+                let place = format!("{} on {}", crate::report::label(&point), name(setup, *shared));
+                let run = measure(tools, common, setup, &point, *shared);
+                let Some(mut run) = report.measured(tools, &place, run)? else { continue };
+                run.round = round;
+                tools.say(&format!("{place}: {:.0} k/s", run.ops_per_s.unwrap_or(f64::NAN) / 1e3));
+                report.runs.push(run);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// How many ways each of these set-ups is measured in.
+pub fn ways(setups: &[Setup]) -> usize {
+    let both = |setup: &&Setup| setup.stack == Stack::Opentoe && setup.engine == "laminar";
+    setups.len() + setups.iter().filter(both).count()
+}
+
+fn name(setup: &Setup, shared: bool) -> String {
+    if shared { format!("{}, data-path", setup.name()) } else { setup.name() }
+}
+
+fn measure(tools: &Tools, common: &Common, setup: &Setup, point: &Value, shared: bool) -> Result<Run, String> {
+    let (warm_up, seconds) = compare::times(common);
+    let (connections, size) = (compare::number(point, "conns"), compare::number(point, "size"));
+    let log_bytes = if shared { (RECORDS * (size + NOTE)) as u32 } else { 0 };
+    let lab = setup.lab_with_log(tools, Needs { connections: connections as usize, clients: 1 }, log_bytes)?;
+    let ends = start(tools, &*lab, connections, size, shared, (warm_up, seconds))?;
+    let moved = bulk::measure(tools, &*lab, ends)?;
+    let mut run = Run { setup: name(setup, shared), ..Run::on(setup, point) };
+    run.ops_per_s = Some(moved.bytes.iter().sum::<u64>() as f64 / size as f64 / moved.seconds);
+    run.gbit_per_s = Some(moved.gbit_per_s());
+    run.errors = moved.lost;
+    run.cpu_s.extend(moved.cpu_s);
+    run.figures.insert("seconds".into(), json!(moved.seconds));
+    Ok(run)
+}
+
+fn start(
+    tools: &Tools,
+    lab: &dyn Lab,
+    connections: u64,
+    size: u64,
+    shared: bool,
+    (warm_up, seconds): (f64, f64),
+) -> Result<Ends, String> {
+    let words = |app: &str, options: &[(&str, String)]| {
+        let options = options.iter().flat_map(|(key, value)| [key.to_string(), value.clone()]);
+        std::iter::once(tools.app(app)).chain(options).collect::<Vec<_>>()
+    };
+    let common = [("-p", PORT.to_string()), ("-n", connections.to_string())];
+    let times = [("-w", warm_up.to_string()), ("-t", seconds.to_string())];
+    let own = [("-s", size.to_string()), ("-r", RECORDS.to_string())];
+    let mut server = words("append_server", &[&common[..], &times, &own].concat());
+    server.extend(shared.then(|| "-S".into()));
+    let receiver = lab.server(&server, PORT)?;
+    // Any bytes are records.
+    let to = [("-c", lab.address().to_string()), ("-s", "65536".to_string())];
+    let sender = lab.client_of(0, CLIENT, &words("flows", &[&common[..], &to].concat()))?;
+    Ok(Ends { receiver, sender })
+}
+
+fn record(text: &str) -> Result<u64, String> {
+    let size = text.parse().ok().filter(|size: &u64| size.is_power_of_two() && (16..=65_536).contains(size));
+    size.ok_or_else(|| format!("`{text}` is no size of a record: write a power of two from 16 to 65536"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_powers_of_two() {
+        assert_eq!(list("16, 65536", record), Ok(vec![16, 65_536]));
+        assert!(list("48", record).unwrap_err().contains("power of two"));
+        assert!(record("8").is_err() && record("131072").is_err());
+    }
+}
