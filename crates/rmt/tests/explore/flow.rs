@@ -1,4 +1,4 @@
-//! One flow of the compiled program: its registers as a value, and packets through it one by one.
+//! Flows of the compiled program: their registers as a value, and packets through it one by one.
 use rmt::interp::Session;
 use rmt::native::{Batch, EntryKey, Input, Native};
 use std::path::Path;
@@ -7,13 +7,14 @@ pub const HOST: u16 = 64;
 pub const CONTROL: u16 = 65;
 pub const NET: u16 = 8;
 
-/// The registers that are state, each with its words.
+/// The registers that are state, each with its words: all of the first flow, then those of the next.
 pub type Registers = Vec<[u32; 2]>;
 
 pub struct Flow {
     native: Native,
     batch: Batch,
-    registers: Vec<usize>,
+    /// Registers, and the entry of each.
+    registers: Vec<(usize, u32)>,
 }
 
 /// What a packet became.
@@ -28,6 +29,11 @@ pub struct Out {
 impl Flow {
     /// `rx` is the sequence number of the receive stream's first byte, `mask` that of its buffer.
     pub fn new(extensions: &[&str], rx: u32, tx: u32, mask: u32) -> Flow {
+        Flow::several(extensions, &[rx], tx, mask)
+    }
+
+    /// Several flows, which differ in the peer's port: 4000 and so on.
+    pub fn several(extensions: &[&str], rx: &[u32], tx: u32, mask: u32) -> Flow {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4/laminar.p4");
         let named = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
         let defines = [("FLOWS", "16"), ("RX_SCALE", "0"), ("NOTIFY_ACKS", "")];
@@ -36,29 +42,45 @@ impl Flow {
         let mut native = Native::new(program).unwrap_or_else(|e| panic!("{e}"));
         native.set_session(1, Session { port: 0, truncate: 0 });
         let key = |v: u128| EntryKey::Exact(v);
-        let tuple = [key(0x0a00_0002), key(0x0a00_0001), key(4000), key(80)];
-        let args = [0, 0, NET as u128, rx.wrapping_neg() as u128, mask as u128, 0, 0];
-        native.table_add("flows", &tuple, 0, "rx_flow", &args).unwrap();
-        native.table_add("contexts", &[key(0), key(0)], 0, "tx_flow", &[tx as u128, NET as u128, 0]).unwrap();
-        let options = if extensions.contains(&"SACK") { 1 } else { 0 };
-        let headers = [2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000, options];
-        native.table_add("headers", &[key(0)], 0, "addresses", &headers).unwrap();
-        let registers = (0..native.program().registers.len()).collect();
+        for (flow, rx) in (0..).zip(rx) {
+            let tuple = [key(0x0a00_0002), key(0x0a00_0001), key(4000 + flow), key(80)];
+            let args = [flow, 0, NET as u128, rx.wrapping_neg() as u128, mask as u128, 0, 0];
+            native.table_add("flows", &tuple, 0, "rx_flow", &args).unwrap();
+            let args = [tx as u128, NET as u128, 0];
+            native.table_add("contexts", &[key(flow), key(0)], 0, "tx_flow", &args).unwrap();
+            let options = if extensions.contains(&"SACK") { 1 } else { 0 };
+            let headers = [2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000 + flow, options];
+            native.table_add("headers", &[key(flow)], 0, "addresses", &headers).unwrap();
+        }
+        let count = native.program().registers.len();
+        let registers = (0..rx.len() as u32).flat_map(|flow| (0..count).map(move |r| (r, flow))).collect();
         Flow { native, batch: Batch::default(), registers }
     }
 
-    /// The place of a register among [`Registers`].
+    /// The place of the first flow's register among [`Registers`].
     pub fn place(&self, name: &str) -> usize {
         self.native.register(name).unwrap()
     }
 
+    /// That of another flow.
+    pub fn place_of(&self, name: &str, flow: usize) -> usize {
+        self.place(name) + flow * self.native.program().registers.len()
+    }
+
+    /// The flow's stream, which begins at `first`, is records of this log.
+    pub fn join(&mut self, flow: usize, log: u32, first: u32, record: u32) {
+        let origin = first.wrapping_neg();
+        let args = [log, origin, origin.wrapping_add(record - 1), record.wrapping_neg()].map(u128::from);
+        self.native.table_add("logs", &[EntryKey::Exact(flow as u128)], 0, "appends", &args).unwrap();
+    }
+
     pub fn read(&self) -> Registers {
-        self.registers.iter().map(|r| self.native.read(*r, 0)).collect()
+        self.registers.iter().map(|(r, flow)| self.native.read(*r, *flow)).collect()
     }
 
     pub fn write(&mut self, state: &Registers) {
-        for (register, words) in self.registers.iter().zip(state) {
-            self.native.write(*register, 0, *words);
+        for ((register, flow), words) in self.registers.iter().zip(state) {
+            self.native.write(*register, *flow, *words);
         }
     }
 
@@ -90,8 +112,13 @@ fn sum(bytes: &[u8]) -> u16 {
     ((total & 0xffff) + (total >> 16)) as u16
 }
 
-/// A segment's headers.
+/// A segment's headers, of the first flow.
 pub fn segment(seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
+    segment_of(0, seq, ack, window, payload)
+}
+
+/// A segment's headers.
+pub fn segment_of(flow: u16, seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
     let mut ip = vec![0x45, 0];
     ip.extend((40 + payload as u16).to_be_bytes());
     ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
@@ -99,7 +126,7 @@ pub fn segment(seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     out.extend(ip);
-    out.extend([4000u16.to_be_bytes(), 80u16.to_be_bytes()].concat());
+    out.extend([(4000 + flow).to_be_bytes(), 80u16.to_be_bytes()].concat());
     out.extend([seq.to_be_bytes(), ack.to_be_bytes()].concat());
     out.extend([0x50, 0x10]);
     out.extend([window.to_be_bytes(), [0; 2], [0; 2]].concat());
