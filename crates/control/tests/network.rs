@@ -2,6 +2,7 @@
 mod support;
 
 use support::recording::Recording;
+use support::strangers::ip_frame;
 use support::*;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
 
@@ -24,26 +25,6 @@ fn from_peer(operation: arp::Operation, target: usize) -> arp::Packet {
         target_mac: Mac::default(),
         target_ip: ip_of(target),
     }
-}
-
-fn ip_frame(src: usize, dst: std::net::Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 34 + body.len()];
-    ethernet::Header { dst: mac_of(0), src: mac_of(src), ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-    let header = ipv4::Header {
-        src: ip_of(src),
-        dst,
-        protocol,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: 0,
-        dont_fragment: false,
-        is_fragment: false,
-        payload_len: body.len() as u16,
-    };
-    header.emit(&mut bytes[14..]);
-    bytes[34..].copy_from_slice(body);
-    bytes
 }
 
 #[test]

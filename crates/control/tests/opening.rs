@@ -5,9 +5,10 @@ use context::{Reply, Request};
 use engine::Drop;
 use std::collections::BTreeMap;
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
+use support::strangers::icmp_unreachable;
 use support::*;
 use wire::tcp::Flags;
-use wire::{Seq, ipv4};
+use wire::Seq;
 
 fn two() -> (Net, [Shared; 2]) {
     with(vec![config(0), config(1)])
@@ -387,7 +388,7 @@ fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
     net.inject(0, &lie);
     let mut wrong = syn.clone();
     wrong[14 + 20 + 4] ^= 1;
-    net.inject(0, &icmp_unreachable(3, 0, &wrong, 0));
+    net.inject(0, &icmp_unreachable(3, 0, &wrong, 1));
     net.settle();
     assert!(client.connected(tag).is_none(), "one is a soft error, the other quotes what was never sent");
     assert_eq!(net.drops(0, Drop::Icmp), 1);
@@ -478,29 +479,4 @@ fn what_icmp_says_of_an_open_connection_does_not_end_it() {
     net.settle();
     assert_eq!((net.states(0), net.drops(0, Drop::Icmp)), (vec!["ESTABLISHED"], 6));
     assert!(client.error().is_none());
-}
-
-/// "Destination unreachable" from node `from` to node 0 about a frame.
-fn icmp_unreachable(code: u8, mtu: u16, about: &[u8], from: usize) -> Vec<u8> {
-    use wire::{EtherType, ethernet, icmpv4};
-    let quote = &about[14..14 + 28];
-    let mut bytes = vec![0; 14 + 20 + 8 + quote.len()];
-    let src = mac_of(from.max(1));
-    ethernet::Header { dst: mac_of(0), src, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-    let ip = ipv4::Header {
-        src: ip_of(from.max(1)),
-        dst: ip_of(0),
-        protocol: ipv4::ICMP,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: 0,
-        dont_fragment: false,
-        is_fragment: false,
-        payload_len: (8 + quote.len()) as u16,
-    };
-    ip.emit(&mut bytes[14..]);
-    bytes[42..].copy_from_slice(quote);
-    icmpv4::Message::Unreachable { code, mtu }.emit(&mut bytes[34..]);
-    bytes
 }

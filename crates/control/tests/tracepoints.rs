@@ -7,9 +7,9 @@ use flextoe::{FlexToe, Mapping};
 use port::FramePool;
 use std::sync::Arc;
 use support::sockets::Sockets;
+use support::strangers::icmp_unreachable;
 use support::*;
 use trace::{Point, PointSet, Traces};
-use wire::{EtherType, ethernet, icmpv4, ipv4};
 
 /// Two programs that are connected, and what the first one's host counts.
 struct Pair {
@@ -84,30 +84,7 @@ fn a_narrow_path_makes_segments_smaller() {
     pair.write();
     pair.net.settle();
     let sent = pair.net.seen.iter().find(|(from, bytes)| *from == 0 && bytes.len() > 1000).unwrap().1.clone();
-    pair.net.inject(0, &too_big(&sent, 1000));
+    pair.net.inject(0, &icmp_unreachable(4, 1000, &sent, 1));
     pair.net.settle();
     assert_eq!(pair.count(Point::FlowMss), 1);
-}
-
-/// What a router says of a frame that is longer than the next link carries (RFC 1191).
-fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
-    let quote = &frame[14..14 + 28];
-    let mut bytes = vec![0; 14 + 20 + 8 + quote.len()];
-    ethernet::Header { dst: mac_of(0), src: mac_of(1), ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-    let ip = ipv4::Header {
-        src: ip_of(1),
-        dst: ip_of(0),
-        protocol: ipv4::ICMP,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: 0,
-        dont_fragment: false,
-        is_fragment: false,
-        payload_len: (8 + quote.len()) as u16,
-    };
-    ip.emit(&mut bytes[14..]);
-    bytes[42..].copy_from_slice(quote);
-    icmpv4::Message::Unreachable { code: 4, mtu }.emit(&mut bytes[34..]);
-    bytes
 }

@@ -4,6 +4,7 @@
 pub mod recording;
 pub mod sockets;
 pub mod splicer;
+pub mod strangers;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
