@@ -3,7 +3,8 @@
  * Plain POSIX, identical for every stack. The first bytes of a request (eight, or all of a shorter one) are its
  * number; the reply begins with it, so the client sees that its own request was answered. By default each reply is
  * a write of its own; -b writes all replies to what one read brought at once. While the socket does not take a
- * reply, the connection is not read: the client feels it. With -1 a connection is closed after its first reply.
+ * reply, the connection is not read: the client feels it. With -1 a connection is closed after its first reply. With -k
+ * it computes for each reply, as a server that has something to do would.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -21,6 +22,7 @@ struct peer {
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static size_t size = 64, reply = 64, most_read, numbered;
+static unsigned long cycles = 0;
 static int batch = 0, polling = 0, single = 0;
 static char *incoming, *outgoing;
 
@@ -39,6 +41,16 @@ static void hang_up(struct peer *peer) {
     free(peer);
 }
 
+/* A chain of instructions that wait for each other: three times a shift and an exclusive-or, and two multiplications. */
+static void compute(char *number) {
+    enum { CYCLES = 12 };
+    volatile uint64_t sink;
+    uint64_t x = (unsigned char)*number;
+    for (unsigned long done = 0; done < cycles; done += CYCLES) x = mix(x + 1);
+    sink = x;
+    (void)sink;
+}
+
 /* Takes one read's bytes apart; returns how many replies now stand in `outgoing`. */
 static size_t answer(struct peer *peer, const char *bytes, size_t length) {
     size_t replies = 0;
@@ -53,6 +65,7 @@ static size_t answer(struct peer *peer, const char *bytes, size_t length) {
         peer->position += n;
         if (peer->position < size) break;
         peer->position = 0;
+        if (cycles) compute(peer->number);
         memcpy(outgoing + replies++ * reply, peer->number, numbered);
     }
     return replies;
@@ -96,14 +109,14 @@ static void serve(int set, struct peer *peer, uint32_t events) {
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: rpc_server [-a ADDRESS] [-p PORT] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
                     "                  [-b (replies of one read in one write)] [-y (poll, never sleep)]\n"
-                    "                  [-1 (one request a connection)]\n");
+                    "                  [-1 (one request a connection)] [-k CYCLES (computed for each reply)]\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int port = 7777;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    for (int option; (option = getopt(argc, argv, "a:p:s:r:by1")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "a:p:s:r:by1k:")) != -1;) {
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 's' && (size = strtoul(optarg, NULL, 10)) > 0) continue;
@@ -111,6 +124,7 @@ static void parse(int argc, char **argv) {
         if (option == 'b' && (batch = 1)) continue;
         if (option == 'y' && (polling = 1)) continue;
         if (option == '1' && (single = 1)) continue;
+        if (option == 'k' && (cycles = strtoul(optarg, NULL, 10)) < 1000000000) continue;
         usage();
     }
     if (optind < argc) usage();

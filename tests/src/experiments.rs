@@ -35,11 +35,20 @@ const fn speed(name: &'static str, arguments: &'static [&'static str], runs: usi
 pub const ALL: &[Experiment] = &[
     Experiment {
         name: "toe bench echo",
-        arguments: &["echo", "--conns", "1,4,16", "--linux", "cubic,bbr,polling,one-core", "--port", "fabric,tap"],
-        runs: 18,
+        arguments: &[
+            "echo",
+            "--conns",
+            "1,4,16",
+            "--linux",
+            "cubic,bbr,polling,one-core",
+            "--port",
+            "fabric,tap,tap-client",
+        ],
+        runs: 21,
         figures: SPEED,
         plots: &["connections"],
     },
+    speed("toe bench echo, a server that computes", &["echo", "--conns", "8", "--work", "250,1000"], 4),
     speed("toe bench echo, laminar", &["echo", "--conns", "16", "--engine", "laminar", "--depth", "8", "--batch"], 2),
     Experiment {
         name: "toe bench echo, open loop",

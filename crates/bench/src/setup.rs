@@ -1,6 +1,6 @@
 //! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
 use crate::command::{list, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapLab, VethLab, VethPlan};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
 use daemon::config::EngineName;
@@ -15,7 +15,8 @@ pub struct Stacks {
     /// Engines of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "ENGINE,...", default_value = "flextoe")]
     pub engine: String,
-    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux)
+    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux), tap-client (the
+    /// other way round)
     #[arg(long, value_name = "PORT,...", default_value = "fabric")]
     pub port: String,
     /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core)
@@ -23,13 +24,13 @@ pub struct Stacks {
     pub linux: String,
 }
 
-/// How OpenTOE is joined to the clients.
+/// How the two ends are joined, and which of them are on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// Clients are on OpenTOE too.
+    /// Both.
     Fabric,
-    /// Clients are on Linux.
-    Tap,
+    /// One, the other is on Linux.
+    Tap(TapEnd),
 }
 
 /// What can be chosen on Linux.
@@ -106,7 +107,8 @@ impl Setup {
     pub fn name(&self) -> String {
         match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => format!("{} fabric", self.engine),
-            (Stack::Opentoe, Port::Tap) => format!("{} tap", self.engine),
+            (Stack::Opentoe, Port::Tap(TapEnd::Server)) => format!("{} tap", self.engine),
+            (Stack::Opentoe, Port::Tap(TapEnd::Client)) => format!("{} tap-client", self.engine),
             (Stack::Linux, _) => format!("linux {}", self.way.name()),
         }
     }
@@ -134,7 +136,7 @@ impl Setup {
         let plan = FabricPlan { engine, slots, clients, log_bytes, ..FabricPlan::default() };
         Ok(match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
-            (Stack::Opentoe, Port::Tap) => Box::new(TapLab::new(tools, &plan)?),
+            (Stack::Opentoe, Port::Tap(end)) => Box::new(TapLab::new(tools, &plan, end)?),
             (Stack::Linux, _) => {
                 let congestion = Some(if self.way == Way::Bbr { "bbr" } else { "cubic" }.to_string());
                 let one_core = self.way == Way::OneCore;
@@ -166,8 +168,9 @@ pub fn engine(text: &str) -> Result<&'static str, String> {
 fn port(text: &str) -> Result<Port, String> {
     match text {
         "fabric" => Ok(Port::Fabric),
-        "tap" => Ok(Port::Tap),
-        _ => Err(format!("there is no port `{text}` for measurements; there are fabric and tap")),
+        "tap" => Ok(Port::Tap(TapEnd::Server)),
+        "tap-client" => Ok(Port::Tap(TapEnd::Client)),
+        _ => Err(format!("there is no port `{text}` for measurements; there are fabric, tap and tap-client")),
     }
 }
 
@@ -199,8 +202,8 @@ mod tests {
             port: port.into(),
             linux: linux.into(),
         };
-        let all = names(&words("opentoe,linux", "flextoe,laminar", "fabric,tap", "cubic,polling")).unwrap();
-        let toe = ["flextoe fabric", "flextoe tap", "laminar fabric", "laminar tap"];
+        let all = names(&words("opentoe,linux", "flextoe,laminar", "fabric,tap-client", "cubic,polling")).unwrap();
+        let toe = ["flextoe fabric", "flextoe tap-client", "laminar fabric", "laminar tap-client"];
         assert_eq!(all, toe.into_iter().chain(["linux cubic", "linux polling"]).collect::<Vec<_>>());
         assert_eq!(names(&words("linux", "flextoe", "tap", "bbr")).unwrap(), ["linux bbr"]);
         assert!(names(&words("linux", "flextoe", "tap", "reno")).unwrap_err().contains("one-core"));

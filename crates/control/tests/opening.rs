@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
 use support::strangers::icmp_unreachable;
 use support::*;
-use wire::tcp::Flags;
 use wire::Seq;
+use wire::tcp::Flags;
 
 fn two() -> (Net, [Shared; 2]) {
     with(vec![config(0), config(1)])

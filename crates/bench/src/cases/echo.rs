@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Open loop: messages a second, due at fixed times; latencies count from when a message was due
     #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
     pub rate: Vec<u64>,
+    /// Cycles that the server computes for each reply
+    #[arg(long, value_name = "CYCLES,...", value_delimiter = ',')]
+    pub work: Vec<u64>,
     /// Requests that may go at once leave in one write, and so do the replies to one read
     #[arg(long)]
     pub batch: bool,
@@ -50,6 +53,9 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     ];
     if !arguments.rate.is_empty() {
         axes.push(("rate", arguments.rate.iter().map(|rate| json!(rate)).collect()));
+    }
+    if !arguments.work.is_empty() {
+        axes.push(("work", arguments.work.iter().map(|cycles| json!(cycles)).collect()));
     }
     let (warm_up, seconds) = compare::times(common);
     let params = json!({
@@ -78,6 +84,7 @@ fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: boo
     // The first message of a connection touches pages for the first time: let every one have a few.
     let warm_up = warm_up.max(connections as f64 / CONNECTIONS_WARMED_A_SECOND);
     let rate = point["rate"].as_u64().map(|rate| ["-R".to_string(), (rate as f64 / programs as f64).to_string()]);
+    let work = point["work"].as_u64().map(|cycles| ["-k".to_string(), cycles.to_string()]);
     Load {
         size,
         reply: size,
@@ -88,7 +95,7 @@ fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: boo
         warm_up,
         seconds,
         client_options: options.iter().cloned().chain(rate.into_iter().flatten()).collect(),
-        server_options: options,
+        server_options: options.into_iter().chain(work.into_iter().flatten()).collect(),
         ..Load::default()
     }
 }
@@ -102,11 +109,11 @@ mod tests {
         let stacks =
             Stacks { stack: "linux".into(), engine: "flextoe".into(), port: "fabric".into(), linux: "polling".into() };
         let setup = stacks.all().unwrap()[0];
-        let point = json!({ "conns": 32_001, "size": 64, "depth": 1, "rate": 6 });
+        let point = json!({ "conns": 32_001, "size": 64, "depth": 1, "rate": 6, "work": 250 });
         let load = load(&setup, &point, (1.0, 2.0), false);
         assert_eq!(load.connections, [10_667, 10_667, 10_667]);
         assert_eq!(load.servers, 3);
         assert_eq!(load.client_options, ["-y", "-R", "2"]);
-        assert_eq!(load.server_options, ["-y"]);
+        assert_eq!(load.server_options, ["-y", "-k", "250"]);
     }
 }

@@ -5,7 +5,7 @@ mod tap;
 mod veth;
 
 pub use fabric::{FabricLab, FabricPlan, congestion};
-pub use tap::TapLab;
+pub use tap::{TapEnd, TapLab};
 pub use veth::{VethLab, VethPlan};
 
 use crate::process::Process;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stack {
-    /// Both ends on OpenTOE, over the fabric.
+    /// Both ends on OpenTOE, over the fabric, or one of them, over TAP.
     Opentoe,
     /// Both ends on the kernel, over a veth pair.
     Linux,

@@ -1,37 +1,54 @@
-//! A daemon whose host is joined to the kernel by a TAP device: servers on OpenTOE, clients on the kernel's TCP.
+//! A daemon whose host is joined to the kernel by a TAP device: one end on OpenTOE, the other on the kernel's TCP.
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::fabric::{FabricPlan, host_keys};
-use super::{Lab, Stack, veth};
+use super::{Lab, PATIENCE, Stack, veth};
 use crate::process::Process;
 use crate::tools::Tools;
 use port::Netns;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const NAME: &str = "near";
 const DEVICE: &str = "toe0";
 
-/// A running daemon, the namespace of the clients and the TAP device, and that of the servers, which is empty: what
-/// they do on the kernel's TCP by mistake fails.
+/// Which programs are on OpenTOE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TapEnd {
+    /// Servers.
+    Server,
+    /// Clients.
+    Client,
+}
+
+/// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE, which is empty:
+/// what they do on the kernel's TCP by mistake fails.
 pub struct TapLab<'a> {
     tools: &'a Tools,
-    clients: Netns,
-    servers: Netns,
+    on_toe: TapEnd,
+    kernel: Netns,
+    empty: Netns,
     daemon: Daemon<'a>,
 }
 
 impl<'a> TapLab<'a> {
     /// Starts the daemon; it makes the device.
-    pub fn new(tools: &'a Tools, plan: &FabricPlan) -> Result<TapLab<'a>, String> {
-        let (clients, servers) = (Netns::create()?, Netns::create()?);
-        veth::widen_ports(&clients);
-        let daemon = Daemon::start(tools, &clients, &configuration(plan))?;
+    pub fn new(tools: &'a Tools, plan: &FabricPlan, on_toe: TapEnd) -> Result<TapLab<'a>, String> {
+        let (kernel, empty) = (Netns::create()?, Netns::create()?);
+        veth::widen_ports(&kernel);
+        let daemon = Daemon::start(tools, &kernel, &configuration(plan))?;
         let network = ["ip", "route", "replace", "10.77.0.0/16", "dev", DEVICE, "src", "10.77.0.1", "congctl", "cubic"];
-        veth::run(&clients, &network)?;
+        veth::run(&kernel, &network)?;
         // The default of 500 frames is soon full, and what finds no room is lost without a word.
-        veth::run(&clients, &["ip", "link", "set", DEVICE, "txqueuelen", "10000"])?;
-        Ok(TapLab { tools, clients, servers, daemon })
+        veth::run(&kernel, &["ip", "link", "set", DEVICE, "txqueuelen", "10000"])?;
+        Ok(TapLab { tools, on_toe, kernel, empty, daemon })
+    }
+
+    fn on_kernel(&self, words: &[String], log: String) -> Result<Process, String> {
+        let mut all = self.tools.pinned(PROGRAM_CORE);
+        all.extend_from_slice(words);
+        Process::start(&self.kernel, &all, self.daemon.directory().join(log))
     }
 }
 
@@ -41,19 +58,27 @@ impl Lab for TapLab<'_> {
     }
 
     fn address(&self) -> Ipv4Addr {
-        SERVER
+        if self.on_toe == TapEnd::Server { HOST } else { KERNEL }
     }
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
-        let mut server = self.daemon.run(&self.servers, "server", words, format!("server-{port}.log"))?;
+        let log = format!("server-{port}.log");
+        if self.on_toe == TapEnd::Client {
+            let mut server = self.on_kernel(words, log)?;
+            self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
+            return Ok(server);
+        }
+        let mut server = self.daemon.run(&self.empty, NAME, words, log)?;
         self.daemon.wait_for_listener(&mut server, port)?;
         Ok(server)
     }
 
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
-        let mut all = self.tools.pinned(PROGRAM_CORE);
-        all.extend_from_slice(words);
-        Process::start(&self.clients, &all, self.daemon.directory().join(format!("client{number}.log")))
+        let log = format!("client{number}.log");
+        match self.on_toe {
+            TapEnd::Server => self.on_kernel(words, log),
+            TapEnd::Client => self.daemon.run(&self.empty, NAME, words, log),
+        }
     }
 
     fn stack_process(&self) -> Option<&Process> {
@@ -67,8 +92,8 @@ impl Lab for TapLab<'_> {
 
 fn configuration(plan: &FabricPlan) -> String {
     format!(
-        "log = \"warn\"\n[[thread]]\ncore = {DAEMON_CORE}\n[[host]]\nname = \"server\"\naddress = \"{SERVER}\"\n{}\
-         port = {{ kind = \"tap\", device = \"{DEVICE}\", kernel_address = \"{CLIENT}/16\" }}\n",
+        "log = \"warn\"\n[[thread]]\ncore = {DAEMON_CORE}\n[[host]]\nname = \"{NAME}\"\naddress = \"{HOST}\"\n{}\
+         port = {{ kind = \"tap\", device = \"{DEVICE}\", kernel_address = \"{KERNEL}/16\" }}\n",
         host_keys(plan, plan.engine)
     )
 }
