@@ -220,6 +220,9 @@ impl Host {
     }
 
     fn fire_timers(&mut self, now: Nanos) -> usize {
+        if self.plane.timers.next().is_some_and(|due| due <= now) {
+            self.plane.look_ahead(TIMERS_PER_ROUND);
+        }
         let due = |plane: &mut Plane| {
             let late = now.saturating_sub(plane.timers.next()?);
             let timer = plane.timers.pop(now)?;

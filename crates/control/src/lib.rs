@@ -11,6 +11,7 @@ mod congestion;
 mod contexts;
 mod cookies;
 mod flow;
+mod flow_timers;
 mod flow_view;
 mod handover;
 mod host;

@@ -11,6 +11,9 @@ const LOOK: Nanos = 20_000;
 /// Longest time between two looks at a flow that is timed.
 const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 
+/// So many flows are no longer in the caches when they are looked at.
+const MANY: usize = 2048;
+
 impl Plane {
     /// The least time between two looks at a flow.
     fn look_interval(&self) -> Nanos {
@@ -29,6 +32,16 @@ impl Plane {
         let figures = flow.stats.read();
         let due = flow.pace.start(now, &figures, flow.options.ack_delay, interval, flow.mss as u32);
         self.timers.set(Timer::Flow(id.0), due);
+    }
+
+    /// Asks for what is known of flows that are to be looked at soon: with so many, no cache holds it.
+    pub fn look_ahead(&self, most: usize) {
+        if self.flows.len() < MANY {
+            return;
+        }
+        let flows = || self.timers.flows_soon(most).filter_map(|flow| self.flows.get_ahead(flow));
+        flows().for_each(shm::prefetch);
+        flows().filter_map(Option::as_ref).for_each(|flow| shm::prefetch(&*flow.stats));
     }
 
     /// It is time to look at a flow.

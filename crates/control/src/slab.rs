@@ -61,6 +61,11 @@ impl<T> Slab<T> {
         self.entries.get(key as usize)?.as_ref()
     }
 
+    /// Where a value is, without looking at it: to ask the memory for it ahead of its use.
+    pub fn get_ahead(&self, key: u32) -> Option<&Option<T>> {
+        self.entries.get(key as usize)
+    }
+
     pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         self.entries.get_mut(key as usize)?.as_mut()
     }

@@ -1,8 +1,8 @@
 //! When things are due. One entry for each thing; setting it again replaces the earlier time, so nothing fires that
 //! was cancelled.
+use crate::flow_timers::FlowTimers;
 use engine::Nanos;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 /// What is due.
@@ -52,6 +52,7 @@ impl Timers {
 
     /// Takes the next one that is due.
     pub fn pop(&mut self, now: Nanos) -> Option<Timer> {
+        self.flows.advance(now);
         let (at, timer) = self.first().filter(|(at, _)| *at <= now)?;
         if let Timer::Flow(flow) = timer {
             self.flows.cancel(flow);
@@ -67,63 +68,18 @@ impl Timers {
         [flow, self.due.first().copied()].into_iter().flatten().min()
     }
 
+    /// Some flows whose timers are due soon, in no order: a hint.
+    pub fn flows_soon(&self, most: usize) -> impl Iterator<Item = u32> {
+        self.flows.soon(most)
+    }
+
     pub fn next(&self) -> Option<Nanos> {
         self.first().map(|(at, _)| at)
     }
 
     /// Timers that are set.
     pub fn len(&self) -> usize {
-        self.due.len() + self.flows.count
-    }
-}
-
-/// Of each flow, when its timer is due: a heap with entries that may be out of date, and what is true. With tens of
-/// thousands of flows, ordered trees of all of them were a good part of the data-path's time.
-#[derive(Default)]
-struct FlowTimers {
-    heap: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// By flow; `Nanos::MAX` for no timer.
-    at: Vec<Nanos>,
-    count: usize,
-}
-
-/// Entries out of date that are no reason yet to make the heap anew.
-const STALE: usize = 1024;
-
-impl FlowTimers {
-    fn set(&mut self, flow: u32, at: Nanos) {
-        let (index, at) = (flow as usize, at.min(Nanos::MAX - 1));
-        if self.at.len() <= index {
-            self.at.resize(index + 1, Nanos::MAX);
-        }
-        let before = std::mem::replace(&mut self.at[index], at);
-        self.count += (before == Nanos::MAX) as usize;
-        if before != at {
-            self.heap.push(Reverse((at, flow)));
-            self.tidy();
-        }
-    }
-
-    fn cancel(&mut self, flow: u32) {
-        let Some(at) = self.at.get_mut(flow as usize) else { return };
-        self.count -= (std::mem::replace(at, Nanos::MAX) != Nanos::MAX) as usize;
-        self.tidy();
-    }
-
-    /// The first entry is always one that is true; and there are not many others.
-    fn tidy(&mut self) {
-        let FlowTimers { heap, at, count } = self;
-        let is_true = |Reverse((due, flow)): &Reverse<(Nanos, u32)>| at[*flow as usize] == *due;
-        while heap.peek().is_some_and(|first| !is_true(first)) {
-            heap.pop();
-        }
-        if heap.len() > 2 * *count + STALE {
-            heap.retain(is_true);
-        }
-    }
-
-    fn first(&self) -> Option<(Nanos, u32)> {
-        self.heap.peek().map(|Reverse(first)| *first)
+        self.due.len() + self.flows.len()
     }
 }
 
@@ -171,7 +127,6 @@ mod tests {
             due.into_iter().for_each(|timer| {
                 list.remove(&timer);
             });
-            assert!(timers.flows.heap.len() <= 2 * timers.flows.count + STALE + 1);
         }
     }
 }

@@ -90,7 +90,7 @@ impl Pace {
     /// The engine has something to time. Returns when to look first.
     // Meets RFC 6298: 5.1.
     pub fn start(&mut self, now: Nanos, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
-        let patience = self.patience(figures, ack_delay, mss);
+        let patience = self.patience(figures, ack_delay, interval, mss);
         if !self.tracked {
             self.tracked = true;
             self.quiet = 0;
@@ -102,11 +102,13 @@ impl Pace {
 
     /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
     /// (RFC 9293 section 3.8.6.3), which with short round-trip times looks like a loss; RFC 8985 section 7.2 makes
-    /// the same allowance for its probes.
-    fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, mss: u32) -> Nanos {
+    /// the same allowance for its probes. With tens of thousands of flows it is at least the time between two looks at one
+    /// of them, a quarter of a second (RFC 6298 section 2.4 asks for a whole one): otherwise each would be looked at for
+    /// its timeout's sake.
+    fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
         let single = figures.outstanding > 0 && figures.outstanding <= mss;
         let rto = if single { self.rtt.rto().max(ack_delay) } else { self.rtt.rto() };
-        rto.saturating_add(self.pause(mss))
+        rto.max(interval).saturating_add(self.pause(mss))
     }
 
     /// How long the engine waits between two segments at the flow's rate: that is no sign of a loss, or of a closed
@@ -130,7 +132,7 @@ impl Pace {
         // A closed connection has at least its FIN to deliver, even where its application lied about where it belongs.
         let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
-        let patience = self.patience(figures, options.ack_delay, mss);
+        let patience = self.patience(figures, options.ack_delay, interval, mss);
         let timeout = busy && self.retry(now, figures, patience, limit, mss, &mut tick);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {

@@ -1,4 +1,5 @@
 //! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
+use crate::MANY;
 use crate::batch::Batch;
 use crate::message::{Job, Positions, Work};
 use crate::scheduler::Scheduler;
@@ -240,10 +241,25 @@ impl ContextQueue {
 }
 
 impl Context {
+    /// Asks for what the next descriptors name, and for what the scheduler knows of those flows.
+    #[inline(never)]
+    fn look_ahead(&mut self, scheduler: &Scheduler) {
+        let Context { end, flows, .. } = self;
+        let slot = |words| Bump::from_words(words).slot.index as usize;
+        end.bumps.ahead(TURN as u32).filter_map(|words| flows.get(slot(words))).for_each(shm::prefetch);
+        end.bumps
+            .ahead(TURN as u32)
+            .filter_map(|words| flows.get(slot(words)))
+            .for_each(|named| scheduler.prefetch(named.flow));
+    }
+
     /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's turn.
     fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> Taken {
         let (mut last, at_once) = (u32::MAX, scheduler.nobody_waits());
         let mut turns = 0;
+        if self.flows.len() >= MANY {
+            self.look_ahead(scheduler);
+        }
         for descriptors in 0..TURN {
             let bump = match self.end.bumps.pop() {
                 Ok(Some(words)) => Bump::from_words(words),

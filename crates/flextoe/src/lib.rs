@@ -55,6 +55,8 @@ use trace::Traces;
 const BATCH: usize = 64;
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
+/// With so many flows, what modules know of them is no longer in the caches when it is needed.
+const MANY: usize = 2048;
 /// Received frames that wait at most while the pipeline drains for a command.
 const WAITING: usize = 8192;
 

@@ -1,4 +1,5 @@
 //! All modules on the engine's own thread: a batch goes through one module, then the next.
+use crate::MANY;
 use crate::batch::Batch;
 use crate::dma::Dma;
 use crate::mapping::Mapping;
@@ -27,9 +28,6 @@ pub(crate) struct Local {
     flows: usize,
     counts: [Arc<Count>; 4],
 }
-
-/// With so many flows, what modules know of them is no longer in the caches when it is needed.
-const MANY: usize = 2048;
 
 impl Local {
     pub fn new(limits: &Limits, mapping: &Mapping) -> Local {
@@ -67,6 +65,9 @@ impl Local {
     /// The modules that only received segments pass: pre-processing and those of operators for flows.
     pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
+        if self.flows >= MANY {
+            self.preprocess.look_ahead(batch, |flow| self.prefetch_states(flow, service));
+        }
         self.preprocess.process(batch);
         self.counts[0].end(ModuleName::Preprocess, batch, start, &service.tracer);
         if self.flow.first().is_some_and(|chain| !chain.is_empty()) {
@@ -134,19 +135,32 @@ impl Local {
         batch.clear();
     }
 
+    /// Asks for what modules know of a flow. Its group is not known yet, or is the only one, as a rule.
+    #[inline(always)]
+    fn prefetch_states(&self, flow: u32, service: &Service) {
+        self.protocols.iter().for_each(|protocol| protocol.prefetch(flow));
+        self.postprocess.prefetch(flow);
+        service.contexts.prefetch(flow);
+    }
+
     /// Asks for all that the works of a batch are about to need, so that the memory's answers come while others are worked
-    /// on: first the flows' states, then what is behind them.
+    /// on: first the flows' states, then what is behind them, then where payload goes.
     #[inline(never)]
     fn prefetch(&self, batch: &[Work], service: &Service) {
         for work in batch {
-            if let Some(protocol) = self.protocols.get(usize::from(work.group)) {
-                protocol.prefetch(work.flow);
+            if !matches!(work.job, Job::Receive) {
+                // Those of received segments were asked for before they were looked up.
+                self.prefetch_states(work.flow, service);
             }
-            self.postprocess.prefetch(work.flow);
-            service.contexts.prefetch(work.flow);
             work.frame.iter().filter_map(|frame| frame.payload()).for_each(|payload| payload.prefetch());
         }
         batch.iter().for_each(|work| self.postprocess.prefetch_more(work.flow));
+        for work in batch.iter().filter(|work| matches!(work.job, Job::Receive)) {
+            let protocol = self.protocols.get(usize::from(work.group));
+            if let Some(pos) = protocol.and_then(|protocol| protocol.next_place(work.flow)) {
+                self.postprocess.prefetch_place(work.flow, pos);
+            }
+        }
     }
 
     /// Plain segments of a flow group, up to a work that is none; returns how many.

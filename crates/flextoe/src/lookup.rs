@@ -56,6 +56,12 @@ impl Table {
         }
     }
 
+    /// Asks for the place where a hash is looked for.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u32) {
+        shm::prefetch(&self.entries[hash as usize & self.mask]);
+    }
+
     /// Adds a flow. The caller sees to it that there are never more than it asked for in [`Table::new`].
     pub fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;

@@ -92,6 +92,14 @@ impl Postprocess {
         }
     }
 
+    /// The same of the place in its receive buffer where stream position `pos` goes.
+    #[inline(always)]
+    pub fn prefetch_place(&self, flow: u32, pos: u32) {
+        if let Some(state) = self.flows.get(flow) {
+            state.buffers.rx.prefetch(pos);
+        }
+    }
+
     /// A plain received segment of a flow: it is only counted. Returns where its payload goes. With one replica of this
     /// module.
     #[inline(always)]

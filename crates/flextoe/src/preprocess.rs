@@ -1,6 +1,7 @@
 //! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
 //! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer). Alloc and Head of section
 //! 4.3.1.2 are with post-processing, which makes and writes a frame at once, where there is something to send.
+use crate::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
@@ -66,6 +67,25 @@ impl Preprocess {
             // All others are of a flow from the beginning, and know its flow group.
             if let Job::Receive = work.job {
                 self.receive(work);
+            }
+        }
+    }
+
+    /// Asks for what this module is about to look up, and tells `found` of each flow that it is going to find: first the
+    /// places of the table, then what they lead to.
+    pub fn look_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
+        for works in batch.chunks(BATCH) {
+            let mut hashes = [None; BATCH];
+            for (work, hash) in works.iter().zip(&mut hashes) {
+                let plain = work.frame.as_ref().and_then(|frame| plain(frame));
+                *hash = plain.map(|plain| lookup::hash(&plain.parties()));
+                hash.iter().for_each(|hash| self.table.prefetch(*hash));
+            }
+            for hash in hashes.iter().flatten() {
+                if let Some((flow, ())) = self.table.find(*hash, |_| Some(())) {
+                    self.flows.prefetch(flow);
+                    found(flow);
+                }
             }
         }
     }

@@ -118,6 +118,12 @@ impl Scheduler {
         }
     }
 
+    /// Asks for a flow's entry ahead of its use.
+    #[inline(always)]
+    pub fn prefetch(&self, flow: u32) {
+        self.entries.prefetch(flow);
+    }
+
     fn enqueue(&mut self, flow: u32, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Idle) else { return };
         if entry.interval > 0 && entry.next > now {

@@ -124,6 +124,17 @@ impl<const W: usize> Consumer<W> {
         Ok(Some(descriptor))
     }
 
+    /// Copies of the descriptors that wait, at most `most`, which stay where they are: a hint at what
+    /// [`Consumer::pop`] is going to give, which the producer may still change.
+    pub fn ahead(&mut self, most: u32) -> impl Iterator<Item = [u64; W]> {
+        // What is wrong with the ring is for `pop` to say.
+        let _ = self.refresh();
+        let (place, head) = (&self.place, self.head);
+        let waiting = self.tail.wrapping_sub(head).min(most);
+        (0..waiting)
+            .map(move |at| place.descriptor::<W>(head.wrapping_add(at)).each_ref().map(|word| word.load(Relaxed)))
+    }
+
     /// There is nothing to take at this moment.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -137,6 +137,12 @@ impl Protocol {
         self.flows.prefetch(flow);
     }
 
+    /// The stream position of what comes next on a flow.
+    #[inline(always)]
+    pub fn next_place(&self, flow: u32) -> Option<u32> {
+        self.flows.get(flow).map(|state| state.rcv_nxt - state.fixed.rx_base)
+    }
+
     /// A received segment, where it is plain.
     #[inline(always)]
     pub fn receive_plain(&mut self, work: &Work, now: Nanos) -> Option<Received> {
