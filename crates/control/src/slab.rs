@@ -33,6 +33,10 @@ impl<T> Slab<T> {
             self.entries[key as usize] = Some(value);
         } else {
             self.entries.push(Some(value));
+            // It has just become twice as large, and nothing lies there yet.
+            if (self.entries.len() - 1).is_power_of_two() {
+                shm::prefer_huge_pages(&self.entries);
+            }
         }
         Some(key)
     }

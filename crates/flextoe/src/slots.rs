@@ -6,6 +6,9 @@ pub(crate) struct Slots<T> {
     most: u32,
 }
 
+/// Bytes from which on a table takes huge pages: the last one of them is then no large part of it.
+const LARGE: usize = 2 << 20;
+
 impl<T> Slots<T> {
     pub fn new(most: u32) -> Slots<T> {
         Slots { places: Vec::with_capacity(most as usize), most }
@@ -18,6 +21,10 @@ impl<T> Slots<T> {
         }
         let at = flow as usize;
         if self.places.len() <= at {
+            let before = self.places.len() * size_of::<Option<T>>();
+            if before < LARGE && (at + 1) * size_of::<Option<T>>() >= LARGE {
+                shm::prefer_huge_pages(&self.places);
+            }
             self.places.resize_with(at + 1, || None);
         }
         self.places[at] = Some(state);

@@ -34,7 +34,7 @@ pub use doorbell::Doorbell;
 #[cfg(not(loom))]
 pub use mirror::{Mirror, Span};
 #[cfg(not(loom))]
-pub use prefetch::prefetch;
+pub use prefetch::{prefer_huge_pages, prefetch};
 #[cfg(not(loom))]
 pub use region::Region;
 #[cfg(not(loom))]
