@@ -120,20 +120,15 @@ impl Setup {
 
     /// The place to measure in.
     pub fn lab<'a>(&self, tools: &'a Tools, needs: Needs) -> Result<Box<dyn Lab + 'a>, String> {
-        self.lab_with_log(tools, needs, 0)
+        self.lab_as(tools, needs, FabricPlan::default())
     }
 
-    /// The same, where each program can have a shared log of so many bytes.
-    pub fn lab_with_log<'a>(
-        &self,
-        tools: &'a Tools,
-        needs: Needs,
-        log_bytes: u32,
-    ) -> Result<Box<dyn Lab + 'a>, String> {
+    /// The same, with hosts that are otherwise as in a plan.
+    pub fn lab_as<'a>(&self, tools: &'a Tools, needs: Needs, plan: FabricPlan) -> Result<Box<dyn Lab + 'a>, String> {
         // Some room beside them for what is being closed.
         let slots = (needs.connections as u32 * 5 / 4 + 64).next_power_of_two().max(4096);
         let (engine, clients) = (self.engine, needs.clients.max(1));
-        let plan = FabricPlan { engine, slots, clients, log_bytes, ..FabricPlan::default() };
+        let plan = FabricPlan { engine, slots, clients, ..plan };
         Ok(match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
             (Stack::Opentoe, Port::Tap(end)) => Box::new(TapLab::new(tools, &plan, end)?),

@@ -133,7 +133,7 @@ impl Pace {
         let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, interval, mss);
-        let timeout = busy && self.retry(now, figures, patience, limit, mss, &mut tick);
+        let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -213,7 +213,7 @@ impl Pace {
         &mut self,
         now: Nanos,
         figures: &FlowFigures,
-        patience: Nanos,
+        (patience, interval): (Nanos, Nanos),
         limit: Nanos,
         mss: u32,
         tick: &mut Tick,
@@ -233,7 +233,7 @@ impl Pace {
         tick.doubt_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
         let longest = if tick.probe { limit / 4 } else { Nanos::MAX };
-        self.retry_at = Some(now + (self.rtt.rto() + self.pause(mss)).min(longest));
+        self.retry_at = Some(now + (self.rtt.rto().max(interval) + self.pause(mss)).min(longest));
         tick.retransmit
     }
 
@@ -388,6 +388,21 @@ mod tests {
             pace.tick(begin + 100 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
         }
         assert!(again <= 8, "{again} retransmissions of 20 segments");
+    }
+
+    /// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in between.
+    #[test]
+    fn flows_that_are_looked_at_seldom_do_not_time_out_between_two_looks() {
+        let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
+        let (mut pace, mut looks, mut sent_again) = (pace(), 0, Vec::new());
+        let mut now = pace.start(0, &figures, OPTIONS.ack_delay, 250 * MS, 1000);
+        while now < 2000 * MS {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, 250 * MS, 1000);
+            sent_again.extend(tick.retransmit.then_some(now / MS));
+            (looks, now) = (looks + 1, tick.next.expect("it goes on"));
+        }
+        assert_eq!(sent_again[0], 250);
+        assert!(looks <= 9, "{looks} looks in two seconds");
     }
 
     #[test]

@@ -3,6 +3,7 @@ use super::compare::{self, combine, number};
 use super::rpc::{self, Load};
 use super::window;
 use crate::command::{Common, count, list};
+use crate::lab::FabricPlan;
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup, Stacks};
 use crate::tools::Tools;
@@ -39,6 +40,16 @@ pub struct Arguments {
     /// Requests that may go at once leave in one write, and so do the replies to one read
     #[arg(long)]
     pub batch: bool,
+    /// KiB of each buffer of a connection on OpenTOE (`memory.rx_bytes`, `memory.tx_bytes`), a power of two
+    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = buffer_kib)]
+    pub buffer: u32,
+}
+
+/// A size that buffers can have.
+fn buffer_kib(text: &str) -> Result<u32, String> {
+    let wanted = "buffers have 4, 8, 16, ... or 65536 KiB";
+    let kib: u32 = text.parse().map_err(|_| wanted.to_string())?;
+    if kib.is_power_of_two() && (4..=65_536).contains(&kib) { Ok(kib) } else { Err(wanted.into()) }
 }
 
 /// Runs the case.
@@ -60,13 +71,15 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let (warm_up, seconds) = compare::times(common);
     let params = json!({
         "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "batch": arguments.batch,
+        "buffer_kib": arguments.buffer,
         "loop": if arguments.rate.is_empty() { "closed" } else { "open" },
     });
     let mut report = Report::new("echo", params);
     compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
         let load = load(setup, point, (warm_up, seconds), arguments.batch);
         let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
-        let outcome = rpc::run(tools, &*setup.lab(tools, needs)?, &load)?;
+        let plan = FabricPlan { buffer: arguments.buffer << 10, ..FabricPlan::default() };
+        let outcome = rpc::run(tools, &*setup.lab_as(tools, needs, plan)?, &load)?;
         let mut run = Run::on(setup, point);
         window::note(&mut run, &outcome.sample, outcome.cpu_s);
         Ok(run)

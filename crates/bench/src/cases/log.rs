@@ -3,7 +3,7 @@
 use super::bulk::{self, Ends};
 use super::compare::{self, combine};
 use crate::command::{Common, count, list};
-use crate::lab::{Lab, Stack};
+use crate::lab::{FabricPlan, Lab, Stack};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup, Stacks};
 use crate::tools::Tools;
@@ -79,7 +79,8 @@ fn measure(tools: &Tools, common: &Common, setup: &Setup, point: &Value, shared:
     let (warm_up, seconds) = compare::times(common);
     let (connections, size) = (compare::number(point, "conns"), compare::number(point, "size"));
     let log_bytes = if shared { (RECORDS * (size + NOTE)) as u32 } else { 0 };
-    let lab = setup.lab_with_log(tools, Needs { connections: connections as usize, clients: 1 }, log_bytes)?;
+    let plan = FabricPlan { log_bytes, ..FabricPlan::default() };
+    let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1 }, plan)?;
     let ends = start(tools, &*lab, connections, size, shared, (warm_up, seconds))?;
     let moved = bulk::measure(tools, &*lab, ends)?;
     let mut run = Run { setup: name(setup, shared), ..Run::on(setup, point) };
