@@ -1,10 +1,12 @@
 //! Faults: what the machine takes away from a running daemon.
-use crate::cases::{Bench, app};
-use crate::hostile::{echoes, requests_a_second};
+use crate::cases::{Bench, app, number_after};
+use crate::hostile::{Attachment, echoes, own_memory, requests_a_second};
 use crate::lab::DEVICE;
 use crate::report::Outcome;
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// The device of a host is deleted: the daemon answers on, and does not turn for ever.
@@ -44,6 +46,56 @@ pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
 }
 
+/// More connections than the memory that is left is for.
+const MOST_CONNECTIONS: u32 = 4000;
+
+/// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, who is connected
+/// is served on, and when there is memory again, so is everybody.
+pub(crate) fn no_memory(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
+    let mut greedy = Attachment::new(daemon.socket(), "client")?;
+    let mut bystanders = echoes(bench, "8")?;
+    bench.session.until("the bystanders' connections", || Ok(daemon.established("server")? >= 8))?;
+    let to = (bench.lab.server.address, bench.port);
+    let slot = greedy.connect(to)?;
+    let before = limit(daemon.id(), Resource::Data, Some(private_memory(daemon.id())?))?;
+    let (opened, why) = until_refused(&mut greedy, to)?;
+    let errno = format!("errno {}", Errno::NOMEM.raw_os_error());
+    if !why.ends_with(&errno) {
+        return Err(format!("connection {opened} was refused, but: {why}"));
+    }
+    let said = refused(bench)?;
+    greedy.write(slot, 0, b"served on");
+    greedy.expect(slot, b"served on")?;
+    limit(daemon.id(), Resource::Data, before)?;
+    let served = requests_a_second(&mut bystanders).map_err(|error| format!("bystanders noticed: {error}"))?;
+    greedy.connect(to).map_err(|error| format!("with memory again: {error}"))?;
+    drop(greedy);
+    requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
+    let own = own_memory(daemon)?;
+    Ok(format!(
+        "{opened} connections, then {why}; bystanders had {served:.0} requests/s; the daemon has {own} KiB; newcomers read: {said}"
+    ))
+}
+
+/// Opens connections until one is refused: how many there were, and why.
+fn until_refused(greedy: &mut Attachment, to: (Ipv4Addr, u16)) -> Result<(u32, String), String> {
+    for opened in 0..MOST_CONNECTIONS {
+        if let Err(why) = greedy.connect(to) {
+            return Ok((opened, why));
+        }
+    }
+    Err(format!("without memory, {MOST_CONNECTIONS} connections were opened"))
+}
+
+/// Private memory that a process may write, bytes.
+fn private_memory(id: u32) -> Result<u64, String> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(|error| error.to_string())?;
+    let kib = number_after(&status, "VmData:")?;
+    Ok(kib as u64 * 1024)
+}
+
 /// Somebody new is not let in: what it is told.
 fn refused(bench: &Bench) -> Outcome {
     let mut command = bench.lab.on_server(&app("echo_server"));
@@ -66,10 +118,14 @@ fn lowest_free(id: u32) -> Result<u64, String> {
 
 /// Sets how many descriptors a process may have; returns how many it might before.
 fn limit_descriptors(id: u32, most: Option<u64>) -> Result<Option<u64>, String> {
-    let process = Pid::from_raw(id as i32);
-    let now = rustix::process::getrlimit(Resource::Nofile);
+    limit(id, Resource::Nofile, most)
+}
+
+/// Sets how much of something a process may have; returns how much it might before.
+fn limit(id: u32, what: Resource, most: Option<u64>) -> Result<Option<u64>, String> {
+    let now = rustix::process::getrlimit(what);
     let limit = Rlimit { current: most, maximum: now.maximum };
-    Ok(prlimit(process, Resource::Nofile, limit).map_err(|error| error.to_string())?.current)
+    Ok(prlimit(Pid::from_raw(id as i32), what, limit).map_err(|error| error.to_string())?.current)
 }
 
 /// Processor time of a process, in ticks of 10 ms.

@@ -82,6 +82,7 @@ pub const ALL: &[Fault] = &[
     log("shared log, and writers that die", &[Link::TapServer, Link::Fabric], logs::writers_die),
     log("shared logs that cannot be", &[Link::Fabric], logs::refused),
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
+    fault("no memory", &[Link::Fabric], exhaustion::no_memory),
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
     fatal("takeover under load", OPENTOE, takeover::under_load),
     fault("takeover refused", &[Link::Fabric], takeover::refused),

@@ -3,7 +3,7 @@
 mod attachment;
 mod program;
 
-pub(crate) use attachment::Dice;
+pub(crate) use attachment::{Attachment, Dice};
 pub use program::{Orders, run};
 
 use crate::cases::{Bench, app, number_after};
@@ -19,48 +19,65 @@ const MOST_GROWTH: u64 = 96 << 10;
 
 /// Random and adversarial values over the whole region, from several threads.
 pub(crate) fn scribbles(bench: &Bench) -> Outcome {
-    attack(bench, "scribble")
+    attack(bench, "scribble", None)
 }
 
 /// One that sends and never reads.
 pub(crate) fn never_reads(bench: &Bench) -> Outcome {
-    attack(bench, "silent")
+    attack(bench, "silent", None)
 }
 
 /// One that opens until it is refused.
 pub(crate) fn opens_until_limits(bench: &Bench) -> Outcome {
-    attack(bench, "greedy")
+    attack(bench, "greedy", None)
 }
 
-/// One that repeats descriptors of connections that are over.
+/// One that repeats descriptors of connections that are over. It opens connections as fast as it can, which an honest program
+/// may do, too: what the others have beside such a one is told with it.
 pub(crate) fn replays(bench: &Bench) -> Outcome {
-    attack(bench, "replay")
+    attack(bench, "replay", Some("busy"))
 }
 
-fn attack(bench: &Bench, name: &str) -> Outcome {
+/// The others alone, beside an honest program that is as busy where there is one, and beside the hostile one.
+fn attack(bench: &Bench, name: &str, honest: Option<&str>) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
     let alone = requests_a_second(&mut echoes(bench, "2")?)?;
     let own = own_memory(daemon)?;
     let victim = bench.on_another_port();
     let _echo = victim.server(bench.lab.on_server(&app("echo_server")), &["-p", &victim.port()])?;
-    let host = if bench.lab.client.is_accelerated() { "client" } else { "server" };
-    // The bystanders' cores stay theirs: what is tried here is what shared memory and shared tables do.
-    let mut command = bench.lab.far.command("nice");
     let seed = std::process::id().to_string();
-    command.args(["-n", "19", &beside("hostile"), name]).arg(daemon.socket());
-    command.args([host, &bench.address(), &victim.port(), "4", &seed]);
-    let mut hostile = bench.session.spawn(command)?;
-    let meanwhile = requests_a_second(&mut echoes(bench, "4")?).map_err(|e| format!("bystanders noticed: {e}"))?;
-    let words = hostile.succeed().map_err(|error| format!("{error}: {}", hostile.stderr().trim()))?;
+    let percent = |rate: f64| format!("{:.0}%", 100.0 * rate / alone);
+    let mut said = match honest {
+        Some(honest) => {
+            let (rate, words) = others_beside(bench, &victim, honest, &seed)?;
+            format!("{words}, and others at {} beside it; ", percent(rate))
+        }
+        None => String::new(),
+    };
+    let (meanwhile, words) = others_beside(bench, &victim, name, &seed)?;
+    said += &words;
     let grown = own_memory(daemon)?.saturating_sub(own);
     if grown > MOST_GROWTH {
         return Err(format!("the daemon grew by {grown} KiB"));
     }
     // Somebody new is served as ever.
     requests_a_second(&mut echoes(bench, "1")?).map_err(|e| format!("afterwards: {e}"))?;
-    let share = 100.0 * meanwhile / alone;
-    Ok(format!("{} (seed {seed}); others at {share:.0}% of {alone:.0}/s; daemon +{grown} KiB", words.trim()))
+    Ok(format!("{said} (seed {seed}); others at {} of {alone:.0}/s; daemon +{grown} KiB", percent(meanwhile)))
+}
+
+/// Requests a second of the others while an attack runs, and what it says of itself.
+fn others_beside(bench: &Bench, victim: &Bench, name: &str, seed: &str) -> Result<(f64, String), String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let host = if bench.lab.client.is_accelerated() { "client" } else { "server" };
+    // The bystanders' cores stay theirs: what is tried here is what shared memory and shared tables do.
+    let mut command = bench.lab.far.command("nice");
+    command.args(["-n", "19", &beside("hostile"), name]).arg(daemon.socket());
+    command.args([host, &bench.address(), &victim.port(), "4", seed]);
+    let mut hostile = bench.session.spawn(command)?;
+    let meanwhile = requests_a_second(&mut echoes(bench, "4")?).map_err(|e| format!("bystanders noticed: {e}"))?;
+    let words = hostile.succeed().map_err(|error| format!("{error}: {}", hostile.stderr().trim()))?;
+    Ok((meanwhile, words.trim().to_string()))
 }
 
 /// A client of the bench's echo server that compares each reply, for some seconds, over eight connections.

@@ -189,7 +189,7 @@ impl Host {
 
     /// What another daemon needs to go on. The host has stopped.
     pub fn state(&self, now: Nanos) -> HostState {
-        self.plane.state(now, self.geometry())
+        self.plane.state(now, self.geometry(), (self.engine.name().into(), self.engine.carries()))
     }
 
     /// The descriptors of a context: its region, this side's end of its doorbell, and this side's own doorbell.
@@ -214,6 +214,14 @@ impl Host {
         if state.address != address || state.mac != self.mac() || state.geometry() != self.geometry() {
             return Err(format!(
                 "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"
+            ));
+        }
+        // A connection keeps the options that it began with, and the windows of a pipeline have one shift.
+        if state.engine != (self.engine.name().to_string(), self.engine.carries()) {
+            return Err(format!(
+                "host {name}: it runs engine {} with other TCP options than this configuration's {}: the engine cannot change",
+                state.engine.0,
+                self.engine.name()
             ));
         }
         self.plane.restore(now, state, ends).map_err(|sentence| format!("host {}: {sentence}", self.plane.config.name))
@@ -243,6 +251,11 @@ impl Host {
             self.draining |= matches!(event, Event::RingCorrupt(_));
             self.plane.trace_event(&event);
             self.plane.on_event(now, event);
+        }
+        if self.plane.stopped.is_some() {
+            // What was still on its way through the engine would begin new connections: it waits for whoever goes on.
+            self.looped.append(&mut self.exceptions);
+            return done;
         }
         let mut exceptions = std::mem::take(&mut self.exceptions);
         for (why, frame) in exceptions.drain(..) {

@@ -193,6 +193,9 @@ impl Plane {
         if self.flows.len() >= self.config.max_flows as usize {
             return self.drops.count(Drop::FlowTable);
         }
+        if shm::reserve::is_short() {
+            return self.drops.count(Drop::NoMemory);
+        }
         // Strangers leave room for connections that this host's own programs open.
         let crowded = !self.has_flow_room() || self.openings.len() >= self.config.limits.max_openings as usize / 4 * 3;
         // Apart from the backlog, which is for connections that wait to be accepted: as Linux's tcp_max_syn_backlog and

@@ -186,7 +186,7 @@ pub(crate) struct Plane {
     pub held: u32,
     pub tracer: Tracer,
     /// The host is being handed over, or was: where the engine left its flows.
-    pub stopped: Option<HashMap<FlowId, FlowEnd>>,
+    pub stopped: Option<BTreeMap<FlowId, FlowEnd>>,
     /// TCP options that the engine carries.
     pub carries: Carries,
     /// The engine keeps shared logs.

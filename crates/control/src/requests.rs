@@ -211,6 +211,9 @@ impl Plane {
         if full || !self.has_flow_room() {
             return Err(libc::ENOBUFS);
         }
+        if shm::reserve::is_short() {
+            return Err(libc::ENOMEM);
+        }
         let unreachable = ip.is_broadcast() || ip.is_multicast();
         if unreachable || (ip != self.net.address && self.net.routes.next_hop(ip).is_none()) {
             return Err(libc::ENETUNREACH);

@@ -5,15 +5,34 @@ use context::{Slot, daemon_ends};
 use control::{ContextId, Host, HostState};
 use engine::Limits;
 use flextoe::{FlexToe, Mapping};
+use laminar::{Extensions, Laminar};
 use shm::Region;
 use std::collections::HashMap;
 use std::sync::Arc;
 use support::sockets::Sockets;
 use support::*;
 
-fn engine(config: &control::HostConfig) -> Box<dyn engine::Engine> {
-    let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
-    Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
+/// Makes an engine for a host.
+type Make = fn(&control::HostConfig) -> Box<dyn engine::Engine>;
+
+/// All engines whose flows can be handed over.
+const ENGINES: [Make; 3] = [flextoe, laminar, laminar_with_timestamps];
+
+fn limits(config: &control::HostConfig) -> Limits {
+    Limits { flows: config.max_flows, contexts: config.max_contexts }
+}
+
+fn flextoe(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+    Box::new(FlexToe::new(limits(config), Mapping::default(), port::FramePool::new(64)))
+}
+
+fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+    Box::new(Laminar::new(limits(config), config.window_shift(), Extensions::default()).unwrap())
+}
+
+fn laminar_with_timestamps(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+    let extensions = Extensions { timely: true, ..Extensions::NONE };
+    Box::new(Laminar::new(limits(config), config.window_shift(), extensions).unwrap())
 }
 
 /// Stops the host of a node, as a daemon does.
@@ -32,7 +51,11 @@ fn stop(net: &mut Net, node: usize) {
 }
 
 /// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.
-fn take_over(net: &mut Net, node: usize) {
+fn take_over(net: &mut Net, node: usize, make: Make) {
+    restore(net, node, make).unwrap();
+}
+
+fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
     let old = &net.nodes[node].host;
     let text = serde_json::to_string(&old.state(net.now)).unwrap();
     let state: HostState = serde_json::from_str(&text).unwrap();
@@ -43,10 +66,11 @@ fn take_over(net: &mut Net, node: usize) {
         ends.insert(id, daemon_ends(&region, state.geometry(), bell, own));
     }
     let config = config(node);
-    let engine = engine(&config);
+    let engine = make(&config);
     let mut new = Host::new(config, CAPS, mac_of(node), engine, [99; 16]).unwrap();
-    new.restore(net.now, state, ends).unwrap();
+    new.restore(net.now, state, ends)?;
     net.nodes[node].host = new;
+    Ok(())
 }
 
 struct Two {
@@ -56,8 +80,8 @@ struct Two {
     sockets: [Sockets; 2],
 }
 
-fn connected() -> Two {
-    let mut net = Net::new(vec![config(0), config(1)], |_, config| engine(config));
+fn connected(make: Make) -> Two {
+    let mut net = Net::new(vec![config(0), config(1)], |_, config| make(config));
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     let tag = client.connect(ip_of(1), 80, 0);
@@ -101,8 +125,9 @@ impl Two {
 /// Every so many rounds of a transfer in both directions a host is taken over, or stopped and let go on.
 #[test]
 fn a_transfer_goes_on_over_takeovers() {
-    for (every, really) in [(7, true), (7, false), (23, true), (61, true)] {
-        let mut two = connected();
+    let how = [(7, true), (7, false), (23, true), (61, true)];
+    for (make, (every, really)) in ENGINES.into_iter().flat_map(|make| how.map(|how| (make, how))) {
+        let mut two = connected(make);
         let (mut progress, most) = (Progress::default(), 800_000);
         let mut taken = 0;
         for round in 1..200_000 {
@@ -121,7 +146,7 @@ fn a_transfer_goes_on_over_takeovers() {
                 // What the applications do meanwhile waits in their rings.
                 two.work(&mut progress, most);
                 match really {
-                    true => take_over(&mut two.net, node),
+                    true => take_over(&mut two.net, node, make),
                     false => two.net.nodes[node].host.go_on(),
                 }
             }
@@ -134,15 +159,69 @@ fn a_transfer_goes_on_over_takeovers() {
     }
 }
 
+/// Another engine, or other options, and the old host goes on.
+#[test]
+fn a_connection_keeps_its_engine_and_its_options() {
+    for (from, to) in [(flextoe as Make, laminar as Make), (laminar, flextoe), (laminar_with_timestamps, laminar)] {
+        let mut two = connected(from);
+        stop(&mut two.net, 1);
+        let sentence = restore(&mut two.net, 1, to).unwrap_err();
+        assert!(sentence.contains("the engine cannot change"), "{sentence}");
+        two.net.nodes[1].host.go_on();
+        let (mut progress, most) = (Progress::default(), 100_000);
+        for _ in 0..100_000 {
+            two.work(&mut progress, most);
+            two.net.run_for(MS);
+            if progress.read == [most; 2] {
+                break;
+            }
+        }
+        assert_eq!(progress.read, [most; 2]);
+    }
+}
+
+/// Both directions closed one after the other, with a takeover at each step: ends come once, on either side.
+#[test]
+fn closes_go_on_over_takeovers() {
+    for make in ENGINES {
+        for node in [0, 1] {
+            let mut two = connected(make);
+            let mut change = |net: &mut Net| {
+                stop(net, node);
+                take_over(net, node, make);
+            };
+            let sent = two.sockets[0].write(&mut two.apps[0], two.slots[0], &[5; 3000]) as u32;
+            change(&mut two.net);
+            two.apps[0].close(two.slots[0], sent, 0, false);
+            two.net.round();
+            change(&mut two.net);
+            two.net.run_for(3 * SECOND);
+            assert_eq!(two.sockets[1].read(&mut two.apps[1], two.slots[1]), vec![5; sent as usize]);
+            assert!(two.sockets[1].at_end(&mut two.apps[1], two.slots[1]), "the end of the stream came");
+            change(&mut two.net);
+            two.apps[1].close(two.slots[1], 0, sent, false);
+            two.net.round();
+            change(&mut two.net);
+            two.net.run_for(3 * SECOND);
+            let left = [two.net.states(0), two.net.states(1)].concat();
+            assert!(left.iter().all(|state| *state == "TIME-WAIT"), "{left:?}");
+        }
+    }
+}
+
 #[test]
 fn listeners_openings_and_closed_connections_go_on() {
-    let mut two = connected();
+    ENGINES.into_iter().for_each(everything_else_goes_on);
+}
+
+fn everything_else_goes_on(make: Make) {
+    let mut two = connected(make);
     // One that is being opened while the server's host changes: its SYN-ACK came from the old one.
     let tag = two.apps[0].connect(ip_of(1), 80, 0);
     two.net.round();
     two.net.round();
     stop(&mut two.net, 1);
-    take_over(&mut two.net, 1);
+    take_over(&mut two.net, 1, make);
     two.net.run_for(3 * SECOND);
     let late = two.apps[0].connected(tag).unwrap().unwrap();
     let accepted = two.apps[1].accepted().unwrap();
@@ -150,7 +229,7 @@ fn listeners_openings_and_closed_connections_go_on() {
     two.apps[1].close(accepted, 0, 0, false);
     two.net.settle();
     stop(&mut two.net, 1);
-    take_over(&mut two.net, 1);
+    take_over(&mut two.net, 1, make);
     two.apps[0].close(late, 0, 0, false);
     two.net.settle();
     assert_eq!(two.net.states(1).iter().filter(|state| **state == "TIME-WAIT").count(), 1, "{:?}", two.net.states(1));

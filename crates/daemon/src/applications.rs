@@ -8,7 +8,7 @@ use context::daemon_ends;
 use control::Application;
 use engine::ContextId;
 use shm::handover::{self, Credentials};
-use shm::{Doorbell, Region};
+use shm::{Doorbell, Region, reserve};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -158,6 +158,11 @@ impl Applications {
         if !place.access.may_attach(socket.as_fd()) {
             let (name, uid) = (&place.config.stack.name, peer.uid);
             return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
+        }
+        if reserve::is_short() {
+            return Err(
+                "the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into()
+            );
         }
         let stack = &place.config.stack;
         let geometry = stack.memory.geometry();

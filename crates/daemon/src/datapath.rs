@@ -244,6 +244,10 @@ impl DataPath {
             }
             self.round(now);
         }
+        // Programs went on meanwhile.
+        if let Some(sentence) = self.hosts.iter().find_map(|seat| seat.host.handover_obstacle()) {
+            return Err(sentence);
+        }
         self.paused = true;
         self.hosts.iter_mut().for_each(|seat| seat.host.stop());
         while !self.hosts.iter().all(|seat| seat.host.is_stopped()) {

@@ -6,6 +6,10 @@ use daemon::{Options, config, logging};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// An allocation that fails would end every program's connections.
+#[global_allocator]
+static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
+
 /// The OpenTOE daemon: runs hosts, to which `toe run` attaches programs.
 ///
 /// It ends on SIGTERM or SIGINT; connections then end in order where their peers answer at once.
@@ -56,6 +60,10 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
         config.service.socket = Some(socket.clone());
     }
     logging::start(config.service.log);
+    if !shm::reserve::keep() {
+        let mib = shm::reserve::BYTES >> 20;
+        return Err(format!("the system has no {mib} MiB of memory for bad times: end something else first"));
+    }
     daemon::run(
         &config,
         &Options { owner: arguments.owner, announce: arguments.announce, log: None, takeover: arguments.takeover },

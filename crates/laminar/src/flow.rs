@@ -2,9 +2,8 @@
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
-use crate::program::Program;
 use context::{Bump, Notice, Slot};
-use engine::{FlowEnd, FlowParams, Nanos, TimestampState};
+use engine::{FlowParams, Nanos};
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
 
@@ -369,23 +368,6 @@ impl Flow {
         let acked = if self.fin_acked { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
         Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
-    }
-
-    /// `recent` is the peer's clock as the pipeline has it.
-    pub fn flow_end(&self, recent: Option<u32>, now: Nanos) -> FlowEnd {
-        let timestamps = self.clock.zip(recent).map(|(clock, recent)| {
-            // The control plane's clock counts milliseconds, and goes on from here.
-            let offset = Program::ticks(now).wrapping_add(clock).wrapping_sub((now / 1_000_000) as u32);
-            TimestampState { recent, offset }
-        });
-        FlowEnd {
-            snd_nxt: self.max,
-            snd_una: self.una,
-            rcv_nxt: self.rcv_nxt(),
-            unread: if self.member.is_some() { 0 } else { self.rx_tail.wrapping_sub(self.rx_head) },
-            timestamps,
-            resume: None,
-        }
     }
 
     pub fn rcv_nxt(&self) -> Seq {

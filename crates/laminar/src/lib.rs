@@ -11,6 +11,7 @@
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
 //! | `exchange` | another program in the place of the present one |
+//! | `resume` | a flow in the place of one that another daemon had |
 //! | `outcome` | what becomes of what leaves the pipeline |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod flow;
 mod log;
 mod outcome;
 mod program;
+mod resume;
 mod slow;
 mod switch;
 
@@ -157,8 +159,7 @@ impl Laminar {
             }
             Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
             Command::Thaw(flow) => self.thaw(flow.0),
-            // Its flows are not handed over.
-            Command::Resume(..) => {}
+            Command::Resume(id, end) => self.resume(id, &end, burst),
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
                 self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);
@@ -231,7 +232,7 @@ impl Laminar {
     fn remove(&mut self, id: FlowId, burst: &mut Burst<'_>) {
         let Some(mut flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.leave_log_with(id.0, &mut flow);
-        let end = flow.flow_end(self.switch.program.ts_recent(id.0), self.now);
+        let end = self.flow_end(&flow);
         self.switch.program.remove(&flow.params);
         self.tuples.remove(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
@@ -256,9 +257,9 @@ impl Laminar {
         }
         flow.frozen = true;
         let owes = flow.ack_due.is_some();
-        let end = flow.flow_end(self.switch.program.ts_recent(id.0), self.now);
         self.switch.program.hide(&flow.params);
         self.tuples.remove(&flow.params.tuple);
+        let Some(end) = self.flows[id.0 as usize].as_deref().map(|flow| self.flow_end(flow)) else { return };
         if owes {
             self.acknowledge(id.0, burst);
         }
@@ -537,6 +538,10 @@ impl Engine for Laminar {
         Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: true }
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn keeps_logs(&self) -> bool {
         self.switch.program.has_logs()
     }
@@ -587,14 +592,5 @@ impl Laminar {
             flow.noticed = false;
             Some(flow.notice(flow.params.slot))
         });
-    }
-
-    fn count_drop(&mut self, flow: Option<u32>, reason: Drop, burst: &mut Burst<'_>) {
-        use std::sync::atomic::Ordering::Relaxed;
-        burst.drops.count(reason);
-        if let Some(flow) = flow.and_then(|id| self.flow(id)) {
-            flow.params.stats.drops.fetch_add(1, Relaxed);
-            flow.params.stats.last_drop.store(reason as u32 + 1, Relaxed);
-        }
     }
 }

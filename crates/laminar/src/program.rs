@@ -258,6 +258,13 @@ impl Program {
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
     }
 
+    /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte expected
+    /// and right edge.
+    pub fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
+        self.native.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
+        self.native.write(self.registers.rx_window, flow, received.map(|seq| seq.0));
+    }
+
     /// Its segments find the flow, whose stream begins at this sequence number. False where the table is full.
     pub fn show(&mut self, p: &FlowParams, base: Seq) -> bool {
         let rx = [

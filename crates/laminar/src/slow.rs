@@ -5,6 +5,7 @@ use crate::program::Program;
 use crate::{Laminar, Place};
 use engine::{Burst, Drop, Event, Exception, FlowId, FourTuple, Frame, Nanos};
 use port::Checksum;
+use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::tcp::{self, Flags, Options, Timestamps};
@@ -230,6 +231,15 @@ impl Laminar {
         let mut one = vec![frame];
         self.switch.frames(crate::descriptor::PORT_CPU, &mut one, burst.pool);
         self.settle(burst);
+    }
+
+    /// Counts a drop, of a flow's too.
+    pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: Drop, burst: &mut Burst<'_>) {
+        burst.drops.count(reason);
+        if let Some(flow) = flow.and_then(|id| self.flow(id)) {
+            flow.params.stats.drops.fetch_add(1, Relaxed);
+            flow.params.stats.last_drop.store(reason as u32 + 1, Relaxed);
+        }
     }
 
     /// Drops a received frame.

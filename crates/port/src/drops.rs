@@ -71,6 +71,8 @@ drops! {
     SynCookie = "syn_cookie",
     /// The flow table is full.
     FlowTable = "flow_table",
+    /// The daemon got no more memory: it serves the connections that there are, and takes no others until it gets some again.
+    NoMemory = "no_memory",
     /// The connection is set up but no application has asked for it yet.
     NotAccepted = "not_accepted",
     /// A frame waited for address resolution and another one took its place, or nobody answered.

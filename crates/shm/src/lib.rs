@@ -24,6 +24,8 @@ mod model;
 mod prefetch;
 #[cfg(not(loom))]
 mod region;
+#[cfg(not(loom))]
+pub mod reserve;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
 

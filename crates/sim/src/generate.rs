@@ -48,6 +48,7 @@ pub fn generate(seed: u64) -> Plan {
     let (jumps, takeovers) = (Vec::new(), Vec::new());
     let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts, jumps, takeovers };
     separate_ports(&mut plan);
+    widen_backlogs(&mut plan);
     fill_tables(random, &mut plan);
     leap(random, &mut plan);
     take_over(random, &mut plan);
@@ -250,13 +251,12 @@ fn leap(random: &mut Random, plan: &mut Plan) {
 
 /// Other daemons take hosts over, one to four times.
 fn take_over(random: &mut Random, plan: &mut Plan) {
-    let able = |host: &usize| plan.hosts[*host].engine == EngineName::Flextoe;
-    let able: Vec<usize> = (0..plan.hosts.len()).filter(able).collect();
-    if able.is_empty() || !random.one_in(6) {
+    if !random.one_in(6) {
         return;
     }
     for _ in 0..random.spread(1, 4) {
-        let (host, at_us, refused) = (random.pick(&able), random.spread(10, 200_000), random.one_in(4));
+        let host = random.up_to(plan.hosts.len() as u64 - 1) as usize;
+        let (at_us, refused) = (random.spread(10, 200_000), random.one_in(4));
         plan.takeovers.push(Takeover { host, at_us, refused });
     }
 }
@@ -291,6 +291,15 @@ fn aim(random: &mut Random) -> Option<Aim> {
     ])?;
     let before = if at == AimAt::ClientTimestamp { random.up_to(50) } else { random.spread(1, 100_000) };
     Some(Aim { at, before: before as u32 })
+}
+
+/// A crowd at a listener with a short backlog is let in one after the other, each when its SYN-ACK is sent again. Whoever has
+/// closed meanwhile is given up after a minute, and rightly: so a crowd does not wait that long.
+fn widen_backlogs(plan: &mut Plan) {
+    for (index, listen) in plan.listens.iter_mut().enumerate() {
+        let at_once: u32 = plan.calls.iter().filter(|call| call.to == index).map(|call| call.parallel).sum();
+        listen.backlog = listen.backlog.max(at_once / 8);
+    }
 }
 
 /// Hosts that only accept may have small tables: others could fill theirs with what waits for each other.

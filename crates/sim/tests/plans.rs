@@ -55,8 +55,9 @@ fn a_scenario_is_the_same_each_time_and_survives_saving() {
         assert_eq!(saved, plan, "{path:?}");
         assert_eq!(run(&plan), run(&saved), "{path:?}");
     }
-    for seed in 1000..1020 {
-        let plan = sim::generate::generate(seed);
-        assert_eq!(run(&plan), run(&plan), "seed {seed}");
+    let random = |seed| sim::generate::generate(seed);
+    let taken_over = (2000..).map(random).filter(|plan| !plan.takeovers.is_empty()).take(10);
+    for plan in (1000..1020).map(random).chain(taken_over) {
+        assert_eq!(run(&plan), run(&plan), "seed {}", plan.seed);
     }
 }

@@ -1,5 +1,5 @@
 //! IPv4 headers (RFC 791; ECN bits RFC 3168).
-use crate::checksum::Sum;
+use crate::checksum::{Sum, update};
 use crate::{Malformed, be16, ip_at};
 use std::net::Ipv4Addr;
 
@@ -132,14 +132,17 @@ fn is_sound(bytes: &[u8], header_len: usize) -> bool {
     sum.finish() == 0
 }
 
-/// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE and the header checksum follows.
+/// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE and the header checksum
+/// follows (RFC 1624): one that was wrong stays wrong, so that nobody takes a damaged header for a sound one.
 /// Returns whether it is marked now; a sender that is not ECN-capable, or bytes that are no header, stay as they are.
 pub fn mark_ce(packet: &mut [u8]) -> bool {
     if packet.len() < HEADER_LEN || packet[0] >> 4 != 4 || Ecn::from(packet[1]) == Ecn::NotEct {
         return false;
     }
+    let old = be16(packet, 0);
     packet[1] |= Ecn::Ce as u8;
-    rewrite_checksum(packet);
+    let checksum = update(be16(packet, 10), old, be16(packet, 0));
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     true
 }
 
@@ -193,6 +196,16 @@ mod tests {
             assert_eq!((header.ecn, header.dscp), (after, 5));
         }
         assert!(!mark_ce(&mut [0x45; 10]));
+    }
+
+    #[test]
+    fn a_damaged_header_stays_damaged_when_it_is_marked() {
+        for bit in (0..HEADER_LEN * 8).filter(|bit| *bit / 8 != 1) {
+            let mut bytes = packet(Ecn::Ect0);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            mark_ce(&mut bytes);
+            assert!(Header::parse(&bytes, HEADER_LEN).is_err(), "bit {bit}");
+        }
     }
 
     #[test]

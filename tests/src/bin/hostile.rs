@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use tests::hostile::{Orders, run};
 
-const USAGE: &str = "usage: hostile scribble|silent|greedy|replay SOCKET HOST ECHO_ADDRESS ECHO_PORT SECONDS SEED";
+const USAGE: &str = "usage: hostile scribble|silent|greedy|replay|busy SOCKET HOST ECHO_ADDRESS ECHO_PORT SECONDS SEED";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

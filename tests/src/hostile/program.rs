@@ -1,7 +1,7 @@
 //! The hostile application: it attaches as any program may, by the daemon's own protocol, and then breaks every rule
 //! that it can reach. Each attack runs for a while and says in one line what it did.
 use super::attachment::{Attachment, Dice, stranger};
-use context::{Bump, Geometry};
+use context::{Bump, Geometry, Slot};
 use rustix::fs::{OFlags, fcntl_setfl};
 use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
 use std::net::Ipv4Addr;
@@ -28,6 +28,8 @@ pub struct Orders {
 
 /// Contexts, and connections without a hello, that are tried.
 const MANY: usize = 400;
+/// Old descriptors that are kept, and repeated at each connection.
+const MANY_OLD: usize = 64;
 /// Connections of one context that are tried.
 const MANY_CONNECTIONS: u32 = 5000;
 
@@ -38,7 +40,10 @@ pub fn run(attack: &str, orders: &Orders) -> Result<String, String> {
         "silent" => silent(orders),
         "greedy" => greedy(orders),
         "replay" => replay(orders),
-        _ => Err(format!("no attack is called {attack}: there are scribble, silent, greedy and replay")),
+        "busy" => busy(orders),
+        _ => Err(format!(
+            "no attack is called {attack}: there are scribble, silent, greedy and replay, and busy, which is none"
+        )),
     }
 }
 
@@ -185,32 +190,53 @@ fn greedy(orders: &Orders) -> Result<String, String> {
     ))
 }
 
-/// Uses a slot again and again, and repeats the descriptors of all its earlier lives.
-fn replay(orders: &Orders) -> Result<String, String> {
+/// Connections one after the other, each with a message that `write` sends and that comes back.
+fn in_turn(orders: &Orders, mut write: impl FnMut(&mut Attachment, Slot, &[u8], &mut Dice)) -> Result<u64, String> {
     let end = Instant::now() + Duration::from_secs(orders.seconds);
     let mut mine = Attachment::new(&orders.socket, &orders.host)?;
     let mut dice = Dice::new(orders.seed);
-    let (mut old, mut lives, mut replayed) = (Vec::new(), 0, 0);
+    let mut lives = 0;
     while Instant::now() < end {
         let slot = mine.connect(orders.echo)?;
         let message: Vec<u8> = (0..2000 + dice.below(9000)).map(|_| dice.next() as u8).collect();
-        for earlier in &old {
-            replayed += 1;
-            mine.post(*earlier);
-        }
-        mine.write(slot, 0, &message);
-        for earlier in &old {
-            replayed += 1;
-            mine.post(*earlier);
-        }
+        write(&mut mine, slot, &message, &mut dice);
         mine.expect(slot, &message)?;
         let length = message.len() as u32;
-        old.push(Bump { slot, tx_head: length + 100, rx_head: length, fin: dice.below(2) == 0 });
-        if old.len() > 64 {
-            old.remove(dice.below(64) as usize);
-        }
         mine.close(slot, length, length)?;
         lives += 1;
     }
+    Ok(lives)
+}
+
+/// Uses a slot again and again, and repeats the descriptors of its earlier lives.
+fn replay(orders: &Orders) -> Result<String, String> {
+    let (mut old, mut replayed) = (Vec::new(), 0);
+    let lives = in_turn(orders, |mine, slot, message, dice| {
+        let mut repeat = |mine: &mut Attachment, old: &[Bump]| {
+            replayed += old.len();
+            old.iter().for_each(|earlier| mine.post(*earlier));
+        };
+        repeat(mine, &old);
+        mine.write(slot, 0, message);
+        repeat(mine, &old);
+        let length = message.len() as u32;
+        old.push(Bump { slot, tx_head: length + 100, rx_head: length, fin: dice.below(2) == 0 });
+        if old.len() > MANY_OLD {
+            old.remove(dice.below(MANY_OLD as u64) as usize);
+        }
+    })?;
     Ok(format!("{lives} connections in turn, {replayed} old descriptors, every byte as it was sent"))
+}
+
+/// An honest program that is as busy: it writes each message in as many pieces as the other one leaves descriptors.
+fn busy(orders: &Orders) -> Result<String, String> {
+    let mut pieces = 0;
+    let lives = in_turn(orders, |mine, slot, message, _| {
+        let length = message.len().div_ceil(2 * MANY_OLD + 1);
+        for (at, piece) in message.chunks(length).enumerate() {
+            mine.write(slot, (at * length) as u32, piece);
+            pieces += 1;
+        }
+    })?;
+    Ok(format!("{lives} connections in turn, {pieces} writes, every byte as it was sent"))
 }

@@ -12,9 +12,9 @@ use crate::flow::{Flow, Place, Spliced};
 use crate::plane::Plane;
 use crate::tcp::Established;
 use context::Geometry;
-use engine::{Command, ContextId, FlowEnd, FlowId, Nanos};
+use engine::{Carries, Command, ContextId, FlowEnd, FlowId, Nanos};
 use state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
 
@@ -22,7 +22,13 @@ impl Plane {
     /// Why the host cannot be handed over, in a sentence.
     pub fn handover_obstacle(&self) -> Option<String> {
         let spliced = self.flows.iter().any(|(_, flow)| flow.spliced != Spliced::No);
-        spliced.then(|| format!("host {} has joined connections, which cannot be handed over", self.config.name))
+        let logged = self.contexts.iter().any(|(_, context)| context.has_log);
+        let what = match (spliced, logged) {
+            (true, _) => "joined connections",
+            (_, true) => "shared logs",
+            _ => return None,
+        };
+        Some(format!("host {} has {what}, which cannot be handed over", self.config.name))
     }
 
     /// Nothing is in the middle of something that takes several rounds.
@@ -39,7 +45,7 @@ impl Plane {
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
         self.commands.extend(flows.map(Command::Remove));
         self.commands.extend(contexts.map(Command::Detach));
-        self.stopped = Some(HashMap::new());
+        self.stopped = Some(BTreeMap::new());
     }
 
     /// The engine has given everything up.
@@ -101,12 +107,13 @@ impl Plane {
     }
 
     /// Everything that another daemon needs. The host has stopped.
-    pub fn state(&self, now: Nanos, geometry: Geometry) -> HostState {
+    pub fn state(&self, now: Nanos, geometry: Geometry, engine: (String, Carries)) -> HostState {
         HostState {
             name: self.config.name.clone(),
             address: self.config.address,
             mac: self.net.mac,
             stopped: now,
+            engine,
             geometry,
             secret: self.random.state(),
             contexts: self.context_states(),

@@ -6,7 +6,7 @@ use crate::opening::Owner;
 use crate::tcp::{Agreed, Closing, Established, Handshake, Wait};
 use crate::timing::FlowOptions;
 use context::{Congestion, Endpoint, Geometry};
-use engine::{ContextId, FlowEnd, FlowId, FourTuple, Nanos};
+use engine::{Carries, ContextId, FlowEnd, FlowId, FourTuple, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use wire::{Mac, Seq};
@@ -22,6 +22,8 @@ pub struct HostState {
     pub mac: Mac,
     /// When it stopped, on the daemon's clock.
     pub stopped: Nanos,
+    /// Its engine, and the options that its connections may have negotiated.
+    pub(crate) engine: (String, Carries),
     pub(crate) geometry: Geometry,
     /// What its numbers are made from: so that sequence numbers and timestamps go on as they began.
     pub(crate) secret: ([u8; 16], u64),

@@ -1,0 +1,64 @@
+//! Flows that leave for another daemon's engine, and come from one (docs/TAKEOVER.md): what host and pipeline know of a
+//! flow, in the terms of TCP. A pipeline keeps no more of a flow than its registers, so this is little.
+use crate::Laminar;
+use crate::flow::Flow;
+use crate::program::Program;
+use engine::{Burst, FlowEnd, FlowId, Resume, TimestampState};
+use wire::Seq;
+
+impl Laminar {
+    /// What a flow is when it leaves, or stands still.
+    pub(crate) fn flow_end(&self, flow: &Flow) -> FlowEnd {
+        let (program, now) = (&self.switch.program, self.now);
+        let id = flow.params.flow.0;
+        let timestamps = flow.clock.zip(program.ts_recent(id)).map(|(clock, recent)| {
+            // The control plane's clock counts milliseconds, and goes on from here.
+            let offset = Program::ticks(now).wrapping_add(clock).wrapping_sub((now / 1_000_000) as u32);
+            TimestampState { recent, offset }
+        });
+        let edge = Seq(program.rx_window(id)[1]);
+        FlowEnd {
+            snd_nxt: flow.max,
+            snd_una: flow.una,
+            rcv_nxt: flow.rcv_nxt(),
+            unread: if flow.member.is_some() { 0 } else { flow.rx_tail.wrapping_sub(flow.rx_head) },
+            timestamps,
+            resume: Some(Resume {
+                tx_pos: flow.una - flow.tx_base,
+                rx_pos: flow.rcv_nxt() - flow.rx_base,
+                pending: if flow.fin_acked { 0 } else { flow.head - flow.una },
+                window: if flow.rcv_nxt().before(edge) { edge - flow.rcv_nxt() } else { 0 },
+                snd_wnd: if flow.una.before(flow.edge) { flow.edge - flow.una } else { 0 },
+                fin: flow.fin,
+                fin_acked: flow.fin_acked,
+                peer_fin: flow.peer_fin,
+            }),
+        }
+    }
+
+    /// A flow goes on that was installed where another engine left it. What was on its way in between is lost: what is
+    /// unacknowledged is sent again, and the peer hears what is expected of it.
+    pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_>) {
+        let (Some(flow), Some(resume)) = (self.flow(id.0), end.resume) else { return };
+        flow.resume(end, &resume);
+        let (sent, received) = ([flow.una, flow.max], [end.rcv_nxt, end.rcv_nxt + resume.window]);
+        self.switch.program.resume(id.0, sent, received);
+        self.notify(id.0);
+        self.may_send(id.0, burst);
+        self.acknowledge(id.0, burst);
+    }
+}
+
+impl Flow {
+    /// The host's half: the flow was installed with what is unacknowledged still to be sent.
+    fn resume(&mut self, end: &FlowEnd, resume: &Resume) {
+        (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
+        self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
+        self.max = end.snd_nxt;
+        (self.recovering, self.recover) = (self.max != self.una, self.max);
+        self.rx_tail = resume.rx_pos.wrapping_sub(resume.peer_fin as u32);
+        self.rx_head = self.rx_tail.wrapping_sub(end.unread);
+        // The right edge stays where it is, whatever the application has read since.
+        self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.params.rx.size());
+    }
+}

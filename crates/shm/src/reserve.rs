@@ -1,0 +1,96 @@
+//! Memory for bad times. A Rust program ends where an allocation fails, and with a daemon all its programs would lose their
+//! connections. So the daemon keeps some memory that it does not use: an allocation that fails gets it and succeeds, and from then
+//! on nothing new is begun ([`is_short`]) until the system has given as much again.
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+/// Bytes that are kept: enough for whatever the connections that there are may still need. They are never written, so they are
+/// address space and no memory, unless the system promises no more than it has (`vm.overcommit_memory = 2`).
+pub const BYTES: usize = 32 << 20;
+
+/// The reserve; null before [`keep`]; [`SPENT`] once it was given to an allocation.
+static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// No mapping begins here.
+const SPENT: *mut u8 = 1 as *mut u8;
+
+/// The system's allocator with the reserve behind it, for `#[global_allocator]`. Without [`keep`] it is the system's.
+pub struct Allocator;
+
+/// A call of the system's allocator; again with the reserve given up, where there was no memory.
+fn patiently(allocate: impl Fn() -> *mut u8) -> *mut u8 {
+    let first = allocate();
+    if !first.is_null() {
+        return first;
+    }
+    release();
+    allocate()
+}
+
+// SAFETY: all calls go to the system's allocator with the caller's arguments. A call that failed has changed nothing, so it
+// may be repeated.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the system's.
+        patiently(|| unsafe { System.alloc(layout) })
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        patiently(|| unsafe { System.alloc_zeroed(layout) })
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above; a failed `realloc` leaves the old block as it was.
+        patiently(|| unsafe { System.realloc(at, layout, size) })
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// Takes the reserve from the system, where it is not there. False where the system has no memory for it.
+pub fn keep() -> bool {
+    let held = RESERVE.load(Acquire);
+    if !held.is_null() && held != SPENT {
+        return true;
+    }
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let fresh = unsafe { libc::mmap(null_mut(), BYTES, rights, kind, -1, 0) };
+    if fresh == libc::MAP_FAILED {
+        return false;
+    }
+    if RESERVE.compare_exchange(held, fresh.cast(), AcqRel, Acquire).is_err() {
+        // Another thread was first.
+        // SAFETY: the mapping that was made above, which nobody knows.
+        unsafe { libc::munmap(fresh, BYTES) };
+    }
+    true
+}
+
+/// An allocation needed the reserve, and the system has not given it back since: begin nothing new. Never where nobody keeps one.
+#[inline]
+pub fn is_short() -> bool {
+    RESERVE.load(Acquire) == SPENT && !keep()
+}
+
+/// Gives the reserve to whoever allocates next.
+#[cold]
+fn release() {
+    let held = RESERVE.load(Acquire);
+    if held.is_null() || held == SPENT {
+        return;
+    }
+    if RESERVE.compare_exchange(held, SPENT, AcqRel, Acquire).is_ok() {
+        // SAFETY: the mapping that `keep` made; this thread alone has taken it out.
+        unsafe { libc::munmap(held.cast(), BYTES) };
+    }
+}

@@ -1,0 +1,43 @@
+//! A process without memory goes on with its reserve, and knows. A test of its own, because its limit is the process'.
+use shm::reserve::{Allocator, BYTES, is_short, keep};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// Bytes of private memory that the process has, and is limited to.
+fn data_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+fn limit(bytes: u64) {
+    // The hard limit stays, so that the soft one can be raised again.
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a plain system call with a value of the right shape.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+}
+
+#[test]
+fn an_allocation_that_fails_gets_the_reserve_and_nothing_new_is_begun() {
+    assert!(!is_short(), "nobody keeps one");
+    assert!(keep() && keep() && !is_short());
+    let mut kept: Vec<Vec<u8>> = Vec::with_capacity(2000);
+    limit(data_bytes() + (1 << 20));
+    // The allocator may have some left of its own.
+    while !is_short() {
+        assert!(kept.len() < 1500, "the limit is none");
+        kept.push(vec![7; 64 << 10]);
+    }
+    // What is there can still be served.
+    let before = kept.len();
+    (0..BYTES / 2 / (64 << 10)).for_each(|_| kept.push(vec![8; 64 << 10]));
+    assert!(is_short());
+    let sound = |(at, block): (usize, &Vec<u8>)| block.iter().all(|byte| *byte == if at < before { 7 } else { 8 });
+    assert!(kept.iter().enumerate().all(sound));
+    // Memory comes back.
+    limit(libc::RLIM_INFINITY);
+    assert!(!is_short());
+    kept.push(vec![9; 4 << 20]);
+    assert!(!is_short());
+}
