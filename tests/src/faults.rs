@@ -30,9 +30,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Modules of operators, which splicing needs, run in FlexTOE only, and only its flows are handed to another daemon.
+    /// Modules of operators, which splicing needs, run in FlexTOE only.
     pub fn meets_every_engine(&self) -> bool {
-        let flextoe_only = ["modules:", "spliced", "takeover"].iter().any(|kind| self.name.starts_with(kind));
+        let flextoe_only = ["modules:", "spliced"].iter().any(|kind| self.name.starts_with(kind));
         // Shared logs have an engine of their own.
         !flextoe_only && !self.logs
     }
