@@ -2,7 +2,7 @@
 //! connections. So the daemon keeps some memory that it does not use: an allocation that fails gets it and succeeds, and from then
 //! on nothing new is begun ([`is_short`]) until the system has given as much again.
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ptr::null_mut;
+use std::ptr::{dangling_mut, null_mut};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -13,7 +13,7 @@ pub const BYTES: usize = 32 << 20;
 /// The reserve; null before [`keep`]; [`SPENT`] once it was given to an allocation.
 static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// No mapping begins here.
-const SPENT: *mut u8 = 1 as *mut u8;
+const SPENT: *mut u8 = dangling_mut();
 
 /// The system's allocator with the reserve behind it, for `#[global_allocator]`. Without [`keep`] it is the system's.
 pub struct Allocator;
