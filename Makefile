@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall apps xdp bench grid faults endurance differential model setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall apps xdp bench grid faults endurance differential model sanitize setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -17,6 +17,7 @@ help:
 	@echo 'make endurance  a thousand kills each, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
+	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
 	@echo 'make build   everything, optimised'
 	@echo 'make install   into PREFIX=/usr/local (DESTDIR=... for packages); make uninstall takes it out again'
 	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
@@ -104,6 +105,10 @@ bench: build
 
 model:
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(TARGET)/loom cargo test -p shm --release --lib
+
+sanitize:
+	tests/sanitize address
+	tests/sanitize thread
 
 bench-instructions:
 	bench/instructions

@@ -186,7 +186,7 @@ fn closes_go_on_over_takeovers() {
     for make in ENGINES {
         for node in [0, 1] {
             let mut two = connected(make);
-            let mut change = |net: &mut Net| {
+            let change = |net: &mut Net| {
                 stop(net, node);
                 take_over(net, node, make);
             };

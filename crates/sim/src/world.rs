@@ -353,7 +353,9 @@ impl World {
         }
         let open = |pair: &Pair| pair.spoiled.is_some() && pair.halves.iter().any(|half| half.stage == Stage::Open);
         if !given_up && !sound.is_empty() && !self.scene.pairs.iter().any(open) {
-            return Err(format!("stuck: {}", self.unfinished()));
+            let pair = &self.scene.pairs[sound[0]];
+            let stages = [&pair.halves[0].stage, &pair.halves[1].stage];
+            return Err(format!("stuck: {}, whose sides are {stages:?}: {}", pair.name(), self.unfinished()));
         }
         // They may wait for a slot or a place in a table that one of those has.
         if given_up {
