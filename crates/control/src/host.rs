@@ -198,8 +198,8 @@ impl Host {
     }
 
     /// A stopped host goes on: nobody took it over.
-    pub fn go_on(&mut self) {
-        self.plane.go_on();
+    pub fn go_on(&mut self, now: Nanos) {
+        self.plane.go_on(now);
     }
 
     /// A fresh host becomes one that another daemon stopped, with the ends of its contexts. The clock goes on from that

@@ -374,10 +374,10 @@ impl Plane {
     }
 
     /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
-    /// among equals, the next one after the last.
+    /// among equals, the next one after the last. None while the host is handed over: whoever goes on with it chooses.
     pub fn choose(&self, binding: u32) -> Option<ContextId> {
         let listener = self.bindings.get(binding)?.listener.as_ref()?;
-        if listener.ready.is_empty() && listener.parked.is_empty() {
+        if self.stopped.is_some() || (listener.ready.is_empty() && listener.parked.is_empty()) {
             return None;
         }
         let limit = self.config.limits.connections_per_application;

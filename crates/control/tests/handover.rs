@@ -147,7 +147,7 @@ fn a_transfer_goes_on_over_takeovers() {
                 two.work(&mut progress, most);
                 match really {
                     true => take_over(&mut two.net, node, make),
-                    false => two.net.nodes[node].host.go_on(),
+                    false => two.net.nodes[node].host.go_on(two.net.now),
                 }
             }
             if progress.read == [most; 2] {
@@ -167,7 +167,7 @@ fn a_connection_keeps_its_engine_and_its_options() {
         stop(&mut two.net, 1);
         let sentence = restore(&mut two.net, 1, to).unwrap_err();
         assert!(sentence.contains("the engine cannot change"), "{sentence}");
-        two.net.nodes[1].host.go_on();
+        two.net.nodes[1].host.go_on(two.net.now);
         let (mut progress, most) = (Progress::default(), 100_000);
         for _ in 0..100_000 {
             two.work(&mut progress, most);

@@ -266,7 +266,8 @@ impl DataPath {
     /// Nobody took the hosts over.
     pub(crate) fn go_on(&mut self) {
         if std::mem::take(&mut self.paused) {
-            self.hosts.iter_mut().for_each(|seat| seat.host.go_on());
+            let now = self.clock.now();
+            self.hosts.iter_mut().for_each(|seat| seat.host.go_on(now));
         }
     }
 

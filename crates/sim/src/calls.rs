@@ -49,6 +49,12 @@ impl Caller {
         self.groups.is_empty() && self.again.is_empty()
     }
 
+    /// Opens nothing more; the connections that it was about to try again.
+    pub fn forget(&mut self) -> impl Iterator<Item = usize> {
+        self.groups.clear();
+        std::mem::take(&mut self.again).into_iter().map(|(_, pair)| pair)
+    }
+
     /// One of its connections is over.
     pub fn ended(&mut self) {
         self.live = self.live.saturating_sub(1);

@@ -51,7 +51,7 @@ impl SimHost {
             return Err("it does not stop for a takeover".into());
         }
         if refused {
-            self.host.go_on();
+            self.host.go_on(clock);
         } else {
             self.go_on_as_another(clock)?;
         }

@@ -321,6 +321,10 @@ impl World {
                 _ => {}
             }
         }
+        for pair in app.caller.forget() {
+            scene.pairs[pair].spoil("one side's process went");
+            scene.pairs[pair].halves.iter_mut().for_each(|half| half.stage = Stage::Closed);
+        }
         for held in std::mem::take(&mut app.held) {
             scene.listener_goes(held.listen);
         }

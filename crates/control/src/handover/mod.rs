@@ -72,7 +72,7 @@ impl Plane {
     }
 
     /// A host that was stopped goes on by itself: nobody took it over.
-    pub fn go_on(&mut self) {
+    pub fn go_on(&mut self, now: Nanos) {
         let ends = self.stopped.take().unwrap_or_default();
         for (id, context) in self.contexts.iter() {
             self.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
@@ -80,6 +80,14 @@ impl Plane {
         for (id, end) in ends {
             self.resume_flow(id, &end);
         }
+        self.place_all(now);
+    }
+
+    /// Slots may have come free while the host stood still.
+    fn place_all(&mut self, now: Nanos) {
+        let listening: Vec<u32> =
+            self.bindings.iter().filter(|(_, binding)| binding.listener.is_some()).map(|(id, _)| id).collect();
+        listening.into_iter().for_each(|binding| self.place(now, binding));
     }
 
     /// The engine runs a flow again, from where it was left.

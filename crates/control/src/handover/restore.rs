@@ -50,6 +50,7 @@ impl Plane {
             self.holds.insert(token, Hold { parent, uid, flows, bindings });
             self.timers.set(Timer::Hold(token), now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
         }
+        self.place_all(now);
         Ok(())
     }
 
