@@ -2,12 +2,15 @@
 use crate::arguments::LsArguments;
 use crate::locate;
 use crate::table::{Table, bold, cell, red, say, say_json};
+use crate::units;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
 
-/// Most characters of a command line.
-const COMMAND: usize = 60;
+/// Most characters of a command line, so that a row fits 80 columns.
+const COMMAND: usize = 44;
+/// And of process numbers.
+const PIDS: usize = 28;
 
 /// Lists hosts, attached programs, connections and listeners.
 pub fn ls(arguments: &LsArguments) -> Result<(), String> {
@@ -20,8 +23,7 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
         say_json(&answer);
         return Ok(());
     }
-    let mut hosts =
-        Table::new(&["host", "address", "engine", "port", "programs", "listeners", "connections", "time-wait"]);
+    let mut hosts = Table::new(&["host", "address", "engine", "port", "programs", "listeners", "open", "time-wait"]);
     for host in list(&answer, "hosts") {
         let count = |key| list(host, key).len().to_string();
         let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
@@ -55,37 +57,65 @@ fn inventory(host: &Value, all: bool) {
     if let Some(failure) = host["failure"].as_str() {
         say(&red(&format!("\nhost {}: {failure}", cell(&host["name"]))));
     }
+    section(host, "programs", &programs(host));
+    section(host, "listeners", &listeners(host));
+    let flows: Vec<&Value> = list(host, "flows").iter().filter(|flow| all || flow["state"] != TIME_WAIT).collect();
+    section(host, "connections", &connections(&flows));
+    let more = open(host).saturating_sub(flows.len() as u64);
+    if !host["next"].is_null() && more > 0 {
+        say(&format!("and {more} more: toe ls --all shows them"));
+    }
+}
+
+fn programs(host: &Value) -> Table {
     let mut programs = Table::new(&["context", "pid", "user", "slots", "program"]);
     for context in list(host, "contexts") {
         let slots = format!("{}/{}", context["slots_used"], context["slots"]);
         let gone = if context["alive"] == true { "" } else { "(ended) " };
-        let command: String = cell(&context["command"]).chars().take(COMMAND).collect();
         let [number, pid, uid] = ["context", "pid", "uid"].map(|key| cell(&context[key]));
-        programs.row([number, pid, uid, slots, format!("{gone}{command}")]);
+        let command = format!("{gone}{}", cell(&context["command"])).chars().take(COMMAND).collect();
+        programs.row([number, pid, uid, slots, command]);
     }
-    section(host, "programs", &programs);
+    programs
+}
+
+fn listeners(host: &Value) -> Table {
     let mut listeners = Table::new(&["listener", "backlog", "half-open", "waiting", "pids"]);
     for listener in list(host, "listeners") {
         let pids: Vec<String> = list(listener, "pids").iter().map(cell).collect();
         let [backlog, half_open, waiting] = ["backlog", "half_open", "waiting"].map(|key| cell(&listener[key]));
         let local = format!("{}:{}", cell(&listener["address"]), listener["port"]);
-        listeners.row([local, backlog, half_open, waiting, pids.join(" ")]);
+        listeners.row([local, backlog, half_open, waiting, few(&pids)]);
     }
-    section(host, "listeners", &listeners);
-    let mut flows =
-        Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt us", "cwnd", "policy"]);
-    let shown = list(host, "flows").iter().filter(|flow| all || flow["state"] != TIME_WAIT);
-    let count = shown.clone().count() as u64;
-    for flow in shown {
-        let figures = &flow["figures"];
-        let own = ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
-        let counts = [&figures["rx_bytes"], &figures["tx_bytes"], &flow["rtt_us"], &flow["cwnd"], &flow["congestion"]];
-        flows.row(own.into_iter().chain(counts.map(cell)));
+    listeners
+}
+
+/// As many as a row has room for.
+fn few(pids: &[String]) -> String {
+    let fits = |count: &usize| pids[..*count].join(" ").len() + 5 <= PIDS;
+    match pids.join(" ") {
+        all if all.len() <= PIDS => all,
+        _ => {
+            let shown = (0..pids.len()).rev().find(fits).unwrap_or(0);
+            format!("{} +{}", pids[..shown].join(" "), pids.len() - shown)
+        }
     }
-    section(host, "connections", &flows);
-    if !host["next"].is_null() && open(host) > count {
-        say(&format!("and {} more: toe ls --all shows them", open(host) - count));
+}
+
+/// Of the local end only the port: the address is the host's. The rest of what is known is in `toe stats --flow` and in
+/// the JSON.
+fn connections(flows: &[&Value]) -> Table {
+    let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt"]);
+    for flow in flows {
+        let [number, local, remote, state, pid] =
+            ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
+        let port = local.rsplit_once(':').map_or(local.clone(), |(_, port)| format!(":{port}"));
+        let [received, sent] =
+            ["rx_bytes", "tx_bytes"].map(|key| flow["figures"][key].as_u64().map_or("-".into(), units::count));
+        let rtt = units::time(flow["rtt_us"].as_u64().unwrap_or(0));
+        table.row([number, port, remote, state, pid, received, sent, rtt]);
     }
+    table
 }
 
 fn section(host: &Value, what: &str, table: &Table) {
@@ -98,4 +128,30 @@ fn section(host: &Value, what: &str, table: &Table) {
 /// A list in an answer; empty where there is none.
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn everything_fits_80_columns() {
+        let flow = json!({
+            "flow": 65535, "local": "192.168.100.200:44833", "remote": "192.168.100.201:61234", "state": "ESTABLISHED",
+            "pid": 1234567, "rtt_us": 1240, "figures": { "rx_bytes": 9_999_999_999_999u64, "tx_bytes": 1_234_567 },
+        });
+        let table = connections(&[&flow, &json!({ "flow": 1, "local": "10.0.0.1:80", "state": "SPLICED" })]);
+        assert!(table.widest() <= 80, "{}", table.widest());
+        let pids: Vec<u32> = (1_000_001..1_000_033).collect();
+        let host = json!({
+            "listeners": [{ "address": "192.168.100.200", "port": 61234, "backlog": 4096, "half_open": 4096,
+                "waiting": 4096, "pids": pids }],
+            "contexts": [{ "context": 255, "pid": 1234567, "uid": 65534, "slots_used": 4096, "slots": 32768,
+                "command": "x".repeat(500) }],
+        });
+        assert!(listeners(&host).widest() <= 80 && programs(&host).widest() <= 80);
+        assert_eq!(few(&pids.iter().map(u32::to_string).collect::<Vec<_>>()), "1000001 1000002 +30");
+        assert_eq!(few(&["1".into(), "2".into()]), "1 2");
+    }
 }

@@ -17,6 +17,7 @@ mod stats;
 mod table;
 mod top;
 mod trace;
+mod units;
 mod why;
 mod xdp;
 

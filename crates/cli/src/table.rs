@@ -26,15 +26,25 @@ impl Table {
     /// Writes it to standard output. A reader that went away (`toe ls | head`) is no error.
     pub fn print(&self) {
         let mut out = std::io::stdout().lock();
-        // Looked at once: there may be tens of thousands of rows.
-        let columns: Vec<(usize, bool)> =
-            (0..self.heading.len()).map(|at| (self.width(at), self.is_numeric(at))).collect();
+        let columns = self.columns();
         let _ = writeln!(out, "{}", bold(&line(&columns, &self.heading)));
         for row in &self.rows {
             if writeln!(out, "{}", line(&columns, row)).is_err() {
                 return;
             }
         }
+    }
+
+    /// Width of each column, and whether it holds numbers. Looked at once: there may be tens of thousands of rows.
+    fn columns(&self) -> Vec<(usize, bool)> {
+        (0..self.heading.len()).map(|at| (self.width(at), self.is_numeric(at))).collect()
+    }
+
+    /// Characters of its widest line.
+    #[cfg(test)]
+    pub fn widest(&self) -> usize {
+        let columns = self.columns();
+        self.rows.iter().chain([&self.heading]).map(|row| visible(&line(&columns, row))).max().unwrap_or(0)
     }
 
     fn width(&self, column: usize) -> usize {
@@ -137,9 +147,10 @@ mod tests {
         let mut table = Table::new(&["name", "count"]);
         table.row(["a", "5"]);
         table.row(["long", "1,234"]);
-        let columns: Vec<_> = (0..2).map(|at| (table.width(at), table.is_numeric(at))).collect();
+        let columns = table.columns();
         assert_eq!(line(&columns, &table.rows[0]), "a         5");
         assert_eq!(line(&columns, &table.rows[1]), "long  1,234");
+        assert_eq!(table.widest(), 11);
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(thousands(12), "12");
         assert_eq!(visible("\x1b[32mok\x1b[0m  "), 4);

@@ -6,7 +6,6 @@ mod sample;
 mod state;
 #[cfg(test)]
 mod tests;
-mod units;
 
 use crate::arguments::TopArguments;
 use crate::locate;

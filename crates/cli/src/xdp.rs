@@ -3,6 +3,7 @@ use crate::arguments::{MapVerb, XdpArguments, XdpVerb};
 use crate::locate;
 use crate::ls::list;
 use crate::table::{Table, cell, say, say_json, thousands};
+use crate::units;
 use daemon::client;
 use daemon::protocol::{MAX_OBJECT, NATIVE, Question, Xdp};
 use serde_json::Value;
@@ -98,8 +99,9 @@ fn modules(answer: &Value) {
     let mut table = Table::new(&[&["host", "stage", "pos", "module", "kind", "frames", "ns"], &verdicts[..]].concat());
     for module in modules {
         let row = ["host", "stage", "position", "name", "kind"].map(|key| cell(&module[key]));
-        let figures = [thousands(module["runs"].as_u64().unwrap_or(0)), cell(&module["ns_per_frame"])];
-        let counts = verdicts.iter().map(|verdict| thousands(count(module, verdict)));
+        // To the last frame they are in the JSON; a terminal has 80 columns.
+        let figures = [units::count(module["runs"].as_u64().unwrap_or(0)), cell(&module["ns_per_frame"])];
+        let counts = verdicts.iter().map(|verdict| units::count(count(module, verdict)));
         table.row(row.into_iter().chain(figures).chain(counts));
     }
     table.print();

@@ -20,6 +20,8 @@ pub enum Extension {
     Null,
     /// `xdp/vlan_strip.c` at the server; the client's host puts the tags on (`xdp/vlan_push.c`).
     Vlan,
+    /// The same, of which only the thread of the server's host is looked at.
+    Strip,
 }
 
 /// The network whose tag is put on and taken off.
@@ -34,13 +36,19 @@ impl Extension {
             Extension::Capture => "capture",
             Extension::Null => "null",
             Extension::Vlan => "vlan",
+            Extension::Strip => "strip",
         }
     }
 
     /// The thesis' ratio, where it has one (table 4.3).
     pub fn published(name: &str) -> Option<f64> {
-        let figures = [("tracepoints", 8.67), ("capture", 6.52), ("null", 10.87), ("vlan", 10.83)];
+        let figures = [("tracepoints", 8.67), ("capture", 6.52), ("null", 10.87), ("vlan", 10.83), ("strip", 10.83)];
         figures.iter().find(|(known, _)| *known == name).map(|(_, mops)| mops / 11.35)
+    }
+
+    /// The host that has a thread to itself, where only that one is looked at.
+    pub fn alone(self) -> Option<&'static str> {
+        (self == Extension::Strip).then_some("server")
     }
 
     /// Puts it on.
@@ -68,7 +76,7 @@ impl Extension {
                 load(tools, lab, "client0", "null")?;
                 Ok(On::Modules(vec![("server", "null"), ("client0", "null")]))
             }
-            Extension::Vlan => {
+            Extension::Vlan | Extension::Strip => {
                 // In this order, so that no frame with a tag comes to whom does not take it off.
                 load(tools, lab, "server", "vlan_strip")?;
                 load(tools, lab, "client0", "vlan_push")?;
@@ -118,7 +126,7 @@ fn tracepoints(on: bool) -> Question {
     Question::Tracepoints { host: None, enable, disable }
 }
 
-fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> Result<(), String> {
+pub fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> Result<(), String> {
     let object = tools.module(module)?;
     let host = Some(host.to_string());
     let question = Xdp::Load { host, name: None, position: None, native: None, bytes: object.len() as u64 };

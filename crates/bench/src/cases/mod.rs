@@ -16,5 +16,6 @@ pub mod kv;
 pub mod log;
 pub mod loss;
 mod rpc;
+mod spliced;
 pub mod stream;
 mod window;

@@ -4,15 +4,19 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::sample::Sample;
 use crate::tools::Tools;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-const PORT: u16 = 7777;
+/// The first server's port.
+pub const PORT: u16 = 7777;
 /// How long clients may take to connect where all begin to measure together.
 const CONNECT: Duration = Duration::from_millis(1500);
 
 /// A load.
 #[derive(Debug, Clone, Default)]
 pub struct Load {
+    /// Where clients connect to; the server itself where it is not said.
+    pub to: Option<Ipv4Addr>,
     /// Bytes of a request.
     pub size: u64,
     /// Bytes of a reply.
@@ -82,7 +86,7 @@ fn client_words(
     begin: Duration,
 ) -> Vec<String> {
     let options = [
-        ("-c", lab.address().to_string()),
+        ("-c", load.to.unwrap_or(lab.address()).to_string()),
         ("-p", port.to_string()),
         ("-n", connections.to_string()),
         ("-s", load.size.to_string()),

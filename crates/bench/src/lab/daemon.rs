@@ -81,12 +81,12 @@ impl<'a> Daemon<'a> {
         Process::start(netns, &all, self.directory().join(log))
     }
 
-    /// Waits until a program listens on a port of the first host.
-    pub fn wait_for_listener(&self, server: &mut Process, port: u16) -> Result<(), String> {
+    /// Waits until a program listens on a port of a host; hosts are counted from 0, the server's.
+    pub fn wait_for_listener(&self, server: &mut Process, host: usize, port: u16) -> Result<(), String> {
         self.tools.stop.until("the server to listen", PATIENCE, || {
             server.alive()?;
             let answer = self.ask(&Question::Ls)?;
-            let listeners = answer["hosts"][0]["listeners"].as_array().cloned().unwrap_or_default();
+            let listeners = answer["hosts"][host]["listeners"].as_array().cloned().unwrap_or_default();
             Ok(listeners.iter().any(|listener| listener["port"] == port))
         })
     }

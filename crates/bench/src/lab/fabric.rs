@@ -1,5 +1,5 @@
 //! A daemon with a fabric of its own: the server's host and one host for each client.
-use super::daemon::{DAEMON_CORE, Daemon};
+use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::{CLIENT_PORTS, Lab, Stack};
 use crate::process::Process;
 use crate::tools::Tools;
@@ -29,6 +29,9 @@ pub struct FabricPlan {
     pub log_bytes: u32,
     /// Connections that one program can hold.
     pub slots: u32,
+    /// A host with a data-path thread to itself, so that its work can be told from the others', whose thread shares the
+    /// programs' core then.
+    pub alone: Option<&'static str>,
 }
 
 impl Default for FabricPlan {
@@ -36,7 +39,8 @@ impl Default for FabricPlan {
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
-        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine: None, log_bytes: 0, slots }
+        let (client_engine, log_bytes, alone) = (None, 0, None);
+        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine, log_bytes, slots, alone }
     }
 }
 
@@ -73,6 +77,18 @@ impl<'a> FabricLab<'a> {
         self.daemon.ask(&Question::Stats { host: None, flow: None })
     }
 
+    /// Where clients are that have this place.
+    pub fn client_address(&self, place: usize) -> Ipv4Addr {
+        address(1 + place)
+    }
+
+    /// Starts a program in a place of clients and waits until it listens on the port.
+    pub fn proxy(&self, place: usize, words: &[String], port: u16) -> Result<Process, String> {
+        let mut proxy = self.daemon.run(&self.netns, &format!("client{place}"), words, "proxy.log".into())?;
+        self.daemon.wait_for_listener(&mut proxy, 1 + place, port)?;
+        Ok(proxy)
+    }
+
     /// Frames dropped on their way to the server, by reason.
     pub fn server_drops(&self) -> Result<u64, String> {
         let stats = self.stats()?;
@@ -95,7 +111,7 @@ impl Lab for FabricLab<'_> {
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
         let mut server = self.daemon.run(&self.netns, "server", words, format!("server-{port}.log"))?;
-        self.daemon.wait_for_listener(&mut server, port)?;
+        self.daemon.wait_for_listener(&mut server, 0, port)?;
         Ok(server)
     }
 
@@ -120,8 +136,7 @@ fn address(host: usize) -> Ipv4Addr {
 fn configuration(plan: &FabricPlan) -> Result<String, String> {
     let network =
         toml::to_string(&plan.network).map_err(|e| format!("cannot write the fabric's configuration: {e}"))?;
-    let mut content =
-        format!("log = \"warn\"\n[[thread]]\ncore = {DAEMON_CORE}\n[[fabric]]\nname = \"net\"\n{network}");
+    let mut content = format!("log = \"warn\"\n{}[[fabric]]\nname = \"net\"\n{network}", threads(plan.alone.is_some()));
     for host in 0..=plan.clients {
         let name = if host == 0 { "server".into() } else { format!("client{}", host - 1) };
         let engine = plan.client_engine.filter(|_| host > 0).unwrap_or(plan.engine);
@@ -132,8 +147,21 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
             address(host),
             host_keys(plan, engine)
         );
+        let thread = usize::from(plan.alone.is_some_and(|alone| alone != name));
+        let _ = writeln!(content, "thread = {thread}");
     }
     Ok(content)
+}
+
+/// One data-path thread, or two. A thread that yields gives way to its own process only where the kernel groups processes
+/// by session, so the one on the programs' core sleeps at once where it has no work.
+fn threads(two: bool) -> String {
+    let first = format!("[[thread]]\ncore = {DAEMON_CORE}\n");
+    if two {
+        format!("polling = {{ spin_us = 0, yield_us = 0 }}\n{first}[[thread]]\ncore = {PROGRAM_CORE}\n")
+    } else {
+        first
+    }
 }
 
 /// What all hosts of a plan have in common, with this engine.
@@ -166,6 +194,14 @@ mod tests {
         assert_eq!(config.hosts[300].stack.address, Ipv4Addr::new(10, 77, 1, 45));
         assert_eq!(config.fabrics[0].config, network);
         assert!(config.hosts[0].stack.ecn);
+    }
+
+    #[test]
+    fn a_host_alone_has_the_first_thread() {
+        let plan = FabricPlan { clients: 2, alone: Some("client1"), ..FabricPlan::default() };
+        let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
+        let threads: Vec<usize> = config.hosts.iter().map(|host| host.thread).collect();
+        assert_eq!(threads, [1, 1, 0]);
     }
 
     #[test]

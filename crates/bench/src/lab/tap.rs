@@ -69,7 +69,7 @@ impl Lab for TapLab<'_> {
             return Ok(server);
         }
         let mut server = self.daemon.run(&self.empty, NAME, words, log)?;
-        self.daemon.wait_for_listener(&mut server, port)?;
+        self.daemon.wait_for_listener(&mut server, 0, port)?;
         Ok(server)
     }
 

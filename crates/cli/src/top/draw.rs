@@ -2,7 +2,7 @@
 use super::columns::{Column, lines, pieces};
 use super::picture::{FlowRow, Picture};
 use super::state::State;
-use super::units::{count, duration, percent, short, time};
+use crate::units::{count, duration, percent, short, time};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};

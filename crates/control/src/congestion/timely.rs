@@ -26,6 +26,9 @@ const BETA_BETWEEN: f64 = 0.05;
 /// Additive step, bytes a second (`delta`): 2.5 Mbit/s. N flows settle at an error of `N * STEP / (BETA_BETWEEN * capacity)`:
 /// with 20 flows on 1 Gbit/s, a queue of twice `T_low`.
 const STEP: f64 = 312_500.0;
+/// Slower flows, bytes a second (50 Mbit/s), step with the root of their rate, or the queue of many would be longer than
+/// any buffer. With the root and not in proportion, because there is one fair point to come to rest at then.
+const FULL_STEP: f64 = 6_250_000.0;
 /// Least rate, bytes a second: one segment in ten milliseconds keeps the measurements coming.
 const MIN_RATE: f64 = 150_000.0;
 /// Most, bytes a second.
@@ -62,10 +65,19 @@ impl Timely {
         Decision { cwnd: self.window(sample), rate: self.rate as u64 }
     }
 
-    /// The window only bounds the damage when acknowledgements stop: four times what the rate needs at `T_high`.
+    /// The window only bounds the damage when acknowledgements stop: four times what the rate needs at `T_high`. Before
+    /// anything is known of the path it is that of every policy: with 128 flows that all begin with what their rate asks
+    /// for, most of it is lost, and one or the other waits for seconds.
     fn window(&self, sample: &Sample) -> u32 {
+        if self.previous.is_none() {
+            return initial_window(sample.mss);
+        }
         let bytes = 4.0 * self.rate * T_HIGH / 1e9;
         (bytes as u32).clamp(initial_window(sample.mss), super::MAX_WINDOW)
+    }
+
+    fn step(&self) -> f64 {
+        STEP * (self.rate / FULL_STEP).sqrt().min(1.0)
     }
 
     fn round(&mut self, rtt: Nanos, sample: &Sample) {
@@ -76,7 +88,7 @@ impl Timely {
         // Every second segment's acknowledgement waits for the next: slow flows must not take that for a queue.
         let wait = (1e9 * f64::from(sample.mss) / self.rate).min(ACK_DELAY) / 2.0;
         let (low, high) = (T_LOW + wait, T_HIGH + wait);
-        let step = if sample.window_limited(self.window(sample)) { STEP } else { 0.0 };
+        let step = if sample.window_limited(self.window(sample)) { self.step() } else { 0.0 };
         if rtt < low && self.starting {
             self.rate += if step > 0.0 { self.rate } else { 0.0 };
             return;
@@ -117,6 +129,21 @@ mod tests {
         let before = timely.rate;
         timely.update(&quiet);
         assert_eq!(timely.rate, before, "and not while the application limits");
+    }
+
+    #[test]
+    fn it_begins_with_ten_segments() {
+        let mut timely = Timely::new(MSS);
+        let unknown = Sample { rtt: None, ..full_round(0, 10 * MSS) };
+        assert_eq!(timely.update(&unknown).cwnd, 10 * MSS);
+        assert!(timely.update(&with_rtt(50_000)).cwnd > 10 * MSS, "a round trip is known");
+    }
+
+    #[test]
+    fn slow_flows_take_smaller_steps_but_not_in_proportion() {
+        let step = |rate: f64| Timely { rate, ..Timely::new(MSS) }.step();
+        assert_eq!(step(1e9), STEP);
+        assert!((step(FULL_STEP / 4.0) - STEP / 2.0).abs() < 1.0);
     }
 
     #[test]

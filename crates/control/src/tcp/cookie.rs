@@ -113,7 +113,7 @@ mod tests {
 
     fn offer(timestamps: bool) -> Offer {
         let carries = Carries { timestamps, sack: true, one_shift: false };
-        Offer { mss: 1460, shift: 2, window: 5000, ecn: true, timestamp_offset: 0xffff_0000, carries }
+        Offer { mss: 1460, shift: 2, window: 5000, ecn: true, ecn_tries: 1, timestamp_offset: 0xffff_0000, carries }
     }
 
     /// What comes back from a peer that says `peer` on its SYN.

@@ -90,7 +90,7 @@ impl Handshake {
         let (flags, ack, options) = match &self.state {
             State::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
-                let ecn = self.offer.ecn && self.sent == 1;
+                let ecn = self.offer.ecn && u32::from(self.sent) <= self.offer.ecn_tries;
                 let flags = if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN };
                 (flags, Seq(0), self.offer.syn_options(now))
             }
@@ -277,6 +277,7 @@ mod tests {
         shift: 2,
         window: 5000,
         ecn: true,
+        ecn_tries: 1,
         timestamp_offset: 0,
         carries: engine::Carries { timestamps: true, sack: true, one_shift: false },
     };
@@ -388,6 +389,9 @@ mod tests {
         let mut active = Handshake::connect(0, Seq(ISS), OFFER);
         assert_eq!(active.syn(0, &TUPLE).flags, SYN | Flags::ECE | Flags::CWR);
         assert_eq!(active.syn(0, &TUPLE).flags, SYN, "the second try falls back");
+        let mut patient = Handshake::connect(0, Seq(ISS), Offer { ecn_tries: 2, ..OFFER });
+        let offers = [(); 3].map(|()| patient.syn(0, &TUPLE).flags.has(Flags::ECE));
+        assert_eq!(offers, [true, true, false], "a DCTCP flow's third");
         let plain = syn_received().syn(0, &TUPLE);
         assert_eq!(plain.flags, SYN | ACK);
         let offered = segment(SYN | Flags::ECE | Flags::CWR, IRS, 0, 0);

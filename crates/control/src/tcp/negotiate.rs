@@ -22,6 +22,9 @@ pub(crate) struct Offer {
     pub window: u16,
     /// ECN.
     pub ecn: bool,
+    /// SYNs that offer it, before one goes without.
+    #[serde(default)]
+    pub ecn_tries: u32,
     /// Added to the millisecond clock in timestamps.
     pub timestamp_offset: u32,
     /// What the engine will be able to carry.
@@ -134,7 +137,8 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const OFFER: Offer = Offer { mss: 1460, shift: 3, window: 65535, ecn: true, timestamp_offset: 0, carries: ALL };
+    const OFFER: Offer =
+        Offer { mss: 1460, shift: 3, window: 65535, ecn: true, ecn_tries: 1, timestamp_offset: 0, carries: ALL };
     const ALL: Carries = Carries { timestamps: true, sack: true, one_shift: false };
 
     // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
