@@ -105,15 +105,15 @@ fn few(pids: &[String]) -> String {
 /// Of the local end only the port: the address is the host's. The rest of what is known is in `toe stats --flow` and in
 /// the JSON.
 fn connections(flows: &[&Value]) -> Table {
-    let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "received", "sent", "rtt"]);
+    let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "rx", "tx", "rtt"]);
     for flow in flows {
         let [number, local, remote, state, pid] =
             ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));
         let port = local.rsplit_once(':').map_or(local.clone(), |(_, port)| format!(":{port}"));
-        let [received, sent] =
+        let [rx, tx] =
             ["rx_bytes", "tx_bytes"].map(|key| flow["figures"][key].as_u64().map_or("-".into(), units::count));
         let rtt = units::time(flow["rtt_us"].as_u64().unwrap_or(0));
-        table.row([number, port, remote, state, pid, received, sent, rtt]);
+        table.row([number, port, remote, state, pid, rx, tx, rtt]);
     }
     table
 }

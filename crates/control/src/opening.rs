@@ -22,11 +22,6 @@ use wire::{Mac, Seq, ipv4, tcp};
 /// Frames kept for one connection that waits to be accepted.
 const HELD_PER_CONNECTION: usize = 4;
 
-/// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to mark
-/// (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a flow
-/// without marks among others that heed them would take most of the link as long as it lives.
-const DCTCP_ECN_TRIES: u32 = 3;
-
 /// A connection being opened.
 pub(crate) struct Opening {
     pub tuple: FourTuple,
@@ -104,8 +99,7 @@ impl Plane {
     /// Active open.
     pub fn open(&mut self, now: Nanos, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
-        let ecn_tries = if congestion == Congestion::Dctcp { DCTCP_ECN_TRIES } else { 1 };
-        let offer = Offer { ecn_tries, ..self.offer(&tuple, mss) };
+        let offer = self.offer(&tuple, mss).under(congestion);
         let handshake = Handshake::connect(now, self.isn(now, &tuple, above), offer);
         let owner = Owner::Connect { context, tag, slot, binding };
         if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {

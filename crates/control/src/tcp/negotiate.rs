@@ -1,5 +1,6 @@
 //! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
 //! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
+use context::Congestion;
 use engine::{Carries, Nanos};
 use serde::{Deserialize, Serialize};
 use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
@@ -10,6 +11,11 @@ const DEFAULT_MSS: u16 = 536;
 const LEAST_MSS: u16 = 88;
 /// Largest window scale (RFC 7323 section 2.3).
 const MOST_SHIFT: u8 = 14;
+
+/// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to mark
+/// (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a flow
+/// without marks among others that heed them would take most of the link as long as it lives.
+const DCTCP_ECN_TRIES: u32 = 3;
 
 /// What this host offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +60,11 @@ pub(crate) struct Agreed {
 }
 
 impl Offer {
+    /// As it is for a connection with this congestion control.
+    pub fn under(self, congestion: Congestion) -> Offer {
+        Offer { ecn_tries: if congestion == Congestion::Dctcp { DCTCP_ECN_TRIES } else { self.ecn_tries }, ..self }
+    }
+
     /// The smallest shift that lets a window of `rx_bytes` be told.
     pub fn shift_for(rx_bytes: u32) -> u8 {
         (0..MOST_SHIFT).find(|shift| rx_bytes >> shift <= u16::MAX as u32).unwrap_or(MOST_SHIFT)
@@ -143,6 +154,12 @@ mod tests {
 
     // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
     // Checks RFC 7323: 2.2-a, 3.2-a.
+    #[test]
+    fn a_dctcp_connection_offers_ecn_again() {
+        let tries = |congestion| OFFER.under(congestion).ecn_tries;
+        assert_eq!((tries(Congestion::Dctcp), tries(Congestion::Cubic)), (DCTCP_ECN_TRIES, 1));
+    }
+
     #[test]
     fn a_bare_peer_gets_a_bare_connection() {
         let bare = Peer { mss: 536, ..Peer::default() };
