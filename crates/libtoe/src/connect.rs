@@ -3,7 +3,7 @@ use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
 use crate::readiness;
-use crate::socket::{ANY, Bound, Kind, Socket};
+use crate::socket::{ANY, Attempt, Bound, Kind, Socket};
 use crate::state::{Key, Lib};
 use crate::wait::{self, Signals, Target, Wait};
 use context::{Congestion, Endpoint, Reply, Request, Slot, Unaccelerated};
@@ -61,7 +61,8 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let tag = context.fresh_tag();
     context.connects.insert(tag, key);
     let socket = lib.need_socket(key)?;
-    (socket.kind, socket.outcome_owed) = (Kind::Connecting { tag, remote, local: None, bound }, true);
+    (socket.kind, socket.outcome_owed) =
+        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound })), true);
     context_side::tell(lib, Request::Connect { tag, binding, remote, congestion, mss });
     Ok(())
 }
@@ -72,7 +73,7 @@ fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
     let targets = [Target::Socket(key)];
     let wait = Wait { targets: &targets, ..Wait::forever() };
     wait::until(lib, wait, |lib, _| match lib.socket(key).map(|socket| &socket.kind) {
-        Some(Kind::Connecting { local: None, .. }) => None,
+        Some(Kind::Connecting(attempt)) => attempt.local.map(|_| ()),
         _ => Some(()),
     })
 }
@@ -101,7 +102,8 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
 
 /// `shutdown` of a connection that is being opened.
 pub fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
-    let Kind::Connecting { tag, bound, .. } = lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
+    let Kind::Connecting(attempt) = &lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
+    let Attempt { tag, bound, .. } = **attempt;
     if let Some(context) = lib.context() {
         context.connects.remove(&tag);
     }
@@ -131,8 +133,8 @@ impl Lib {
     pub fn connect_reply(&mut self, key: Key, reply: Reply) {
         match reply {
             Reply::Connecting { local: chosen, .. } => {
-                if let Some(Kind::Connecting { local, .. }) = self.socket(key).map(|socket| &mut socket.kind) {
-                    *local = Some(chosen);
+                if let Some(Kind::Connecting(attempt)) = self.socket(key).map(|socket| &mut socket.kind) {
+                    attempt.local = Some(chosen);
                 }
                 self.wake_socket(key, 0);
             }
@@ -144,7 +146,7 @@ impl Lib {
 
     fn connected(&mut self, key: Key, tag: u32, slot: Slot, local: Endpoint, mss: u16) {
         let remote = match self.socket(key).map(|socket| &socket.kind) {
-            Some(Kind::Connecting { remote, .. }) => Some(*remote),
+            Some(Kind::Connecting(attempt)) => Some(attempt.remote),
             _ => None,
         };
         let Some(context) = self.context() else { return };
@@ -170,7 +172,8 @@ impl Lib {
         let mut released = None;
         if let Some(socket) = self.socket(key) {
             // Without a local address the attempt never began: the call itself says why.
-            if let Kind::Connecting { local, bound, .. } = socket.kind {
+            if let Kind::Connecting(attempt) = &socket.kind {
+                let Attempt { local, bound, .. } = **attempt;
                 socket.outcome_owed = local.is_some();
                 socket.last_local = local.unwrap_or(ANY);
                 released = bound.filter(|bound| bound.chosen);

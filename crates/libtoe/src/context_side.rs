@@ -6,7 +6,7 @@ use crate::socket::{Kind, Pending, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
 use crate::wait::{self, Signals, Wait};
-use crate::{readiness, table};
+use crate::{fast, readiness, table};
 use context::attach::Welcome;
 use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};
 use shm::Region;
@@ -34,11 +34,15 @@ impl Drop for Home {
 /// What one slot of the data pair is used for.
 #[derive(Clone, Copy)]
 struct SlotUse {
+    /// Index of its socket; or [`UNUSED`], or [`OVER`].
+    socket: u32,
     generation: u16,
-    socket: Option<Key>,
-    /// A notice that overtook the reply that opens its connection: the two pairs are not ordered.
-    early: Option<Notice>,
 }
+
+/// No connection was in the slot yet.
+const UNUSED: u32 = u32::MAX;
+/// The connection of this generation was closed.
+const OVER: u32 = u32::MAX - 1;
 
 /// The tie to the daemon of an attached process.
 pub struct Context {
@@ -50,6 +54,8 @@ pub struct Context {
     pub welcome: Welcome,
     control: OwnedFd,
     slots: Vec<SlotUse>,
+    /// Notices that overtook the reply that opens their connection, by slot: the two pairs are not ordered.
+    early: BTreeMap<u32, Notice>,
     /// Listening sockets by binding.
     pub listeners: BTreeMap<u32, Key>,
     /// Sockets that are being connected, by tag.
@@ -92,9 +98,10 @@ impl Context {
     pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
         let home = Arc::new(Home { region, geometry, context: welcome.context });
-        let unused = SlotUse { generation: 0, socket: None, early: None };
+        let unused = SlotUse { socket: UNUSED, generation: 0 };
         Context {
             slots: vec![unused; end.geometry.slots as usize],
+            early: BTreeMap::new(),
             end,
             home,
             welcome,
@@ -125,36 +132,50 @@ impl Context {
 
     /// Gives a slot of the data pair its socket. Says what the engine told of it already.
     pub fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
-        let entry = self.slots.get_mut(slot.index as usize)?;
-        let early = entry.early.take().filter(|notice| notice.slot == slot);
-        *entry = SlotUse { generation: slot.generation, socket: Some(socket), early: None };
-        early
+        *self.slots.get_mut(slot.index as usize)? =
+            SlotUse { socket: socket.index as u32, generation: slot.generation };
+        self.early.remove(&slot.index).filter(|notice| notice.slot == slot)
     }
 
     /// The slot means nothing to us any more.
     pub fn forget_slot(&mut self, slot: Slot) {
         if let Some(entry) = self.slots.get_mut(slot.index as usize).filter(|e| e.generation == slot.generation) {
-            entry.socket = None;
+            entry.socket = OVER;
         }
     }
 
-    pub fn socket_of(&self, slot: Slot) -> Option<Key> {
+    /// Index of the socket whose connection is in a slot.
+    pub fn socket_of(&self, slot: Slot) -> Option<usize> {
         let entry = self.slots.get(slot.index as usize)?;
-        entry.socket.filter(|_| entry.generation == slot.generation)
+        (entry.generation == slot.generation && entry.socket < OVER).then_some(entry.socket as usize)
     }
 
-    #[inline]
+    /// Takes a notice in, where it is one of the common case.
+    #[inline(always)]
+    fn take_notice_fast(&self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+        let entry = self.slots.get(notice.slot.index as usize)?;
+        let socket = sockets.get_mut(entry.socket as usize).filter(|_| entry.generation == notice.slot.generation)?;
+        fast::take_notice(socket, sets, notice)
+    }
+
+    #[inline(never)]
     fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
-        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
+        let Some(entry) = self.slots.get(notice.slot.index as usize) else {
             if notice.slot.index == LOG_SLOT {
                 self.take_log_notice(sockets, sets, notice);
             }
             return;
         };
-        match entry.socket.filter(|_| entry.generation == notice.slot.generation) {
-            Some(key) => apply(sockets, sets, key, notice),
-            None => entry.early = Some(*notice),
+        match (entry.generation == notice.slot.generation, entry.socket) {
+            (true, OVER) => {}
+            (false, _) | (true, UNUSED) => self.keep_early(notice),
+            (true, index) => apply(sockets, sets, index as usize, notice),
         }
+    }
+
+    #[cold]
+    fn keep_early(&mut self, notice: &Notice) {
+        self.early.insert(notice.slot.index, *notice);
     }
 
     /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
@@ -203,8 +224,8 @@ impl Context {
 }
 
 #[inline]
-fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, key: Key, notice: &Notice) {
-    let Some(socket) = sockets.get_mut(key.index) else { return };
+fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index: usize, notice: &Notice) {
+    let Some(socket) = sockets.get_mut(index) else { return };
     let Kind::Stream(stream) = &mut socket.kind else { return };
     let (data, room, fin) = stream.apply(notice);
     let mut bits = 0;
@@ -276,7 +297,12 @@ impl Lib {
         // The engine may go on while we drain; one ring's worth is enough for one call.
         for _ in 0..context.end.geometry.data_entries {
             match context.end.notices.pop() {
-                Ok(Some(words)) => context.take_notice(sockets, sets, &Notice::from_words(words)),
+                Ok(Some(words)) => {
+                    let notice = Notice::from_words(words);
+                    if context.take_notice_fast(sockets, sets, &notice).is_none() {
+                        context.take_notice(sockets, sets, &notice);
+                    }
+                }
                 Ok(None) => return,
                 Err(_) => return self.daemon_died(),
             }
@@ -285,7 +311,7 @@ impl Lib {
 
     /// Applies a notice to the socket's connection and wakes whom it concerns.
     pub fn apply(&mut self, key: Key, notice: &Notice) {
-        apply(&mut self.sockets, &mut self.sets, key, notice);
+        apply(&mut self.sockets, &mut self.sets, key.index, notice);
     }
 
     fn take_reply(&mut self, reply: Reply) {
@@ -335,9 +361,9 @@ impl Lib {
             }
         }
         // The program took it at the same moment: to it, the connection was reset.
-        if let Some(key) = accepted {
+        if let Some(index) = accepted {
             self.error_reply(slot, libc::ECONNRESET);
-            if let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) {
+            if let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
                 stream.gone = true;
             }
         }
@@ -346,13 +372,13 @@ impl Lib {
     fn error_reply(&mut self, slot: Slot, errno: i32) {
         let Some(context) = self.context() else { return };
         match context.socket_of(slot) {
-            Some(key) => self.fail_stream(key, errno),
+            Some(index) => self.fail_stream(index, errno),
             None => self.fail_waiting(slot, errno),
         }
     }
 
-    pub fn fail_stream(&mut self, key: Key, errno: i32) {
-        let Some(socket) = self.sockets.get_mut(key.index) else { return };
+    pub fn fail_stream(&mut self, index: usize, errno: i32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
         if let Kind::Stream(_) = socket.kind {
             socket.error = errno;
             socket.broken = true;

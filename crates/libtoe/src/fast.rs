@@ -1,15 +1,19 @@
-//! The common case of reading and writing: an open connection that only this process has, neither direction shut, with
+//! The common case of reading, writing and hearing from the engine: an open connection that only this process has, neither direction shut, with
 //! bytes or room there.
 //!
 //! One look-up, one lock, one copy, one bump. Whatever is not common gives `None` before anything was changed, and goes
 //! the long way (`data`), which knows all cases.
+use crate::epoll::{self, EpollSet};
+use crate::few::Few;
 use crate::lock::{self, Guard};
+use crate::readiness::{IN, OUT};
 use crate::socket::{Kind, Socket};
-use crate::state::{Key, Lib, Link};
+use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::{SHUT_WRITE, SPLICED, Stream};
 use crate::table::{self, Entry};
 use crate::wait;
 use crate::{context_side::Context, errno};
+use context::Notice;
 use libc::{c_int, iovec, ssize_t};
 
 /// The socket of a descriptor, with the library locked, by its index.
@@ -60,7 +64,7 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
         return None;
     }
     // SAFETY: the caller vouches for the buffers.
-    let got = unsafe { stream.take(into) };
+    let got = unsafe { stream.take(into) }?;
     if got == 0 {
         if crate::data::total(into) == 0 {
             return None;
@@ -108,4 +112,32 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
         wait::yield_now();
     }
     Some(put as ssize_t)
+}
+
+/// Takes a notice in that says only that bytes came or were acknowledged, of a connection that at most one set watches.
+/// `None`, and nothing was done, for all others.
+#[inline(always)]
+pub fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+    let Kind::Stream(stream) = &socket.kind else { return None };
+    if notice.fin || stream.wants_room || !matches!(socket.waiters, Few::None) {
+        return None;
+    }
+    match (stream.advance(notice), &socket.watchers) {
+        (false, _) | (true, Few::None) => {}
+        (true, Few::One(watcher)) => epoll::became_ready(sets, *watcher, IN),
+        (true, Few::Many(watchers)) => watchers.iter().for_each(|watcher| epoll::became_ready(sets, *watcher, IN)),
+    }
+    Some(())
+}
+
+/// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that bytes
+/// are there or not.
+#[inline(always)]
+pub fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
+    match &socket.kind {
+        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 => {
+            stream.has_unread().map(|unread| if unread { IN & wanted } else { 0 })
+        }
+        _ => None,
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! The forking thread holds the library's lock, so both processes go on from a state that is whole.
 use crate::context_side;
+use crate::few::Few;
 use crate::lock::{self, Guard};
 use crate::socket::Kind;
 use crate::state::{Lib, Link};
@@ -49,7 +50,7 @@ pub fn share_streams(lib: &mut Lib) {
 
 fn in_child(lib: &mut Lib, token: Option<u64>) {
     wait::forget_thread_wake();
-    lib.askers.clear();
+    lib.askers = Few::None;
     let was_attached = matches!(lib.link, Link::Attached(_));
     // Closes the child's copies of the parent's descriptors: the daemon learns of the parent's end by them.
     lib.link = if matches!(lib.link, Link::Dead) { Link::Dead } else { Link::Detached };
@@ -66,7 +67,7 @@ fn inherit_sockets(lib: &mut Lib) {
     let attached = lib.context().is_some();
     for index in lib.sockets.indices() {
         let Some(socket) = lib.sockets.get_mut(index) else { continue };
-        socket.waiters.clear();
+        socket.waiters = Few::None;
         let key = crate::state::Key { index, id: socket.id };
         match &mut socket.kind {
             Kind::Fresh | Kind::Bound(_) => {}

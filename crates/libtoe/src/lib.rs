@@ -18,6 +18,7 @@ mod epoll;
 mod errno;
 mod exec;
 mod fast;
+mod few;
 mod fork;
 mod interpose;
 mod kept;

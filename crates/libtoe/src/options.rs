@@ -13,12 +13,64 @@ use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use context::{Congestion, FlowInfo, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Options that the library acts upon.
+/// The options of a socket. Most sockets of a program have the same ones, and then they are there once: what a socket
+/// changes is its own until another one has the same.
 #[derive(Default, Clone)]
-pub struct Options {
+pub struct Options(Option<Arc<Values>>);
+
+/// What a socket has on which none was set.
+static NONE: Values = Values::none();
+
+impl Deref for Options {
+    type Target = Values;
+    #[inline]
+    fn deref(&self) -> &Values {
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl DerefMut for Options {
+    fn deref_mut(&mut self) -> &mut Values {
+        Arc::make_mut(self.0.get_or_insert_with(|| Arc::new(Values::none())))
+    }
+}
+
+/// Options that were set lately, for sockets to share.
+pub struct Recent {
+    values: [Option<Arc<Values>>; RECENT],
+    next: usize,
+}
+
+/// Programs set two or three options on a socket, one after the other: so many states it goes through.
+const RECENT: usize = 8;
+
+impl Recent {
+    /// None yet.
+    pub const fn new() -> Recent {
+        Recent { values: [const { None }; RECENT], next: 0 }
+    }
+
+    /// Lets a socket that has changed its options share them with another one.
+    fn share(&mut self, options: &mut Options) {
+        let Some(values) = &mut options.0 else { return };
+        match self.values.iter().flatten().find(|recent| *recent == values) {
+            Some(same) => *values = Arc::clone(same),
+            None => {
+                self.values[self.next] = Some(Arc::clone(values));
+                self.next = (self.next + 1) % RECENT;
+            }
+        }
+    }
+}
+
+/// Options that the library acts upon.
+#[derive(Clone, PartialEq)]
+pub struct Values {
     /// `SO_REUSEADDR`.
     pub reuse_address: bool,
     /// `SO_REUSEPORT`.
@@ -45,7 +97,24 @@ pub struct Options {
     set: Vec<(c_int, c_int, Vec<u8>)>,
 }
 
-impl Options {
+impl Values {
+    const fn none() -> Values {
+        Values {
+            reuse_address: false,
+            reuse_port: false,
+            linger: None,
+            receive_timeout: None,
+            send_timeout: None,
+            cork: false,
+            congestion: 0,
+            mss: 0,
+            v6_only: false,
+            sized: (false, false),
+            for_flow: Vec::new(),
+            set: Vec::new(),
+        }
+    }
+
     /// Gives a kernel socket everything that was set. A refused option is one that an accepted connection does not
     /// inherit from its listener.
     pub fn set_in_kernel(&self, fd: RawFd) {
@@ -111,7 +180,10 @@ pub fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, valu
         return lib.leave_to_kernel(key, Unaccelerated::Operation);
     }
     lib.need_socket(key)?.options.remember(level, name, value);
-    act(lib, key, level, name, value)
+    let done = act(lib, key, level, name, value);
+    let Lib { sockets, recent_options, .. } = &mut **lib;
+    sockets.get_mut(key.index).into_iter().for_each(|socket| recent_options.share(&mut socket.options));
+    done
 }
 
 /// The options with an effect here.

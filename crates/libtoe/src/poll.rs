@@ -66,7 +66,7 @@ fn fill_in(lib: &mut Lib, fds: &mut [pollfd], kernel: &[pollfd]) -> usize {
             let bits = lib.socket(key).map_or(0, |socket| readiness::among(socket, wanted));
             fd.revents |= bits as c_short;
         } else if let Some(key) = lib.set_of(fd.fd) {
-            if lib.set_is_ready(key, 0) {
+            if lib.set_is_ready(key) {
                 fd.revents |= readiness::IN as c_short & fd.events;
             }
         }

@@ -23,6 +23,8 @@ pub const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
+        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
+        Kind::Stream(stream) => rest(stream, wanted) | error,
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
         Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
@@ -33,8 +35,6 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         Kind::Listener(_) => IN | error,
         Kind::Log(_) if socket.broken => IN | HUP | ERR,
         Kind::Log(log) => error | if log.is_readable() { IN } else { 0 },
-        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
-        Kind::Stream(stream) => rest(stream, wanted) | error,
     }
 }
 
@@ -61,7 +61,7 @@ fn rest(stream: &Stream, wanted: u32) -> u32 {
 
 /// What the socket is ready for among `wanted` (errors and hang-ups are always wanted). Remembers that somebody
 /// waits for room where there is none.
-#[inline]
+#[inline(never)]
 pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
     let ready = of(socket, wanted) & (wanted | ERR | HUP);
     if wanted & OUT != 0 && ready & OUT == 0 {
@@ -73,9 +73,12 @@ pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
 }
 
 /// Tells the epoll sets and threads that wait for the socket that `bits` became true.
+#[inline(never)]
 pub fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
-    for (set, entry) in &socket.watchers {
-        epoll::became_ready(sets, *set, *entry, bits);
+    for watcher in socket.watchers.as_slice() {
+        epoll::became_ready(sets, *watcher, bits);
     }
-    socket.waiters.iter().for_each(|fd| wait::wake(*fd));
+    for waiter in socket.waiters.as_slice() {
+        wait::wake(*waiter);
+    }
 }

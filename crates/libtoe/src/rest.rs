@@ -33,6 +33,8 @@ pub struct Hand {
     at: usize,
     /// When the last round began; none is under way before the first.
     began: Option<Instant>,
+    /// When the first one did.
+    first: Option<Instant>,
     under_way: bool,
     /// Something was said of a connection since the round began, or one was found that may rest next time.
     again: bool,
@@ -42,7 +44,13 @@ pub struct Hand {
 impl Hand {
     /// Before the first round.
     pub const fn new() -> Hand {
-        Hand { at: 0, began: None, under_way: false, again: false, batches: 0 }
+        Hand { at: 0, began: None, first: None, under_way: false, again: false, batches: 0 }
+    }
+
+    /// From the begin of the first round to that of the last, in seconds, and one more.
+    fn seconds(&self) -> u32 {
+        let time = self.began.zip(self.first).map_or(0, |(began, first)| (began - first).as_secs());
+        time.min(u64::from(u32::MAX) - 1) as u32 + 1
     }
 }
 
@@ -70,11 +78,13 @@ impl Lib {
                 return Some(ROUND - since);
             }
             (hand.began, hand.under_way, hand.again, hand.at) = (Some(now), true, false, 0);
+            hand.first.get_or_insert(now);
         }
+        let round = hand.seconds();
         let (end, mut resting) = ((hand.at + STEP).min(sockets.span()), 0);
         while hand.at < end && resting < MOST {
             if let Some(socket) = sockets.get_mut(hand.at) {
-                match look(context, socket, hand.began) {
+                match look(context, socket, round) {
                     Found::Nothing => {}
                     Found::Moved => hand.again = true,
                     Found::Quiet => resting += 1,
@@ -93,8 +103,10 @@ impl Lib {
     /// The daemon has answered.
     pub fn rested(&mut self, slot: Slot, done: bool) {
         let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
-        let Some(key) = context.socket_of(slot) else { return };
-        let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
+        let Some(index) = context.socket_of(slot) else { return };
+        let Some(socket) = sockets.get_mut(index) else { return };
+        let key = Key { index, id: socket.id };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
         stream.rest.asked = false;
         if !done {
             // Its memory is still there: to be asked for again after the next news.
@@ -129,19 +141,20 @@ struct Quiet {
     looks: u8,
     /// Looks that it takes, less one.
     patience: u8,
-    /// When it began to rest, until it wakes.
-    since: Option<Instant>,
+    /// When it began to rest, until it wakes: seconds as [`Hand::seconds`] has them; 0 for none.
+    since: u32,
 }
 
 impl Quiet {
-    /// A look of the round that began at `now`; whether it is time to rest.
-    fn is_due(&mut self, moved: bool, now: Instant) -> bool {
+    /// A look of the round that began at second `now`; whether it is time to rest.
+    fn is_due(&mut self, moved: bool, now: u32) -> bool {
         if !moved {
             self.looks = self.looks.saturating_add(1);
             return self.looks > self.patience;
         }
-        if let Some(since) = self.since.take() {
-            let soon = now.saturating_duration_since(since) <= 2 * ROUND * (u32::from(self.patience) + 2);
+        let since = std::mem::take(&mut self.since);
+        if since != 0 {
+            let soon = now.saturating_sub(since) <= 2 * (u32::from(self.patience) + 2);
             self.patience = if soon { (2 * self.patience + 1).min(MOST_PATIENCE - 1) } else { 0 };
         }
         self.looks = 0;
@@ -158,9 +171,9 @@ enum Found {
     Quiet,
 }
 
-fn look(context: &mut Context, socket: &mut Socket, round: Option<Instant>) -> Found {
+fn look(context: &mut Context, socket: &mut Socket, round: u32) -> Found {
     let broken = socket.broken;
-    let (Kind::Stream(stream), Some(round)) = (&mut socket.kind, round) else { return Found::Nothing };
+    let Kind::Stream(stream) = &mut socket.kind else { return Found::Nothing };
     let now = stream.positions();
     if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || stream.flags() != 0 {
         return Found::Nothing;
@@ -172,7 +185,7 @@ fn look(context: &mut Context, socket: &mut Socket, round: Option<Instant>) -> F
     }
     let found = give_back(context, stream, now);
     if matches!(found, Found::Quiet) {
-        stream.rest.quiet.since = Some(round);
+        stream.rest.quiet.since = round;
     }
     found
 }
@@ -212,12 +225,12 @@ mod tests {
 
     /// Looks once a round at a connection that speaks every `period` rounds; how often it rests in 1000 rounds.
     fn rests(period: u32) -> u32 {
-        let (begin, mut quiet, mut asleep, mut rests) = (Instant::now(), Quiet::default(), false, 0);
+        let (mut quiet, mut asleep, mut rests) = (Quiet::default(), false, 0);
         for round in 0..1000 {
-            let (moved, now) = (round % period == 0, begin + ROUND * round);
+            let (moved, now) = (round % period == 0, round + 1);
             asleep &= !moved;
             if !asleep && quiet.is_due(moved, now) {
-                (asleep, quiet.since) = (true, Some(now));
+                (asleep, quiet.since) = (true, now);
                 rests += 1;
             }
         }

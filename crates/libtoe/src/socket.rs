@@ -1,14 +1,16 @@
 //! A socket that is OpenTOE's or may become so: what it is, and how it changes.
 use crate::connect;
 use crate::context_side::{self, Context};
+use crate::epoll::{self, Watcher, kernel_half};
 use crate::errno::Result;
+use crate::few::Few;
 use crate::lock::Guard;
 use crate::log::Log;
 use crate::options::Options;
 use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_READ, SHUT_WRITE, Stream};
 use crate::table::{self, Entry};
-use crate::{epoll, readiness, real};
+use crate::{readiness, real};
 use context::{Endpoint, Notice, Request, Slot, Unaccelerated};
 use libc::c_int;
 use std::collections::VecDeque;
@@ -47,10 +49,10 @@ pub struct Socket {
     pub kernel_half: bool,
     /// It has no kernel socket of its own.
     pub stands_in: bool,
-    /// Epoll sets that have it: set and entry.
-    pub watchers: Vec<(usize, usize)>,
+    /// Epoll sets that have it.
+    pub watchers: Few<Watcher>,
     /// Wake descriptors of threads that wait for it.
-    pub waiters: Vec<RawFd>,
+    pub waiters: Few<RawFd>,
 }
 
 /// What a socket is.
@@ -62,20 +64,24 @@ pub enum Kind {
     /// Listening.
     Listener(Box<Listener>),
     /// Being connected.
-    Connecting {
-        /// Of the request.
-        tag: u32,
-        /// The peer.
-        remote: Endpoint,
-        /// This end, once the control plane has chosen it.
-        local: Option<Endpoint>,
-        /// Where the socket was bound before.
-        bound: Option<Bound>,
-    },
+    Connecting(Box<Attempt>),
     /// Connected.
     Stream(Box<Stream>),
     /// The process's shared log: no socket to the program, but a descriptor to wait on.
     Log(Box<Log>),
+}
+
+/// An attempt to connect.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// Of the request.
+    pub tag: u32,
+    /// The peer.
+    pub remote: Endpoint,
+    /// This end, once the control plane has chosen it.
+    pub local: Option<Endpoint>,
+    /// Where the socket was bound before.
+    pub bound: Option<Bound>,
 }
 
 /// A local address that a socket holds.
@@ -154,8 +160,8 @@ impl Socket {
             options: Options::default(),
             kernel_half: false,
             stands_in: true,
-            watchers: Vec::new(),
-            waiters: Vec::new(),
+            watchers: Few::None,
+            waiters: Few::None,
         }
     }
 
@@ -223,9 +229,8 @@ impl Lib {
         self.own_kernel_socket(key)?;
         self.label(key, reason);
         self.descriptors(key.index).into_iter().for_each(table::clear);
-        for (set, entry) in self.sockets.remove(key.index).map(|socket| socket.watchers).unwrap_or_default() {
-            epoll::hand_to_kernel(&mut self.sets, set, entry);
-        }
+        let watchers = self.sockets.remove(key.index).map(|socket| socket.watchers).unwrap_or_default();
+        watchers.as_slice().iter().for_each(|watcher| kernel_half::hand_over(&mut self.sets, *watcher));
         Ok(())
     }
 
@@ -247,10 +252,8 @@ impl Lib {
             return;
         }
         let Some(socket) = self.sockets.remove(index) else { return };
-        for (set, entry) in &socket.watchers {
-            epoll::forget(&mut self.sets, *set, *entry);
-        }
-        socket.waiters.iter().for_each(|fd| crate::wait::wake(*fd));
+        socket.watchers.as_slice().iter().for_each(|watcher| epoll::forget(&mut self.sets, *watcher));
+        socket.waiters.as_slice().iter().for_each(|fd| crate::wait::wake(*fd));
         self.close_socket(socket);
     }
 
@@ -264,10 +267,10 @@ impl Lib {
                 context.listeners.remove(&listener.bound.binding);
                 context.tell_surely(Request::Unbind { binding: listener.bound.binding });
             }
-            Kind::Connecting { tag, bound, .. } => {
-                context.connects.remove(&tag);
-                context.tell_surely(Request::CancelConnect { tag });
-                if let Some(Bound { binding, .. }) = bound {
+            Kind::Connecting(attempt) => {
+                context.connects.remove(&attempt.tag);
+                context.tell_surely(Request::CancelConnect { tag: attempt.tag });
+                if let Some(Bound { binding, .. }) = attempt.bound {
                     context.tell_surely(Request::Unbind { binding });
                 }
             }
@@ -473,7 +476,7 @@ fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
         if socket.kernel_half {
-            socket.watchers.iter().for_each(|(set, entry)| epoll::unwatch_in_kernel(sets, *set, *entry));
+            socket.watchers.as_slice().iter().for_each(|watcher| kernel_half::unwatch(sets, *watcher));
         }
         readiness::notify(socket, sets, readiness::ALL);
     }
@@ -492,9 +495,7 @@ impl Lib {
     /// The kernel's half of a listener began to listen: epoll sets that have the listener watch it as well.
     pub fn watch_kernel_half(&mut self, key: Key, fd: RawFd) {
         let watchers = self.socket(key).map(|socket| socket.watchers.clone()).unwrap_or_default();
-        for (set, entry) in watchers {
-            epoll::watch_in_kernel(&mut self.sets, set, entry, fd);
-        }
+        watchers.as_slice().iter().for_each(|watcher| kernel_half::watch(&mut self.sets, *watcher, fd));
     }
 }
 
@@ -507,5 +508,17 @@ impl Context {
         };
         let welcome = &self.welcome;
         welcome.addresses.contains(&remote.ip) || welcome.routes.iter().any(|(network, len)| covers(*network, *len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/MEMORY.md: tens of thousands of them may be idle.
+    #[test]
+    fn what_is_kept_of_a_connection_is_small() {
+        assert!(size_of::<Option<Socket>>() <= 96, "{}", size_of::<Option<Socket>>());
+        assert!(size_of::<Stream>() <= 152, "{}", size_of::<Stream>());
     }
 }

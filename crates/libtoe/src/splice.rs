@@ -155,8 +155,8 @@ impl Lib {
 
     /// A spliced connection has ended as connections do: the program reads end of file.
     pub fn splice_over(&mut self, slot: Slot) {
-        let Some(key) = self.context().and_then(|context| context.socket_of(slot)) else { return };
-        let Some(socket) = self.sockets.get_mut(key.index) else { return };
+        let Some(index) = self.context().and_then(|context| context.socket_of(slot)) else { return };
+        let Some(socket) = self.sockets.get_mut(index) else { return };
         if let Kind::Stream(stream) = &mut socket.kind {
             stream.raise(RX_FIN | SHUT_WRITE);
             readiness::notify(socket, &mut self.sets, readiness::ALL);

@@ -2,6 +2,8 @@
 use crate::context_side::Context;
 use crate::epoll::EpollSet;
 use crate::errno::Result;
+use crate::few::Few;
+use crate::options::Recent;
 use crate::rest::Hand;
 use crate::socket::Socket;
 use crate::stand_in::StandIns;
@@ -28,11 +30,13 @@ pub struct Lib {
     /// Every epoll set of the process.
     pub sets: Slab<EpollSet>,
     /// Wake descriptors of threads that sleep until an answer comes.
-    pub askers: Vec<RawFd>,
+    pub askers: Few<RawFd>,
     /// The kernel sockets that most descriptors refer to.
     pub stand_ins: StandIns,
     /// What gives back the memory of quiet connections.
     pub hand: Hand,
+    /// Options that sockets share.
+    pub recent_options: Recent,
     /// Identities given so far.
     last_id: u64,
 }
@@ -57,9 +61,10 @@ impl Lib {
             link: Link::Detached,
             sockets: Slab::new(),
             sets: Slab::new(),
-            askers: Vec::new(),
+            askers: Few::None,
             stand_ins: StandIns::new(),
             hand: Hand::new(),
+            recent_options: Recent::new(),
             last_id: 0,
         }
     }
@@ -88,9 +93,15 @@ impl Lib {
     #[inline]
     pub fn socket_of(&self, fd: RawFd) -> Option<Key> {
         match table::get(fd) {
-            Entry::Socket(index) => self.sockets.get(index).map(|socket| Key { index, id: socket.id }),
+            Entry::Socket(index) => self.key_of(index),
             _ => None,
         }
+    }
+
+    /// The name of the socket that has an index now.
+    #[inline]
+    pub fn key_of(&self, index: usize) -> Option<Key> {
+        self.sockets.get(index).map(|socket| Key { index, id: socket.id })
     }
 
     /// The epoll set of a descriptor.
@@ -122,7 +133,7 @@ impl Lib {
 
     /// Wakes all threads that wait for an answer.
     pub fn wake_askers(&self) {
-        self.askers.iter().for_each(|fd| wait::wake(*fd));
+        self.askers.as_slice().iter().for_each(|fd| wait::wake(*fd));
     }
 
     /// Enters a fresh descriptor of a fresh socket.
@@ -139,8 +150,8 @@ impl Lib {
 
 /// Values by small index; an index is used again after its value was removed.
 pub struct Slab<T> {
-    values: Vec<Option<Box<T>>>,
-    free: Vec<usize>,
+    values: Vec<Option<T>>,
+    free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
@@ -150,28 +161,31 @@ impl<T> Slab<T> {
     }
     /// Puts a value in and gives its index.
     pub fn insert(&mut self, value: T) -> usize {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.values.push(None);
-            self.values.len() - 1
-        });
-        self.values[index] = Some(Box::new(value));
+        let index = self.free.pop().map_or_else(
+            || {
+                self.values.push(None);
+                self.values.len() - 1
+            },
+            |free| free as usize,
+        );
+        self.values[index] = Some(value);
         index
     }
     /// Takes a value out.
     pub fn remove(&mut self, index: usize) -> Option<T> {
         let value = self.values.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(*value)
+        self.free.push(index as u32);
+        Some(value)
     }
     /// The value at an index.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.values.get(index)?.as_deref()
+        self.values.get(index)?.as_ref()
     }
     /// The value at an index.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.values.get_mut(index)?.as_deref_mut()
+        self.values.get_mut(index)?.as_mut()
     }
     /// One more than the highest index that was ever in use.
     pub fn span(&self) -> usize {

@@ -69,6 +69,14 @@ impl Buffer {
         (unsafe { self.base.add(at as usize) }, len <= self.size - at)
     }
 
+    /// Where position `pos` lies, and how many bytes follow there before the ring's end.
+    #[inline(always)]
+    fn straight(&self, pos: u32) -> (*mut u8, usize) {
+        let at = pos & (self.size - 1);
+        // SAFETY: `at` is below the size of the mapped ring.
+        (unsafe { self.base.add(at as usize) }, (self.size - at) as usize)
+    }
+
     /// # Safety
     /// `from` is valid for `len` bytes.
     #[inline]
@@ -348,30 +356,40 @@ impl Stream {
     }
 
     /// Copies received bytes into the program's buffers and counts them as read: the common case of
-    /// [`Stream::copy_out`] and [`Stream::consume`]. Returns how many.
+    /// [`Stream::copy_out`] and [`Stream::consume`]. Returns how many; `None`, and nothing was counted, where they lie
+    /// around the ring's end.
     ///
     /// # Safety
     /// The buffers are valid.
     #[inline(always)]
-    pub unsafe fn take(&self, into: &[iovec]) -> u32 {
+    pub unsafe fn take(&self, into: &[iovec]) -> Option<u32> {
         let state = self.state();
         let head = state.rx_head.load(Relaxed);
-        let end = head.wrapping_add(state.rx_tail.load(Acquire).wrapping_sub(head).min(self.rx.size));
-        let mut pos = head;
+        let (mut at, straight) = self.rx.straight(head);
+        let unread = state.rx_tail.load(Acquire).wrapping_sub(head);
+        let mut left = unread as usize;
         for buffer in into {
-            let len = end.wrapping_sub(pos).min(buffer.iov_len.min(u32::MAX as usize) as u32);
-            if len == 0 {
-                continue;
+            let len = left.min(buffer.iov_len);
+            left -= len;
+            if unread as usize - left > straight {
+                return None;
             }
-            // SAFETY: `len` bytes fit the buffer, which the caller vouches for.
-            unsafe { self.rx.copy_out(pos, buffer.iov_base.cast(), len) };
-            pos = pos.wrapping_add(len);
+            // SAFETY: `len` bytes fit the buffer, which the caller vouches for, and come before the ring's end.
+            unsafe {
+                shm::copy(at, buffer.iov_base.cast(), len);
+                at = at.add(len);
+            }
+            if left == 0 {
+                break;
+            }
         }
-        state.rx_head.store(pos, Release);
-        pos.wrapping_sub(head)
+        let taken = unread - left as u32;
+        state.rx_head.store(head.wrapping_add(taken), Release);
+        Some(taken)
     }
 
-    /// Appends all bytes of the program's buffers, where there is room for all of them and there are any.
+    /// Appends all bytes of the program's buffers, where there is room for all of them before the ring's end and there are
+    /// any. What was copied without being counted will be copied again.
     ///
     /// # Safety
     /// The buffers are valid.
@@ -379,22 +397,26 @@ impl Stream {
     pub unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
         let state = self.state();
         let head = state.tx_head.load(Relaxed);
-        let room = self.tx.size as usize - (head.wrapping_sub(state.tx_tail.load(Acquire)).min(self.tx.size) as usize);
-        let mut total = 0usize;
+        let (start, straight) = self.tx.straight(head);
+        let in_flight = head.wrapping_sub(state.tx_tail.load(Acquire)).min(self.tx.size);
+        let room = straight.min((self.tx.size - in_flight) as usize);
+        let (mut at, mut left) = (start, room);
         for buffer in from {
-            total = total.saturating_add(buffer.iov_len);
+            if buffer.iov_len > left {
+                return None;
+            }
+            left -= buffer.iov_len;
+            // SAFETY: there is room for the buffer, which the caller vouches for; it never overlaps the ring.
+            unsafe {
+                shm::copy(buffer.iov_base.cast(), at, buffer.iov_len);
+                at = at.add(buffer.iov_len);
+            }
         }
-        if total > room || total == 0 {
+        if left == room {
             return None;
         }
-        let mut pos = head;
-        for buffer in from {
-            // SAFETY: there is room for the buffer, which the caller vouches for.
-            unsafe { self.tx.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
-            pos = pos.wrapping_add(buffer.iov_len as u32);
-        }
-        state.tx_head.store(pos, Release);
-        Some(total as u32)
+        state.tx_head.store(head.wrapping_add((room - left) as u32), Release);
+        Some((room - left) as u32)
     }
 
     /// Where the next byte that is written goes.
@@ -423,8 +445,15 @@ impl Stream {
 
     /// Whether so much was read that the engine should hear of it although nothing is to be sent: a quarter of the
     /// buffer, or everything when the engine sees less than half of it free.
-    #[inline]
+    #[inline(always)]
     pub fn window_is_worth_telling(&self) -> bool {
+        let state = self.state();
+        let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
+        // Whatever was read is among what came since the engine was told.
+        untold >= self.rx.size / 4 && self.much_is_untold()
+    }
+
+    fn much_is_untold(&self) -> bool {
         let state = self.state();
         let unreported = self.untold_window();
         if unreported >= self.rx.size / 4 {
@@ -441,6 +470,29 @@ impl Stream {
     #[inline]
     pub fn untold_window(&self) -> u32 {
         self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
+    }
+
+    /// There is something to read, and nothing else to say.
+    #[inline(always)]
+    pub fn has_unread(&self) -> Option<bool> {
+        let state = self.state();
+        let unread = state.rx_tail.load(Acquire) != state.rx_head.load(Relaxed);
+        (state.flags.load(Acquire) == 0).then_some(unread)
+    }
+
+    /// Takes in a notice that says nothing but positions, while nobody waits for room; says whether bytes came.
+    #[inline(always)]
+    pub fn advance(&self, notice: &Notice) -> bool {
+        let state = self.state();
+        let is_new = |word: &AtomicU32, value: u32| value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
+        if is_new(&state.tx_tail, notice.tx_tail) {
+            state.tx_tail.store(notice.tx_tail, Release);
+        }
+        let data = is_new(&state.rx_tail, notice.rx_tail);
+        if data {
+            state.rx_tail.store(notice.rx_tail, Release);
+        }
+        data
     }
 
     /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.

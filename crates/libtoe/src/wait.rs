@@ -187,18 +187,13 @@ fn enlist(lib: &mut Lib, targets: &[Target], me: RawFd) {
 }
 
 fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
-    let remove = |waiters: &mut Vec<RawFd>| {
-        if let Some(at) = waiters.iter().position(|fd| *fd == me) {
-            waiters.swap_remove(at);
-        }
-    };
     if targets.is_empty() {
-        remove(&mut lib.askers);
+        lib.askers.remove(me);
     }
     for target in targets {
         match target {
-            Target::Socket(key) => lib.socket(*key).into_iter().for_each(|socket| remove(&mut socket.waiters)),
-            Target::Set(key) => lib.set(*key).into_iter().for_each(|set| remove(&mut set.waiters)),
+            Target::Socket(key) => lib.socket(*key).into_iter().for_each(|socket| socket.waiters.remove(me)),
+            Target::Set(key) => lib.set(*key).into_iter().for_each(|set| set.waiters.remove(me)),
         }
     }
 }

@@ -118,7 +118,11 @@ impl<const W: usize> Consumer<W> {
         if self.head == self.tail && !self.refresh()? {
             return Ok(None);
         }
-        let descriptor = self.place.descriptor::<W>(self.head).each_ref().map(|word| word.load(Relaxed));
+        // A loop: the compiler does not inline what `map` of an array is made of.
+        let mut descriptor = [0; W];
+        for (word, place) in descriptor.iter_mut().zip(self.place.descriptor::<W>(self.head)) {
+            *word = place.load(Relaxed);
+        }
         self.head = self.head.wrapping_add(1);
         self.place.head().store(self.head, Release);
         Ok(Some(descriptor))

@@ -316,7 +316,7 @@ unsafe fn accept_now(
     lib.send_early_options(accepted, pending.slot);
     lib.label_accepted(accepted);
     if pending.errno != 0 {
-        lib.fail_stream(accepted, pending.errno);
+        lib.fail_stream(accepted.index, pending.errno);
     }
     lib.show_interest(key);
     // SAFETY: the caller's pointers.
@@ -416,7 +416,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
             Kind::Fresh | Kind::Log(_) => socket.last_local,
             Kind::Bound(bound) => bound.local,
             Kind::Listener(listener) => listener.bound.local,
-            Kind::Connecting { local, .. } => local.unwrap_or(ANY),
+            Kind::Connecting(attempt) => attempt.local.unwrap_or(ANY),
             Kind::Stream(stream) => stream.local,
         };
         // SAFETY: the caller's pointers.

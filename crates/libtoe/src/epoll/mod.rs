@@ -1,0 +1,235 @@
+//! Epoll sets over any mix of OpenTOE sockets and the kernel's descriptors.
+//!
+//! A program's set is a real epoll set of the kernel: its kernel descriptors are really in it. OpenTOE sockets
+//! are kept beside it, with a list of those that are ready, so a wait costs nothing for those that are not. To
+//! sleep on both, a second set of the kernel, the [bed](bed), holds the program's set and what the library wakes up for.
+//!
+//! Here is what a set is and how members become ready; [`control`] adds and removes them, [`wait_events`] waits, and
+//! [`kernel_half`] keeps the kernel's set true.
+mod bed;
+mod control;
+mod inherited;
+pub mod kernel_half;
+mod wait;
+
+pub use control::control;
+pub use inherited::{after_fork, has_shared};
+pub use wait::wait_events;
+
+use crate::fast;
+use crate::few::Few;
+use crate::socket::Socket;
+use crate::state::{Key, Lib, Slab};
+use crate::{readiness, table, wait as waiting};
+use bed::Bed;
+use std::os::fd::RawFd;
+
+/// Longest chain of sets within sets, as in Linux.
+const MOST_NESTED: usize = 5;
+
+/// An epoll set.
+pub struct EpollSet {
+    /// Never given twice in a process.
+    pub id: u64,
+    /// Descriptors that refer to it.
+    pub descriptors: u32,
+    /// One of them.
+    pub fd: RawFd,
+    /// As in the kernel, an entry outlives its descriptor while others refer to the same socket, and the descriptor's
+    /// number may be another one's by then: so a descriptor is looked up among those who [watch](Watcher) its socket.
+    entries: Slab<Entry>,
+    /// How many of them there are.
+    members: usize,
+    /// How many of them are sets.
+    nested: usize,
+    /// Entries that may be ready, in their order.
+    ready: Vec<u32>,
+    /// What its threads sleep on.
+    bed: Option<Bed>,
+    /// Threads that sleep there.
+    sleepers: u32,
+    /// Wake descriptors of threads that poll the set itself.
+    pub waiters: Few<RawFd>,
+    /// Sets that hold this one.
+    parents: Few<Watcher>,
+    /// Whether the kernel's set may have something to say.
+    has_kernel: bool,
+    turn: u32,
+    /// After fork: whether another process may take news of a connection in it.
+    pub may_share: bool,
+}
+
+/// A set that has a socket, and its entry there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watcher {
+    set: u32,
+    entry: u32,
+}
+
+struct Entry {
+    fd: RawFd,
+    events: u32,
+    data: u64,
+    target: Target,
+    /// In the ready list.
+    queued: bool,
+    /// `EPOLLONESHOT` has reported.
+    disabled: bool,
+}
+
+/// By index: an entry goes before its target does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Socket(u32),
+    Set(u32),
+}
+
+impl EpollSet {
+    /// A set without members.
+    pub fn new(id: u64, fd: RawFd) -> EpollSet {
+        EpollSet {
+            id,
+            descriptors: 1,
+            fd,
+            entries: Slab::new(),
+            members: 0,
+            nested: 0,
+            ready: Vec::new(),
+            bed: None,
+            sleepers: 0,
+            waiters: Few::None,
+            parents: Few::None,
+            has_kernel: false,
+            turn: 0,
+            may_share: false,
+        }
+    }
+
+    /// Ends the sleep of a thread.
+    fn kick(&self) {
+        if self.sleepers > 0 {
+            self.bed.iter().for_each(|bed| waiting::wake(bed.kick.fd()));
+        }
+    }
+
+    /// Whether members of it live in user space.
+    pub fn has_ours(&self) -> bool {
+        self.members > 0
+    }
+
+    fn insert(&mut self, entry: Entry) -> usize {
+        self.members += 1;
+        self.nested += matches!(entry.target, Target::Set(_)) as usize;
+        self.ready.reserve(self.members.saturating_sub(self.ready.len()));
+        self.entries.insert(entry)
+    }
+
+    fn remove(&mut self, entry: usize) -> Option<Entry> {
+        let removed = self.entries.remove(entry)?;
+        self.members -= 1;
+        self.nested -= matches!(removed.target, Target::Set(_)) as usize;
+        if removed.queued {
+            self.ready.retain(|ready| *ready as usize != entry);
+        }
+        Some(removed)
+    }
+}
+
+/// A watcher's socket or set became ready for `bits`.
+#[inline(always)]
+pub fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u32) {
+    let Some(found) = sets.get_mut(watcher.set as usize) else { return };
+    let Some(entry) = found.entries.get_mut(watcher.entry as usize) else { return };
+    let wanted = entry.events | readiness::ERR | readiness::HUP;
+    if entry.queued || entry.disabled || bits & wanted == 0 {
+        return;
+    }
+    entry.queued = true;
+    found.ready.push(watcher.entry);
+    let alone = found.sleepers == 0 && matches!((&found.waiters, &found.parents), (Few::None, Few::None));
+    if !alone {
+        tell(sets, watcher.set);
+    }
+}
+
+/// A set has a ready member: whoever waits for it hears of it. A set whose member is in its list was told already, so this
+/// ends where sets hold each other.
+#[cold]
+fn tell(sets: &mut Slab<EpollSet>, set: u32) {
+    let Some(found) = sets.get(set as usize) else { return };
+    found.kick();
+    found.waiters.as_slice().iter().for_each(|fd| waiting::wake(*fd));
+    for parent in found.parents.clone().as_slice() {
+        became_ready(sets, *parent, readiness::IN);
+    }
+}
+
+/// A socket is gone: so is the entry.
+pub fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
+    if let Some(set) = sets.get_mut(watcher.set as usize) {
+        set.remove(watcher.entry as usize);
+    }
+}
+
+#[inline(always)]
+fn among(sockets: &mut Slab<Socket>, socket: u32, wanted: u32) -> u32 {
+    match sockets.get_mut(socket as usize) {
+        Some(socket) => fast::ready_bits(socket, wanted).unwrap_or_else(|| readiness::among(socket, wanted)),
+        None => 0,
+    }
+}
+
+impl Lib {
+    /// Enters a set that was just made.
+    pub fn add_set(&mut self, fd: RawFd) {
+        let id = self.fresh_id();
+        let index = self.sets.insert(EpollSet::new(id, fd));
+        if !table::set(fd, table::Entry::Set(index)) {
+            self.sets.remove(index);
+        }
+    }
+
+    /// One descriptor of the set is gone; with the last one the set is.
+    pub fn drop_set_descriptor(&mut self, index: usize) {
+        let Some(set) = self.sets.get_mut(index) else { return };
+        set.descriptors -= 1;
+        if set.descriptors > 0 {
+            return;
+        }
+        let Some(set) = self.sets.remove(index) else { return };
+        for parent in set.parents.as_slice() {
+            forget(&mut self.sets, *parent);
+        }
+        for member in set.entries.indices() {
+            if let Some(target) = set.entries.get(member).map(|entry| entry.target) {
+                let watcher = Watcher { set: index as u32, entry: member as u32 };
+                self.watchers(target).into_iter().for_each(|watchers| watchers.remove(watcher));
+            }
+        }
+    }
+
+    fn ready_bits(&mut self, target: Target, wanted: u32, depth: usize) -> u32 {
+        match target {
+            Target::Socket(index) => among(&mut self.sockets, index, wanted),
+            Target::Set(index) if self.is_ready(index as usize, depth + 1) => readiness::IN & wanted,
+            Target::Set(_) => 0,
+        }
+    }
+
+    /// Whether a wait on the set would find something: what `poll` says of an epoll descriptor.
+    pub fn set_is_ready(&mut self, key: Key) -> bool {
+        self.set(key).is_some() && self.is_ready(key.index, 0)
+    }
+
+    fn is_ready(&mut self, index: usize, depth: usize) -> bool {
+        let Some(set) = self.sets.get(index).filter(|_| depth <= MOST_NESTED) else { return false };
+        for entry in set.ready.clone() {
+            let entry = self.sets.get(index).and_then(|set| set.entries.get(entry as usize));
+            let Some((target, events)) = entry.filter(|e| !e.disabled).map(|e| (e.target, e.events)) else { continue };
+            if self.ready_bits(target, events, depth) != 0 {
+                return true;
+            }
+        }
+        false
+    }
+}

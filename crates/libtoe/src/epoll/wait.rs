@@ -1,0 +1,213 @@
+//! `epoll_wait`: what is ready, and sleeping until something is.
+use super::bed::{BELL, DAEMON, REASONS};
+use super::{EpollSet, Target, among, inherited};
+use crate::errno::{self, Result};
+use crate::lock::Guard;
+use crate::share;
+use crate::socket::Socket;
+use crate::state::{Key, Lib, Slab};
+use crate::wait::{self, BlockedSignals};
+use libc::{c_int, epoll_event, sigset_t};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
+const KERNEL_TURN: u32 = 16;
+/// While a thread yields, the kernel's descriptors are looked at in one of so many turns: that is a system call, most
+/// sets have some (a listener has a half there), and what is waited for mostly comes from OpenTOE.
+const KERNEL_LOOK: u32 = 8;
+
+/// `epoll_pwait2`, from which the others follow. Returns how many events were written.
+///
+/// A set without OpenTOE sockets goes straight to the kernel, with the library's own events left out.
+pub fn wait_events(
+    lib: &mut Guard,
+    key: Key,
+    out: &mut [epoll_event],
+    timeout: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<usize> {
+    let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+    let found = collect(lib, key, out, at_once)?;
+    if found > 0 || at_once {
+        return Ok(found);
+    }
+    wait_longer(lib, key, out, timeout, mask.copied())
+}
+
+/// Nothing was there: waits. The clock is asked only now.
+#[cold]
+fn wait_longer(
+    lib: &mut Guard,
+    key: Key,
+    out: &mut [epoll_event],
+    timeout: Option<Duration>,
+    mask: Option<sigset_t>,
+) -> Result<usize> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    share::give_up_unclaimed(lib);
+    let blocked = BlockedSignals::new(mask);
+    let yielding = Instant::now();
+    for turn in 0u32.. {
+        let patient = wait::is_patient(yielding) && lib.set(key).is_some_and(|set| set.has_ours());
+        let found = if patient {
+            lib.unlocked(wait::yield_now);
+            collect(lib, key, out, turn % KERNEL_LOOK == 0)?
+        } else {
+            sleep(lib, key, out, deadline, &blocked)?
+        };
+        if found > 0 {
+            return Ok(found);
+        }
+        if wait::is_over(deadline) {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+/// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller says so, and
+/// sometimes first.
+fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event], kernel: bool) -> Result<usize> {
+    lib.drain();
+    let set = lib.set(key).ok_or(libc::EBADF)?;
+    set.turn = set.turn.wrapping_add(1);
+    // Where both kinds have plenty, they take turns in being first.
+    let kernel_first = set.has_kernel && set.turn % KERNEL_TURN == 0;
+    let (fd, has_kernel) = (set.fd, set.has_kernel);
+    let mut found = 0;
+    if kernel_first {
+        found = collect_kernel(fd, out, 0, std::ptr::null())?;
+    }
+    found += collect_ours(lib, key, &mut out[found..]);
+    if found == 0 && has_kernel && kernel && !kernel_first {
+        found = collect_kernel(fd, out, 0, std::ptr::null())?;
+    }
+    Ok(found)
+}
+
+/// Takes ready OpenTOE members from the list, round-robin: a level-triggered one goes to its end again.
+fn collect_ours(lib: &mut Lib, key: Key, out: &mut [epoll_event]) -> usize {
+    let nested = lib.ready_sets(key);
+    let Lib { sockets, sets, .. } = lib;
+    match sets.get_mut(key.index) {
+        Some(set) if !set.ready.is_empty() => set.take_ready(sockets, &nested, out),
+        _ => 0,
+    }
+}
+
+impl EpollSet {
+    /// `nested` has the entries of ready sets.
+    fn take_ready(&mut self, sockets: &mut Slab<Socket>, nested: &[u32], out: &mut [epoll_event]) -> usize {
+        let (mut found, mut looked, mut again) = (0, 0, 0);
+        while looked < self.ready.len() && found < out.len() {
+            let index = self.ready[looked];
+            looked += 1;
+            let Some(entry) = self.entries.get_mut(index as usize) else { continue };
+            entry.queued = false;
+            if entry.disabled {
+                continue;
+            }
+            let bits = match entry.target {
+                Target::Socket(socket) => among(sockets, socket, entry.events),
+                Target::Set(_) if nested.contains(&index) => crate::readiness::IN & entry.events,
+                Target::Set(_) => 0,
+            };
+            if bits == 0 {
+                continue;
+            }
+            out[found] = epoll_event { events: bits, u64: entry.data };
+            found += 1;
+            if entry.events & ONCE != 0 {
+                entry.disabled = true;
+            } else if entry.events & EDGE == 0 {
+                entry.queued = true;
+                self.ready[again] = index;
+                again += 1;
+            }
+        }
+        self.ready.drain(again..looked);
+        if again < self.ready.len() {
+            self.ready.rotate_left(again);
+        }
+        found
+    }
+}
+
+impl Lib {
+    /// Entries for sets in the set's list that would find something.
+    #[inline]
+    fn ready_sets(&mut self, key: Key) -> Vec<u32> {
+        match self.sets.get(key.index) {
+            Some(set) if set.nested > 0 => self.look_at_nested(set.ready.clone(), key.index),
+            _ => Vec::new(),
+        }
+    }
+
+    #[cold]
+    fn look_at_nested(&mut self, mut ready: Vec<u32>, set: usize) -> Vec<u32> {
+        ready.retain(|entry| {
+            let target = self.sets.get(set).and_then(|set| set.entries.get(*entry as usize)).map(|entry| entry.target);
+            matches!(target, Some(Target::Set(nested)) if self.is_ready(nested as usize, 1))
+        });
+        ready
+    }
+}
+
+/// Asks a set of the kernel.
+fn collect_kernel(fd: RawFd, out: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> Result<usize> {
+    if out.is_empty() {
+        return Ok(0);
+    }
+    let most = out.len().min(c_int::MAX as usize) as c_int;
+    // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set. A direct
+    // system call, because the C library's is a cancellation point.
+    let got = unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most, timeout, mask, 8usize) };
+    errno::check(got).map(|got| got as usize)
+}
+
+/// Sleeps until a member of either kind, the bell, a kick, a signal or the deadline ends it.
+fn sleep(
+    lib: &mut Guard,
+    key: Key,
+    out: &mut [epoll_event],
+    deadline: Option<Instant>,
+    blocked: &BlockedSignals,
+) -> Result<usize> {
+    inherited::refresh(lib, key)?;
+    lib.send_held();
+    let nap = wait::nap_of_set(lib, key);
+    let Lib { sets, link, .. } = &mut **lib;
+    let bed = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?.make_bed(link)?.set.fd();
+    lib.context().into_iter().for_each(|context| context.end.app_bell.prepare_to_sleep());
+    lib.drain();
+    let found = collect_ours(lib, key, out);
+    let Some(set) = lib.set(key).filter(|_| found == 0) else {
+        lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
+        return Ok(found);
+    };
+    set.sleepers += 1;
+    let timeout = wait::until_deadline(deadline, nap);
+    let timeout = timeout.map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000).min(i32::MAX as i64));
+    let mut reasons = [epoll_event { events: 0, u64: 0 }; REASONS];
+    let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout as c_int, blocked.outside()));
+    if let Some(set) = lib.set(key) {
+        set.sleepers = set.sleepers.saturating_sub(1);
+    }
+    lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
+    let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
+    if reasons.iter().any(|reason| { reason.u64 } == BELL) {
+        // Before everything is taken in, so no signal is lost; a bell that is never cleared becomes full.
+        lib.context().into_iter().for_each(|context| context.end.app_bell.clear());
+    }
+    if reasons.iter().any(|reason| { reason.u64 } == DAEMON) {
+        lib.drain();
+        lib.daemon_died();
+    }
+    match (collect(lib, key, out, true)?, woken) {
+        (0, Err(errno)) => Err(errno),
+        (found, _) => Ok(found),
+    }
+}
