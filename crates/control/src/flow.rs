@@ -1,12 +1,12 @@
 //! What the control plane knows of a flow that an engine runs.
-use crate::contexts::Holder;
+use crate::holders::Holders;
 use crate::tcp::{Agreed, Closing};
 use crate::timing::{FlowOptions, Pace};
 use context::Slot;
 use engine::{ContextId, FlowStats, FourTuple};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use wire::{Mac, Seq};
 
@@ -20,16 +20,16 @@ pub(crate) struct Flow {
     pub mss: u16,
     pub iss: Seq,
     pub stats: Arc<FlowStats>,
-    /// What applications call it. The first one is where its buffers are.
-    pub names: Vec<Name>,
+    /// What applications call it.
+    pub names: Names,
     /// Which of them its notices go to.
     pub current: usize,
-    pub holders: BTreeSet<Holder>,
+    pub holders: Holders,
     /// The listener that it came in on, until an application has accepted it.
     pub unaccepted: Option<u32>,
     pub closing: Closing,
     pub place: Place,
-    pub options: FlowOptions,
+    pub options: Arc<FlowOptions>,
     pub pace: Pace,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
     pub freezing: u32,
@@ -60,6 +60,68 @@ pub(crate) struct Name {
     pub open: bool,
     /// The slot is taken. A name that is not is only remembered for children that know the flow by it.
     pub taken: bool,
+}
+
+/// What applications call a flow. The first name is where its buffers are; others come with forks, and cost memory of
+/// their own, since tens of thousands of flows have none.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    home: Name,
+    #[expect(clippy::box_collection, reason = "one word instead of three where there are none")]
+    others: Option<Box<Vec<Name>>>,
+}
+
+impl Names {
+    pub fn iter(&self) -> impl Iterator<Item = &Name> {
+        std::iter::once(&self.home).chain(self.others.iter().flat_map(|others| others.iter()))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Name> {
+        std::iter::once(&mut self.home).chain(self.others.iter_mut().flat_map(|others| others.iter_mut()))
+    }
+
+    /// Adds a name; returns its place.
+    pub fn push(&mut self, name: Name) -> usize {
+        let others = self.others.get_or_insert_default();
+        others.push(name);
+        others.len()
+    }
+}
+
+impl From<Name> for Names {
+    fn from(home: Name) -> Names {
+        Names { home, others: None }
+    }
+}
+
+impl TryFrom<Vec<Name>> for Names {
+    type Error = &'static str;
+    fn try_from(mut names: Vec<Name>) -> Result<Names, Self::Error> {
+        if names.is_empty() {
+            return Err("a connection has no name");
+        }
+        let home = names.remove(0);
+        Ok(Names { home, others: (!names.is_empty()).then(|| Box::new(names)) })
+    }
+}
+
+impl Index<usize> for Names {
+    type Output = Name;
+    fn index(&self, at: usize) -> &Name {
+        match (at, &self.others) {
+            (0, _) | (_, None) => &self.home,
+            (_, Some(others)) => &others[at - 1],
+        }
+    }
+}
+
+impl IndexMut<usize> for Names {
+    fn index_mut(&mut self, at: usize) -> &mut Name {
+        match (at, &mut self.others) {
+            (0, _) | (_, None) => &mut self.home,
+            (_, Some(others)) => &mut others[at - 1],
+        }
+    }
 }
 
 /// Where a flow is in the life of the engine.
@@ -100,5 +162,18 @@ impl Flow {
     /// The flow is known to an application as `slot` of `context`, or was.
     pub fn is_called(&self, context: ContextId, slot: Slot) -> bool {
         self.names.iter().any(|name| name.context == context && name.slot == slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/MEMORY.md: tens of thousands of flows may be idle.
+    #[test]
+    fn what_the_control_plane_keeps_of_a_flow_is_small() {
+        println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<Pace>(), size_of::<crate::rtt::RttEstimator>());
+        println!("{} {}", size_of::<FlowStats>(), size_of::<crate::congestion::Policy>());
+        assert!(size_of::<Option<Flow>>() <= 416, "{}", size_of::<Option<Flow>>());
     }
 }

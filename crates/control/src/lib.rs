@@ -14,6 +14,7 @@ mod flow;
 mod flow_timers;
 mod flow_view;
 mod handover;
+mod holders;
 mod host;
 mod icmp;
 mod input;

@@ -7,7 +7,7 @@ use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::rtt::RttEstimator;
 use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
 use crate::timers::Timer;
-use crate::timing::{FlowOptions, Pace};
+use crate::timing::Pace;
 use crate::traced;
 use context::{Congestion, Endpoint, Reply, Slot};
 use engine::{Command, ContextId, Drop, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
@@ -437,13 +437,13 @@ impl Plane {
             mss,
             iss: open.iss,
             stats: stats_of(now, &open),
-            names: vec![Name { context, slot, open: true, taken: true }],
+            names: Name { context, slot, open: true, taken: true }.into(),
             current: 0,
-            holders: [Holder::Context(context)].into(),
+            holders: Holder::Context(context).into(),
             unaccepted,
             closing: Closing::default(),
             place: Place::Engine,
-            options: self.flow_options(),
+            options: Arc::clone(&self.flow_options),
             pace: self.pace(now, congestion, &open, enforced),
             freezing: 0,
             resting: None,
@@ -498,22 +498,6 @@ impl Plane {
             rtt.sample(first);
         }
         Pace::new(now, Policy::new(congestion, open.agreed.mss as u32, now), rtt, enforced, open.iss + 1)
-    }
-
-    fn flow_options(&self) -> FlowOptions {
-        let timers = &self.config.timers;
-        let second = 1000 * MILLISECOND;
-        FlowOptions {
-            // Meets RFC 9293: MUST-25.
-            keepalive: false,
-            keepalive_idle: timers.keepalive_idle_s as Nanos * second,
-            keepalive_interval: timers.keepalive_interval_s as Nanos * second,
-            keepalive_probes: timers.keepalive_probes,
-            give_up: timers.give_up_ms as Nanos * MILLISECOND,
-            fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
-            pacing_rate: 0,
-            ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
-        }
     }
 
     /// A connection attempt, or a connection that nobody has taken, has failed.

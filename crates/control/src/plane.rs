@@ -14,11 +14,13 @@ use crate::slab::Slab;
 use crate::splice::Splices;
 use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
+use crate::timing::FlowOptions;
 use context::{Endpoint, Reply, Turns};
 use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FourTuple, Nanos};
 use port::{Capabilities, Frame};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use trace::Tracer;
 use wire::{Mac, tcp};
 
@@ -186,7 +188,9 @@ pub(crate) struct Plane {
     pub held: u32,
     pub tracer: Tracer,
     /// The host is being handed over, or was: where the engine left its flows.
-    pub stopped: Option<BTreeMap<FlowId, FlowEnd>>,
+pub stopped: Option<BTreeMap<FlowId, FlowEnd>>,
+    /// Of flows of which nothing was asked: they share them.
+    pub flow_options: Arc<FlowOptions>,
     /// TCP options that the engine carries.
     pub carries: Carries,
     /// The engine keeps shared logs.
@@ -233,6 +237,7 @@ impl Plane {
             held: 0,
             tracer: Tracer::off(),
             stopped: None,
+            flow_options: Arc::new(FlowOptions::of(&config.timers)),
             carries,
             keeps_logs: false,
             log_joins: VecDeque::new(),

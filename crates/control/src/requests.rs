@@ -10,6 +10,7 @@ use crate::timers::Timer;
 use crate::traced;
 use context::{Congestion, Endpoint, FlowInfo, Look, OptionName, Reply, Request, Slot};
 use engine::{ContextId, Drop, FlowId, FourTuple, Nanos};
+use std::sync::Arc;
 use trace::{NO_FLOW, Point};
 use wire::Seq;
 
@@ -268,7 +269,7 @@ impl Plane {
         let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;
         let default = self.config.default_congestion();
         let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
-        let options = &mut flow.options;
+        let options = Arc::make_mut(&mut flow.options);
         // A day is longer than any of these times needs to be, and keeps sums of them in range.
         let seconds = value.min(86_400) * 1000 * MILLISECOND;
         match option {

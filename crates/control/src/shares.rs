@@ -127,8 +127,7 @@ impl Plane {
             None => {
                 let slot = context.slots.take().ok_or(libc::ENOBUFS)?;
                 context.slots.assign(slot, id);
-                flow.names.push(Name { context: child, slot, open: true, taken: true });
-                flow.names.len() - 1
+                flow.names.push(Name { context: child, slot, open: true, taken: true })
             }
         };
         flow.current = at;
@@ -293,13 +292,13 @@ impl Plane {
         };
         context.slots.assign(slot, id);
         context.flows.insert(id);
-        let old = std::mem::replace(&mut flow.names, vec![Name { context: to, slot, open: true, taken: true }]);
+        let old = std::mem::replace(&mut flow.names, Name { context: to, slot, open: true, taken: true }.into());
         flow.current = 0;
-        flow.holders = [Holder::Context(to)].into();
+        flow.holders = Holder::Context(to).into();
         let (local, remote) = ends(&flow.tuple);
         let mss = flow.mss;
         self.commands.push(Command::Move { flow: id, context: to, slot, rx, tx });
-        for name in old {
+        for name in old.iter().copied() {
             self.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
             self.free_slot(name.context, name.slot);
         }

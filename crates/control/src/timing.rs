@@ -1,6 +1,7 @@
 //! What time does to an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1),
 //! keepalive (section 3.8.4), giving up (section 3.8.3), and congestion control (FlexTOE appendix D). A pure function
 //! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
+use crate::config::TimerConfig;
 use crate::congestion::{Decision, Policy, Sample};
 use crate::rtt::RttEstimator;
 use engine::{FlowFigures, Nanos};
@@ -28,6 +29,42 @@ pub(crate) struct FlowOptions {
     pub ack_delay: Nanos,
 }
 
+impl FlowOptions {
+    /// What a flow has of which nothing was asked.
+    pub fn of(timers: &TimerConfig) -> FlowOptions {
+        let second = 1000 * MILLISECOND;
+        FlowOptions {
+            // Meets RFC 9293: MUST-25.
+            keepalive: false,
+            keepalive_idle: timers.keepalive_idle_s as Nanos * second,
+            keepalive_interval: timers.keepalive_interval_s as Nanos * second,
+            keepalive_probes: timers.keepalive_probes,
+            give_up: timers.give_up_ms as Nanos * MILLISECOND,
+            fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
+            pacing_rate: 0,
+            ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
+        }
+    }
+}
+
+/// What a look remembers of the engine's counters.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    acked_bytes: u64,
+    ecn_bytes: u64,
+    snd_una: u32,
+    snd_nxt: u32,
+    rtt_samples: u32,
+    fast_retransmits: u32,
+}
+
+impl Seen {
+    fn of(figures: &FlowFigures) -> Seen {
+        let FlowFigures { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, .. } = *figures;
+        Seen { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits }
+    }
+}
+
 /// A flow's clocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
@@ -37,7 +74,7 @@ pub(crate) struct Pace {
     pub tracked: bool,
     /// As last told to the engine.
     pub enforced: Decision,
-    last: FlowFigures,
+    last: Seen,
     /// Retransmission or zero-window probe.
     retry_at: Option<Nanos>,
     /// When something was last acknowledged, or first waited to be.
@@ -76,7 +113,7 @@ impl Pace {
             rtt,
             tracked: false,
             enforced,
-            last: FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() },
+            last: Seen::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
             retry_at: None,
             progress_at: now,
             heard_at: now,
@@ -148,7 +185,7 @@ impl Pace {
             self.rest(now, acked > 0, interval, &mut tick);
             self.keep_alive(now, options, &mut tick);
         }
-        self.last = *figures;
+        self.last = Seen::of(figures);
         tick
     }
 

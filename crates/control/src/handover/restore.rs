@@ -144,13 +144,17 @@ impl Plane {
             mss: state.mss,
             iss: state.iss,
             stats: Arc::new(stats),
-            names: state.names,
+            names: state.names.try_into()?,
             current: state.current,
             holders: state.holders.into_iter().collect(),
             unaccepted: state.unaccepted,
             closing: state.closing,
             place: if state.end.is_some() { Place::Engine } else { Place::Gone },
-            options: state.options,
+            options: if state.options == *self.flow_options {
+                Arc::clone(&self.flow_options)
+            } else {
+                Arc::new(state.options)
+            },
             pace: Pace::new(now, policy, rtt, enforced, una),
             freezing: 0,
             resting: None,
