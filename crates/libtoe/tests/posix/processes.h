@@ -1,0 +1,154 @@
+/* Cases about descriptors and processes: dup, files, fork, exec; and joining two connections. */
+#ifndef POSIX_PROCESSES_H
+#define POSIX_PROCESSES_H
+
+#include "ends.h"
+
+static void descriptors(void) {
+    int e[2];
+    char c;
+    pair(e);
+    int copy = dup(e[0]), high = fcntl(e[0], F_DUPFD_CLOEXEC, 200), second = dup2(e[0], 150);
+    CHECK(copy >= 0 && high >= 200 && second == 150 && fcntl(high, F_GETFD) & FD_CLOEXEC);
+    close(e[0]);
+    CHECK(write(copy, "x", 1) == 1 && read(e[1], &c, 1) == 1);
+    close(copy), close(high);
+    CHECK(dup3(e[1], 150, O_CLOEXEC) == 150);
+    CHECK(read(e[1], &c, 1) == 0);
+    int one = 1;
+    CHECK(ioctl(150, FIONBIO, &one) == 0 && fcntl(e[1], F_GETFL) & O_NONBLOCK);
+    close(e[1]);
+    CHECK(close_range(150, 150, 0) == 0 && fcntl(150, F_GETFD) < 0);
+}
+
+static void files(void) {
+    int e[2];
+    char back[4096], name[] = "/tmp/posix-XXXXXX";
+    int file = mkstemp(name);
+    unlink(name);
+    pair(e);
+    for (int i = 0; i < 4096; i++) back[i] = (char)(i * 7);
+    CHECK(write(file, back, 4096) == 4096);
+    off_t offset = 96;
+    CHECK(sendfile(e[0], file, &offset, 10000) == 4000 && offset == 4096);
+    CHECK(recv(e[1], back, 4000, MSG_WAITALL) == 4000);
+    for (int i = 0; i < 4000; i++) CHECK(back[i] == (char)((i + 96) * 7));
+    lseek(file, 4000, SEEK_SET);
+    CHECK(sendfile(e[0], file, NULL, 10000) == 96 && lseek(file, 0, SEEK_CUR) == 4096);
+    CHECK(recv(e[1], back, 96, MSG_WAITALL) == 96 && back[0] == (char)(4000 * 7));
+    unpair(e), close(file);
+}
+
+static void forked(void) {
+    int e[2], l = listener(0);
+    char c;
+    struct sockaddr_in address = name_of(l);
+    pair(e);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int fd = accept(l, NULL, NULL);
+        if (fd < 0 || read(fd, &c, 1) != 1 || write(e[1], &c, 1) != 1 || write(fd, "!", 1) != 1) _exit(1);
+        _exit(0);
+    }
+    close(e[1]), close(l);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int tries = 0;
+    while (connect(fd, (void *)&address, sizeof address) < 0 && tries++ < 200) {
+        close(fd), usleep(10000);
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+    }
+    CHECK(tries < 200);
+    CHECK(write(fd, "f", 1) == 1 && read(fd, &c, 1) == 1 && c == '!');
+    CHECK(read(e[0], &c, 1) == 1 && c == 'f');
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* The child had the last descriptor of e[1], and of its connection. */
+    CHECK(read(e[0], &c, 1) == 0 && read(fd, &c, 1) == 0);
+    close(e[0]), close(fd);
+}
+
+static void shared_after_fork(void) {
+    int e[2];
+    char c;
+    pair(e);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < 100; i++)
+            if (read(e[1], &c, 1) != 1 || write(e[1], &c, 1) != 1) _exit(1);
+        _exit(0);
+    }
+    for (int i = 0; i < 100; i++) {
+        char sent = (char)i;
+        CHECK(write(e[0], &sent, 1) == 1 && read(e[0], &c, 1) == 1 && c == sent);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* The parent goes on with the same connection. */
+    CHECK(write(e[0], "p", 1) == 1 && read(e[1], &c, 1) == 1 && c == 'p');
+    unpair(e);
+}
+
+/* The new program finds both connections under their numbers: see `inherited` below. */
+static void executed(void) {
+    int e[2];
+    char c, fd[16];
+    pair(e);
+    CHECK(fcntl(e[1], F_SETFD, 0) == 0 && write(e[0], "q", 1) == 1);
+    struct pollfd p = {e[1], POLLIN, 0};
+    CHECK(poll(&p, 1, 1000) == 1);
+    snprintf(fd, sizeof fd, "%d", e[1]);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char *arguments[] = {"posix", "inherited", fd, NULL};
+        execv("/proc/self/exe", arguments);
+        _exit(9);
+    }
+    close(e[1]);
+    int status;
+    CHECK(read(e[0], &c, 1) == 1 && c == 'Q' && write(e[0], "r", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(read(e[0], &c, 1) == 0);
+    close(e[0]);
+}
+
+static int inherited(int fd) {
+    char c;
+    CHECK(read(fd, &c, 1) == 1 && c == 'q' && write(fd, "Q", 1) == 1);
+    CHECK(read(fd, &c, 1) == 1 && c == 'r');
+    return 0;
+}
+
+/* toe_splice where nothing can be spliced: what fails, and that no byte is lost. The kernel's sockets lack it. */
+static void joining(void) {
+    if (!toe_splice || ntohl(here.sin_addr.s_addr) >> 24 == 127) return;
+    int a[2], b[2], pipe_ends[2], left = -1;
+    char buffer[16] = {0};
+    pair(a);
+    pair(b);
+    CHECK(pipe(pipe_ends) == 0);
+    CHECK(toe_splice(a[1], a[1]) < 0 && errno == EINVAL);
+    CHECK(toe_splice(a[1], 1000) < 0 && errno == EBADF);
+    CHECK(toe_splice(pipe_ends[0], a[1]) < 0 && errno == EOPNOTSUPP);
+    CHECK(write(a[0], "early", 5) == 5);
+    CHECK(recv(a[1], buffer, 5, MSG_PEEK | MSG_WAITALL) == 5);
+    fcntl(b[0], F_SETFL, O_NONBLOCK);
+    CHECK(toe_splice(a[1], b[0]) < 0 && errno == EAGAIN);
+    CHECK(recv(a[1], buffer, 5, MSG_PEEK) == 5);
+    fcntl(b[0], F_SETFL, 0);
+    /* What is unread is passed on, whatever becomes of the splice. */
+    CHECK(toe_splice(a[1], b[0]) < 0 && errno == EOPNOTSUPP);
+    CHECK(ioctl(a[1], FIONREAD, &left) == 0 && left == 0);
+    CHECK(recv(b[1], buffer, 5, MSG_WAITALL) == 5 && memcmp(buffer, "early", 5) == 0);
+    CHECK(write(b[1], "back", 4) == 4 && write(a[1], "on", 2) == 2);
+    CHECK(recv(b[0], buffer, 4, MSG_WAITALL) == 4 && recv(a[0], buffer, 2, MSG_WAITALL) == 2);
+    CHECK(shutdown(a[1], SHUT_WR) == 0);
+    CHECK(toe_splice(b[0], a[1]) < 0 && errno == ENOTCONN);
+    unpair(pipe_ends);
+    unpair(a);
+    unpair(b);
+}
+
+#endif
