@@ -60,6 +60,12 @@ impl Notice {
     pub fn to_words(self) -> [u64; 2] {
         [pack(self.slot, self.fin), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
+    /// The slot's generation, where the words say nothing of an end.
+    #[inline(always)]
+    pub fn plain_generation(words: [u64; 2]) -> Option<u16> {
+        u16::try_from(words[0] >> 32).ok()
+    }
+
     /// Reads a descriptor.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Notice {
@@ -78,5 +84,11 @@ mod tests {
         assert_eq!(Bump::from_words(bump.to_words()), bump);
         let notice = Notice { slot: Slot { index: 3, generation: 0 }, rx_tail: u32::MAX, tx_tail: 0, fin: false };
         assert_eq!(Notice::from_words(notice.to_words()), notice);
+        let (first, last) = (Slot { generation: 0, ..slot }, slot);
+        for (slot, fin, plain) in
+            [(first, false, Some(0)), (last, false, Some(u16::MAX)), (first, true, None), (last, true, None)]
+        {
+            assert_eq!(Notice::plain_generation(Notice { slot, fin, ..notice }.to_words()), plain);
+        }
     }
 }

@@ -2,7 +2,7 @@
 use crate::layout::{APP_BELL, DAEMON_BELL};
 use crate::tables::Tables;
 use crate::{Geometry, LogEnd, LogShape, Slot};
-use shm::{Consumer, Doorbell, Mirror, Producer, Region};
+use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -123,6 +123,11 @@ impl AppEnd {
             geometry,
             region,
         })
+    }
+
+    /// For looks without the ends at whether the daemon has said something.
+    pub fn news(&self) -> [News; 2] {
+        [self.notices.news(), self.replies.news()]
     }
 
     /// Both buffers of a slot have been given back.

@@ -188,7 +188,7 @@ pub(crate) struct Plane {
     pub held: u32,
     pub tracer: Tracer,
     /// The host is being handed over, or was: where the engine left its flows.
-pub stopped: Option<BTreeMap<FlowId, FlowEnd>>,
+    pub stopped: Option<BTreeMap<FlowId, FlowEnd>>,
     /// Of flows of which nothing was asked: they share them.
     pub flow_options: Arc<FlowOptions>,
     /// TCP options that the engine carries.

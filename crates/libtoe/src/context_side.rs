@@ -73,12 +73,12 @@ pub struct Context {
     pub unclaimed: Vec<Box<Stream>>,
     empty_drains: u32,
     /// Bytes copied since the thread last let others run.
-    moved: u32,
+    moved: u64,
 }
 
 /// Bytes that are copied at most until other programs on the core have their turn: they would wait for milliseconds where
 /// a program always finds something to move.
-const MOVED_MOST: u32 = 256 << 10;
+const MOVED_MOST: u64 = 256 << 10;
 /// Every so many drains that found nothing, look whether the daemon still lives.
 const LIFE_CHECK: u32 = 1024;
 
@@ -86,7 +86,7 @@ impl Context {
     /// Bytes were copied for the program; says whether others on its core are to have their turn.
     #[inline]
     pub fn has_moved(&mut self, bytes: u32) -> bool {
-        self.moved = self.moved.saturating_add(bytes);
+        self.moved += u64::from(bytes);
         let enough = self.moved >= MOVED_MOST;
         if enough {
             self.moved = 0;
@@ -152,10 +152,13 @@ impl Context {
 
     /// Takes a notice in, where it is one of the common case.
     #[inline(always)]
-    fn take_notice_fast(&self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+    fn take_notice_fast(&self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, words: [u64; 2]) -> Option<()> {
+        let notice = Notice::from_words(words);
         let entry = self.slots.get(notice.slot.index as usize)?;
-        let socket = sockets.get_mut(entry.socket as usize).filter(|_| entry.generation == notice.slot.generation)?;
-        fast::take_notice(socket, sets, notice)
+        if Notice::plain_generation(words) != Some(entry.generation) {
+            return None;
+        }
+        fast::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
     }
 
     #[inline(never)]
@@ -180,15 +183,22 @@ impl Context {
 
     /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
     /// anything waits.
-    #[inline]
+    #[inline(always)]
     pub fn bump(&mut self, key: Key, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };
         stream.untold = false;
-        if self.end.bumps.push(stream.bump(slot).to_words()).is_err() && !stream.owed {
+        if self.end.bumps.push(stream.bump(slot).to_words()).is_err() {
+            self.owe(key, stream);
+        }
+        self.end.daemon_bell.ring();
+    }
+
+    #[cold]
+    fn owe(&mut self, key: Key, stream: &mut Stream) {
+        if !stream.owed {
             stream.owed = true;
             self.owed.push(key);
         }
-        self.end.daemon_bell.ring();
     }
 
     /// Sends a request that is not answered; `false` where the ring is full.
@@ -298,9 +308,8 @@ impl Lib {
         for _ in 0..context.end.geometry.data_entries {
             match context.end.notices.pop() {
                 Ok(Some(words)) => {
-                    let notice = Notice::from_words(words);
-                    if context.take_notice_fast(sockets, sets, &notice).is_none() {
-                        context.take_notice(sockets, sets, &notice);
+                    if context.take_notice_fast(sockets, sets, words).is_none() {
+                        context.take_notice(sockets, sets, &Notice::from_words(words));
                     }
                 }
                 Ok(None) => return,

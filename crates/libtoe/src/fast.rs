@@ -40,7 +40,7 @@ fn parts(lib: &mut Lib, index: usize) -> Option<(&mut Socket, &mut Context)> {
 #[inline(always)]
 fn own(kind: &mut Kind) -> Option<&mut Stream> {
     match kind {
-        Kind::Stream(stream) if !stream.shared && !stream.rest.asked => Some(stream),
+        Kind::Stream(stream) if !(stream.shared | stream.rest.asked) => Some(stream),
         _ => None,
     }
 }
@@ -56,23 +56,16 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
     }
     let (mut lib, index) = locked(fd)?;
     let (socket, context) = parts(&mut lib, index)?;
-    let dont_wait = socket.nonblocking || flags != 0;
-    let failed = socket.error != 0 || socket.broken;
     let key = Key { index, id: socket.id };
     let stream = own(&mut socket.kind)?;
     if stream.flags() != 0 {
         return None;
     }
-    // SAFETY: the caller vouches for the buffers.
-    let got = unsafe { stream.take(into) }?;
-    if got == 0 {
-        if crate::data::total(into) == 0 {
-            return None;
-        }
-        let nothing = dont_wait && !failed && stream.readable() == 0 && context.nothing_new();
-        drop(lib);
-        return nothing.then(|| errno::give(Err(libc::EAGAIN)));
+    if stream.unread_bytes() == 0 {
+        return nothing_there(lib, index, into, flags);
     }
+    // SAFETY: the caller vouches for the buffers.
+    let got = unsafe { stream.take(into) }.filter(|got| *got > 0)?;
     if stream.window_is_worth_telling() {
         context.bump(key, stream);
     }
@@ -82,6 +75,17 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
         wait::yield_now();
     }
     Some(got as ssize_t)
+}
+
+/// Everything was read: says so, where nothing else is to be done.
+#[inline(never)]
+fn nothing_there(mut lib: Guard, index: usize, into: &[iovec], flags: c_int) -> Option<ssize_t> {
+    let (socket, context) = parts(&mut lib, index)?;
+    let dont_wait = socket.nonblocking || flags != 0;
+    let failed = socket.error != 0 || socket.broken;
+    let nothing = dont_wait && !failed && crate::data::total(into) > 0 && context.nothing_new();
+    drop(lib);
+    nothing.then(|| errno::give(Err(libc::EAGAIN)))
 }
 
 /// `send`, `write` and their kin.
@@ -114,12 +118,12 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
     Some(put as ssize_t)
 }
 
-/// Takes a notice in that says only that bytes came or were acknowledged, of a connection that at most one set watches.
+/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set watches.
 /// `None`, and nothing was done, for all others.
 #[inline(always)]
 pub fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if notice.fin || stream.wants_room || !matches!(socket.waiters, Few::None) {
+    if stream.wants_room || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(notice), &socket.watchers) {
@@ -135,8 +139,8 @@ pub fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Noti
 #[inline(always)]
 pub fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     match &socket.kind {
-        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 => {
-            stream.has_unread().map(|unread| if unread { IN & wanted } else { 0 })
+        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
+            Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })
         }
         _ => None,
     }

@@ -472,12 +472,11 @@ impl Stream {
         self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
     }
 
-    /// There is something to read, and nothing else to say.
+    /// Bytes that can be read, as far as the daemon is believed: 0 exactly where there are none.
     #[inline(always)]
-    pub fn has_unread(&self) -> Option<bool> {
+    pub fn unread_bytes(&self) -> u32 {
         let state = self.state();
-        let unread = state.rx_tail.load(Acquire) != state.rx_head.load(Relaxed);
-        (state.flags.load(Acquire) == 0).then_some(unread)
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
     }
 
     /// Takes in a notice that says nothing but positions, while nobody waits for room; says whether bytes came.

@@ -1,11 +1,13 @@
 //! Waiting: take in what came, look, yield for a while, then sleep.
 //!
 //! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than
-//! one: so a waiting thread yields first and sleeps late.
+//! one: so a waiting thread yields first and sleeps late. While it yields it only looks at the rings' positions, without
+//! the lock.
 //!
-//! From the moment a call starts to yield until it returns, signals are blocked, except inside the one system
+//! From the moment a call is about to sleep until it returns, signals are blocked, except inside the one system
 //! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
-//! says `EINTR` exactly when a handler ran.
+//! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
+//! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
 use crate::epoll;
 use crate::errno::{self, Result};
 use crate::lock::Guard;
@@ -18,6 +20,12 @@ use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+/// Looks at the rings' positions after each yield: what the daemon is about to say comes within a microsecond, and who
+/// yields at once gets its turn back after two switches. Not before the first: whoever is to answer may be on this core.
+const SPINS: u32 = 24;
+/// So many times a thread yields until it takes the lock and looks at everything again. Other threads of the process make
+/// sockets ready too, and the kernel has descriptors of its own; these are slower anyway.
+const TURNS: u32 = 8;
 /// How long a thread yields before it sleeps.
 const YIELD_TIME: Duration = Duration::from_micros(60);
 /// Longest sleep on a connection whose notices may go to another process.
@@ -79,20 +87,22 @@ pub fn until<T>(
     if is_over(wait.deadline) {
         return Err(libc::ETIMEDOUT);
     }
-    let blocked = BlockedSignals::new(wait.mask);
+    let mut blocked = None;
     let yielding = Instant::now();
     loop {
-        lib.unlocked(yield_now);
+        let patient = blocked.is_none() && is_patient(yielding);
+        yield_until_news(lib, patient, wait.deadline);
         if let Some(found) = take_in_and_look(lib, &mut wait, &mut look) {
             return Ok(found);
         }
         if is_over(wait.deadline) {
             return Err(libc::ETIMEDOUT);
         }
-        if yielding.elapsed() < YIELD_TIME {
+        if patient {
             continue;
         }
-        let (found, interrupted) = sleep(lib, &mut wait, &blocked, &mut look)?;
+        let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(wait.mask));
+        let (found, interrupted) = sleep(lib, &mut wait, blocked, &mut look)?;
         if let Some(found) = found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
             return Ok(found);
         }
@@ -218,6 +228,31 @@ impl Lib {
             Target::Set(key) => epoll::has_shared(self, key),
         }
     }
+}
+
+/// Lets others run until the daemon has said something, a while if one is patient; without the lock. Says whether it has.
+pub fn yield_until_news(lib: &mut Guard, patient: bool, deadline: Option<Instant>) -> bool {
+    // What is owed to the ring is tried again with each look.
+    let news = lib.context().filter(|context| patient && !context.owes()).map(|context| context.end.news());
+    let Some(news) = news else {
+        lib.unlocked(yield_now);
+        return false;
+    };
+    lib.unlocked(|| {
+        for _ in 0..TURNS {
+            yield_now();
+            for _ in 0..SPINS {
+                if news.iter().any(|ring| ring.is_there()) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if is_over(deadline) {
+                break;
+            }
+        }
+        false
+    })
 }
 
 /// Lets another thread run. Not a cancellation point.

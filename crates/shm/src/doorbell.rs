@@ -166,6 +166,7 @@ impl Doorbell {
     }
 
     /// Rings without looking whether anybody sleeps. Never waits.
+    #[cold]
     pub fn ring_always(&self) {
         let (fd, one) = (self.fd.as_raw_fd(), 1u64.to_ne_bytes());
         // Failing (EAGAIN) means that the counter is at its limit or the socket full: it is signalled already.

@@ -39,9 +39,9 @@ pub use mirror::{Mirror, Span};
 pub use prefetch::{prefer_huge_pages, prefetch};
 #[cfg(not(loom))]
 pub use region::Region;
-#[cfg(not(loom))]
-pub use ring::ring_bytes;
 pub use ring::{Consumer, Corrupt, Full, Producer};
+#[cfg(not(loom))]
+pub use ring::{News, ring_bytes};
 
 /// Bytes of a page: the granularity of mappings.
 pub const PAGE: usize = 4096;

@@ -50,7 +50,7 @@ impl<const W: usize> Producer<W> {
     }
 
     /// Adds a descriptor and publishes it.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         self.add(descriptor)?;
         self.publish();
@@ -59,7 +59,7 @@ impl<const W: usize> Producer<W> {
 
     /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`]. Several
     /// at once: each look of the consumer's in between would take the position's line away.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         if self.free() == 0 {
             return Err(Full);
@@ -139,6 +139,12 @@ impl<const W: usize> Consumer<W> {
             .map(move |at| place.descriptor::<W>(head.wrapping_add(at)).each_ref().map(|word| word.load(Relaxed)))
     }
 
+    /// For a look at whether something came, without this value: what others take is news as well.
+    #[cfg(not(loom))]
+    pub fn news(&self) -> News {
+        News { place: self.place.clone(), head: self.head }
+    }
+
     /// There is nothing to take at this moment.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -153,6 +159,22 @@ impl<const W: usize> Consumer<W> {
         }
         self.tail = tail;
         Ok(tail != self.head)
+    }
+}
+
+/// A look at a ring, from [`Consumer::news`].
+#[cfg(not(loom))]
+pub struct News {
+    place: Place,
+    head: u32,
+}
+
+#[cfg(not(loom))]
+impl News {
+    /// Something was there behind what had been taken when this value was made.
+    #[inline]
+    pub fn is_there(&self) -> bool {
+        self.place.tail().load(Acquire) != self.head
     }
 }
 
@@ -179,6 +201,17 @@ mod tests {
             assert_eq!(c.pop(), Ok(None));
             assert!(p.is_drained());
         }
+    }
+
+    #[test]
+    fn news_stay_news_whoever_takes_them() {
+        let (mut p, mut c, _region) = pair(8);
+        let before = c.news();
+        assert!(!before.is_there());
+        p.push([1, 2]).unwrap();
+        assert!(before.is_there());
+        c.pop().unwrap();
+        assert!(before.is_there() && !c.news().is_there());
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub fn after_fork(lib: &mut Lib, in_child: bool) {
         set.may_share = true;
         if in_child {
             set.sleepers = 0;
+            set.kicked = false;
             set.waiters = Few::None;
             set.bed = None;
         }

@@ -48,6 +48,8 @@ pub struct EpollSet {
     bed: Option<Bed>,
     /// Threads that sleep there.
     sleepers: u32,
+    /// One of them was told to get up, and is not up yet.
+    kicked: bool,
     /// Wake descriptors of threads that poll the set itself.
     pub waiters: Few<RawFd>,
     /// Sets that hold this one.
@@ -97,6 +99,7 @@ impl EpollSet {
             ready: Vec::new(),
             bed: None,
             sleepers: 0,
+            kicked: false,
             waiters: Few::None,
             parents: Few::None,
             has_kernel: false,
@@ -105,9 +108,9 @@ impl EpollSet {
         }
     }
 
-    /// Ends the sleep of a thread.
-    fn kick(&self) {
-        if self.sleepers > 0 {
+    /// Ends the sleep of a thread. A whole batch of members may become ready while it gets up.
+    fn kick(&mut self) {
+        if self.sleepers > 0 && !std::mem::replace(&mut self.kicked, true) {
             self.bed.iter().for_each(|bed| waiting::wake(bed.kick.fd()));
         }
     }
@@ -156,7 +159,7 @@ pub fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u32) {
 /// ends where sets hold each other.
 #[cold]
 fn tell(sets: &mut Slab<EpollSet>, set: u32) {
-    let Some(found) = sets.get(set as usize) else { return };
+    let Some(found) = sets.get_mut(set as usize) else { return };
     found.kick();
     found.waiters.as_slice().iter().for_each(|fd| waiting::wake(*fd));
     for parent in found.parents.clone().as_slice() {

@@ -3,6 +3,7 @@ use super::bed::{BELL, DAEMON, REASONS};
 use super::{EpollSet, Target, among, inherited};
 use crate::errno::{self, Result};
 use crate::lock::Guard;
+use crate::readiness;
 use crate::share;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
@@ -15,9 +16,6 @@ const EDGE: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
 const KERNEL_TURN: u32 = 16;
-/// While a thread yields, the kernel's descriptors are looked at in one of so many turns: that is a system call, most
-/// sets have some (a listener has a half there), and what is waited for mostly comes from OpenTOE.
-const KERNEL_LOOK: u32 = 8;
 
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
@@ -48,15 +46,15 @@ fn wait_longer(
 ) -> Result<usize> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
-    let blocked = BlockedSignals::new(mask);
+    let mut blocked = None;
     let yielding = Instant::now();
-    for turn in 0u32.. {
-        let patient = wait::is_patient(yielding) && lib.set(key).is_some_and(|set| set.has_ours());
-        let found = if patient {
-            lib.unlocked(wait::yield_now);
-            collect(lib, key, out, turn % KERNEL_LOOK == 0)?
+    loop {
+        let patient = blocked.is_none() && wait::is_patient(yielding);
+        let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
+            let news = wait::yield_until_news(lib, true, deadline);
+            collect(lib, key, out, !news)?
         } else {
-            sleep(lib, key, out, deadline, &blocked)?
+            sleep(lib, key, out, deadline, blocked.get_or_insert_with(|| BlockedSignals::new(mask)))?
         };
         if found > 0 {
             return Ok(found);
@@ -112,8 +110,7 @@ impl EpollSet {
             }
             let bits = match entry.target {
                 Target::Socket(socket) => among(sockets, socket, entry.events),
-                Target::Set(_) if nested.contains(&index) => crate::readiness::IN & entry.events,
-                Target::Set(_) => 0,
+                Target::Set(_) => nested_bits(nested, index, entry.events),
             };
             if bits == 0 {
                 continue;
@@ -134,6 +131,11 @@ impl EpollSet {
         }
         found
     }
+}
+
+#[cold]
+fn nested_bits(ready: &[u32], entry: u32, wanted: u32) -> u32 {
+    if ready.contains(&entry) { readiness::IN & wanted } else { 0 }
 }
 
 impl Lib {
@@ -195,6 +197,7 @@ fn sleep(
     let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout as c_int, blocked.outside()));
     if let Some(set) = lib.set(key) {
         set.sleepers = set.sleepers.saturating_sub(1);
+        set.kicked = false;
     }
     lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
     let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
@@ -206,8 +209,13 @@ fn sleep(
         lib.drain();
         lib.daemon_died();
     }
-    match (collect(lib, key, out, true)?, woken) {
-        (0, Err(errno)) => Err(errno),
-        (found, _) => Ok(found),
+    let found = collect(lib, key, out, true)?;
+    if found == out.len() {
+        // There may be something left for another thread that sleeps, and one kick ends the sleep of one.
+        lib.set(key).into_iter().for_each(EpollSet::kick);
+    }
+    match woken {
+        Err(errno) if found == 0 => Err(errno),
+        _ => Ok(found),
     }
 }

@@ -14,6 +14,19 @@ unsafe fn pieces<'a>(message: &msghdr) -> Result<&'a [iovec]> {
     unsafe { buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int) }
 }
 
+/// The buffers of a message that has some and not too many.
+#[inline(always)]
+unsafe fn few_pieces<'a>(message: &msghdr) -> Option<&'a [iovec]> {
+    if message.msg_iov.is_null() || message.msg_iovlen > MOST_PIECES {
+        return None;
+    }
+    // SAFETY: the caller's list.
+    Some(unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) })
+}
+
+/// As many as Linux takes.
+const MOST_PIECES: usize = 1024;
+
 /// `recvmsg`. A stream has no sender's address and no control messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
@@ -37,7 +50,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    quick!(message.as_ref().and_then(|message| fast::transmit(fd, pieces(message).ok()?, flags)));
+    quick!(message.as_ref().and_then(|message| fast::transmit(fd, few_pieces(message)?, flags)));
     // SAFETY: as this function.
     unsafe { any_sendmsg(fd, message, flags) }
 }

@@ -14,6 +14,7 @@ mod real {
     use std::sync::atomic::{AtomicU32, AtomicU64};
 
     /// Where a ring lies: checked once, so that each access is only a masked index.
+    #[derive(Clone)]
     pub struct Place {
         tail: NonNull<AtomicU32>,
         head: NonNull<AtomicU32>,
