@@ -91,7 +91,7 @@ pub fn until<T>(
     let yielding = Instant::now();
     loop {
         let patient = blocked.is_none() && is_patient(yielding);
-        yield_until_news(lib, patient, wait.deadline);
+        yield_until_news(lib, patient.then_some(yielding), wait.deadline);
         if let Some(found) = take_in_and_look(lib, &mut wait, &mut look) {
             return Ok(found);
         }
@@ -230,11 +230,12 @@ impl Lib {
     }
 }
 
-/// Lets others run until the daemon has said something, a while if one is patient; without the lock. Says whether it has.
-pub fn yield_until_news(lib: &mut Guard, patient: bool, deadline: Option<Instant>) -> bool {
+/// Lets others run, without the lock, until the daemon has said something, a few times if one is patient since then; says
+/// whether it has. Where others have much to do a turn takes milliseconds, and who sleeps is woken sooner.
+pub fn yield_until_news(lib: &mut Guard, patient: Option<Instant>, deadline: Option<Instant>) -> bool {
     // What is owed to the ring is tried again with each look.
-    let news = lib.context().filter(|context| patient && !context.owes()).map(|context| context.end.news());
-    let Some(news) = news else {
+    let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());
+    let Some((news, since)) = news.zip(patient) else {
         lib.unlocked(yield_now);
         return false;
     };
@@ -247,7 +248,7 @@ pub fn yield_until_news(lib: &mut Guard, patient: bool, deadline: Option<Instant
                 }
                 std::hint::spin_loop();
             }
-            if is_over(deadline) {
+            if is_over(deadline) || !is_patient(since) {
                 break;
             }
         }

@@ -51,7 +51,7 @@ fn wait_longer(
     loop {
         let patient = blocked.is_none() && wait::is_patient(yielding);
         let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
-            let news = wait::yield_until_news(lib, true, deadline);
+            let news = wait::yield_until_news(lib, Some(yielding), deadline);
             collect(lib, key, out, !news)?
         } else {
             sleep(lib, key, out, deadline, blocked.get_or_insert_with(|| BlockedSignals::new(mask)))?
