@@ -103,11 +103,29 @@ type Key = (u32, u8, ProgramSource);
 
 /// Programs that were compiled before, the latest last: hosts of one daemon share the code.
 static COMPILED: Mutex<Vec<(Key, Native)>> = Mutex::new(Vec::new());
-/// Kept at most.
+/// Kept at most, and bytes of them.
 const KEPT: usize = 64;
+const KEPT_BYTES: usize = 32 << 20;
+/// What a program takes for each byte of its text, when it is read, compiled and kept, as measured (1.7 MB for 66 KB).
+const BYTES_FOR_EACH: usize = 25;
 
 fn kept() -> MutexGuard<'static, Vec<(Key, Native)>> {
     COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes room for one more: the oldest go.
+fn make_room<T>(kept: &mut Vec<(Key, T)>, more: &Key) {
+    let bytes = |(_, _, source): &Key| {
+        let pairs = source.files.iter().chain(&source.defines);
+        pairs.map(|(name, text)| name.len() + text.len()).sum::<usize>() * BYTES_FOR_EACH
+    };
+    let mut all = bytes(more) + kept.iter().map(|(key, _)| bytes(key)).sum::<usize>();
+    let mut over = 0;
+    while over < kept.len() && (all > KEPT_BYTES || kept.len() - over >= KEPT) {
+        all -= bytes(&kept[over].0);
+        over += 1;
+    }
+    kept.drain(..over);
 }
 
 fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, String> {
@@ -133,9 +151,7 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
     let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
     let fresh = native.fresh();
     let mut kept = kept();
-    if kept.len() >= KEPT {
-        kept.remove(0);
-    }
+    make_room(&mut kept, &key);
     kept.push((key, native));
     Ok(fresh)
 }
@@ -406,4 +422,32 @@ impl Program {
 fn tuple_key(p: &FlowParams) -> [EntryKey; 4] {
     let t = &p.tuple;
     [exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str, bytes: usize) -> Key {
+        let files = vec![(name.to_string(), "x".repeat(bytes))];
+        (16, 0, ProgramSource { main: name.into(), files, defines: Vec::new() })
+    }
+
+    #[test]
+    fn programs_are_kept_within_limits() {
+        let mut kept: Vec<(Key, ())> = Vec::new();
+        let mut add = |name: &str, bytes: usize| {
+            let key = key(name, bytes);
+            make_room(&mut kept, &key);
+            kept.push((key, ()));
+            kept.iter().map(|((_, _, source), ())| source.main.clone()).collect::<Vec<_>>()
+        };
+        let third = KEPT_BYTES / BYTES_FOR_EACH / 3 - 1;
+        (0..100).for_each(|at| assert!(add(&at.to_string(), 100).len() <= KEPT));
+        assert_eq!(add("a", third).len(), KEPT);
+        add("b", third);
+        assert_eq!(add("c", third), ["a", "b", "c"], "the oldest went first");
+        assert_eq!(add("d", third), ["b", "c", "d"]);
+        assert_eq!(add("e", 4 * third), ["e"], "it is about to be loaded, though it is larger than the limit");
+    }
 }

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Connections that write records as fast as they can
     #[arg(long, value_name = "N,...", default_value = "32")]
     pub conns: String,
-    /// Bytes of a record: powers of two from 16 to 65536
+    /// Bytes of a record: powers of two from 16 to 16384
     #[arg(long, value_name = "BYTES,...", default_value = "64,256,1024")]
     pub size: String,
 }
@@ -78,7 +78,7 @@ fn name(setup: &Setup, shared: bool) -> String {
 fn measure(tools: &Tools, common: &Common, setup: &Setup, point: &Value, shared: bool) -> Result<Run, String> {
     let (warm_up, seconds) = compare::times(common);
     let (connections, size) = (compare::number(point, "conns"), compare::number(point, "size"));
-    let log_bytes = if shared { (RECORDS * (size + NOTE)) as u32 } else { 0 };
+    let log_bytes = if shared { (RECORDS * (size + NOTE)).next_power_of_two() as u32 } else { 0 };
     let plan = FabricPlan { log_bytes, ..FabricPlan::default() };
     let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1 }, plan)?;
     let ends = start(tools, &*lab, connections, size, shared, (warm_up, seconds))?;
@@ -117,8 +117,8 @@ fn start(
 }
 
 fn record(text: &str) -> Result<u64, String> {
-    let size = text.parse().ok().filter(|size: &u64| size.is_power_of_two() && (16..=65_536).contains(size));
-    size.ok_or_else(|| format!("`{text}` is no size of a record: write a power of two from 16 to 65536"))
+    let size = text.parse().ok().filter(|size: &u64| size.is_power_of_two() && (16..=16_384).contains(size));
+    size.ok_or_else(|| format!("`{text}` is no size of a record: write a power of two from 16 to 16384"))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn records_are_powers_of_two() {
-        assert_eq!(list("16, 65536", record), Ok(vec![16, 65_536]));
+        assert_eq!(list("16, 16384", record), Ok(vec![16, 16_384]));
         assert!(list("48", record).unwrap_err().contains("power of two"));
         assert!(record("8").is_err() && record("131072").is_err());
     }
