@@ -202,7 +202,9 @@ impl Flow {
         if (dma.op == DMA_GRANT && self.rate > 0) || dma.flags & FAST_RETRANSMIT != 0 {
             self.credits = dma.credits;
         }
-        if dma.flags & FAST_RETRANSMIT != 0 && !self.recovering {
+        if dma.flags & FAST_RETRANSMIT != 0 && self.recovering && self.is_lost_again() {
+            self.go_back();
+        } else if dma.flags & FAST_RETRANSMIT != 0 && !self.recovering {
             let stats = &self.params.stats;
             stats.fast_retransmits.fetch_add(1, Relaxed);
             stats.duplicate_acks.fetch_add(3, Relaxed);
@@ -261,6 +263,13 @@ impl Flow {
         if let Some(block) = block.filter(|(_, right)| sent(*right)) {
             self.sacked = block;
         }
+    }
+
+    /// Within recovery: what is being sent again has come beyond a hole. The peer keeps one interval, so the hole's bytes were on
+    /// their way before these.
+    fn is_lost_again(&self) -> bool {
+        let (left, right) = self.sacked;
+        left != right && self.skipped.is_none() && left.before(self.nxt)
     }
 
     /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement that

@@ -76,6 +76,25 @@ fn only_the_hole_is_sent_again() {
     assert_eq!(s.side.stats.read().fast_retransmits, 1);
 }
 
+/// Two holes, of which the peer tells of one; then one of the segments that are sent again is lost.
+#[test]
+fn a_second_loss_within_recovery_needs_no_timeout() {
+    let mut s = solo(sack, false, true);
+    let plain = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };
+    let sacked = |ack, block| Seg { sack: Some(block), ..plain(ack) };
+    let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
+    assert_eq!(s.write(8000, false).len(), 8);
+    assert_eq!(sent(&s.receive(&[sacked(S, (S + 1000, S + 4000)); 3])), [(0, 1000)]);
+    let rest = [(4000, 1000), (5000, 1000), (6000, 1000), (7000, 1000)];
+    assert_eq!(sent(&s.receive(&[plain(S + 4000)])), rest, "the second hole shows");
+    assert!(s.receive(&[plain(S + 5000)]).is_empty());
+    assert!(s.receive(&[sacked(S + 5000, (S + 6000, S + 7000))]).is_empty());
+    let again = s.receive(&[sacked(S + 5000, (S + 6000, S + 8000)); 2]);
+    assert_eq!(sent(&again), [(5000, 1000)]);
+    assert!(s.receive(&[plain(S + 8000)]).is_empty());
+    assert_eq!(s.side.stats.read().fast_retransmits, 1, "one time of congestion");
+}
+
 // Checks RFC 2018: 8-a.
 #[test]
 fn a_timeout_forgets_what_was_acknowledged_selectively() {

@@ -14,11 +14,11 @@ struct Outcome {
     fast: u64,
 }
 
-fn measure(engines: [EngineName; 2], loss: f64, time: Nanos) -> Outcome {
+fn measure(engines: [EngineName; 2], flows: u32, loss: f64, time: Nanos) -> Outcome {
     let network = FabricConfig { loss, ..FabricConfig::default() };
     let congestion = CongestionName::Cubic;
-    let plan = Plan { hosts: 2, network, congestion, engines, buffer: 256 << 10, connections: 8, stall: 0 };
-    let mut run = Run::new(&plan, 8, Load::Bulk);
+    let plan = Plan { hosts: 2, network, congestion, engines, buffer: 256 << 10, connections: flows, stall: 0 };
+    let mut run = Run::new(&plan, flows as usize, Load::Bulk);
     run.run_for(SECOND / 20);
     run.begin();
     let figures = |run: &Run| {
@@ -36,23 +36,24 @@ fn measure(engines: [EngineName; 2], loss: f64, time: Nanos) -> Outcome {
 #[test]
 fn bulk_flows_go_on_under_loss() {
     for engines in [FLEXTOE, LAMINAR] {
-        let [clean, lossy] = [1e-12, 0.01].map(|loss| measure(engines, loss, SECOND / 20));
+        let [clean, lossy] = [1e-12, 0.01].map(|loss| measure(engines, 8, loss, SECOND / 20));
         assert_eq!(clean.sent_again, 0, "{clean:?}");
         assert!(lossy.gbit_per_s > 0.7 * clean.gbit_per_s, "{engines:?}: {lossy:?}, without loss {clean:?}");
         assert!(lossy.sent_again * 50 < lossy.sent && lossy.fast * 4 > lossy.sent_again, "{engines:?}: {lossy:?}");
     }
 }
 
-/// `LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture loss`
+/// `FLOWS=8 LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture loss`
 #[test]
 #[ignore = "a table to look at"]
 fn table() {
     let time: Nanos = std::env::var("MILLISECONDS").map_or(200, |text| text.parse().unwrap()) * crate::network::MS;
+    let flows = std::env::var("FLOWS").map_or(8, |text| text.parse().unwrap());
     for loss in std::env::var("LOSS").unwrap_or("1e-12 1e-5 1e-4 1e-3 0.01 0.1".into()).split_whitespace() {
         for (name, engines) in
             [("flextoe", FLEXTOE), ("laminar", LAMINAR), ("laminar receives", [LAMINAR[0], FLEXTOE[0]])]
         {
-            println!("{loss:>6} {name:16} {:.3?}", measure(engines, loss.parse().unwrap(), time));
+            println!("{loss:>6} {name:16} {:.3?}", measure(engines, flows, loss.parse().unwrap(), time));
         }
     }
 }

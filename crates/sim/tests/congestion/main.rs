@@ -97,6 +97,16 @@ fn twenty_hosts_share_a_port_evenly() {
     }
 }
 
+/// The same on Laminar (thesis figure 5.18), whose windows are credits and whose rates are grants of every 100 us.
+#[test]
+fn laminars_hosts_share_a_port_evenly() {
+    for policy in [CongestionName::Dctcp, CongestionName::Timely] {
+        let plan = Plan { engines: LAMINAR, ..incast(10, 10, policy, 0) };
+        let on = measure(&plan, 10, REQUEST, SECOND, SECOND / 2);
+        assert!(on.share > 0.95 && on.jain > 0.95, "{policy:?}: {on:?}");
+    }
+}
+
 /// Two segments of each of 64 connections are more than the switch's buffer holds: they are paced below that.
 #[test]
 fn where_the_smallest_windows_are_too_large_flows_are_paced() {
@@ -114,7 +124,7 @@ fn many_bulk_flows_fill_a_link_evenly() {
     assert!(outcome.used - outcome.share < 0.01 && outcome.resent == 0, "nothing is sent twice: {outcome:?}");
 }
 
-/// `STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test --release -p sim
+/// `ENGINE=laminar STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test --release -p sim
 /// --test congestion -- --ignored --nocapture table`
 #[test]
 #[ignore = "a table to look at"]
@@ -122,6 +132,7 @@ fn table() {
     let wanted = std::env::var("POINTS").unwrap_or("10:10 20:20 4:16 4:64 4:128".into());
     let controls = std::env::var("CONTROLS").unwrap_or("dctcp timely none".into());
     let stall: Nanos = std::env::var("STALL").map_or(0, |text| text.parse::<u64>().unwrap() * MS);
+    let engines = if std::env::var("ENGINE").as_deref() == Ok("laminar") { LAMINAR } else { FLEXTOE };
     let seconds: u64 = std::env::var("SECONDS").map_or(2, |text| text.parse().unwrap());
     for point in wanted.split_whitespace() {
         let (degree, connections) = point.split_once(':').unwrap();
@@ -133,7 +144,7 @@ fn table() {
                 "cubic" => CongestionName::Cubic,
                 _ => CongestionName::None,
             };
-            let plan = incast(degree, connections, name, stall);
+            let plan = Plan { engines, ..incast(degree, connections, name, stall) };
             let outcome = measure(&plan, connections, REQUEST, SECOND, seconds * SECOND);
             println!("{degree:3}/{connections:<4} {control:7} {outcome:.3?}");
         }
