@@ -97,16 +97,6 @@ fn twenty_hosts_share_a_port_evenly() {
     }
 }
 
-/// The same on Laminar (thesis figure 5.18), whose windows are credits and whose rates are grants of every 100 us.
-#[test]
-fn laminars_hosts_share_a_port_evenly() {
-    for policy in [CongestionName::Dctcp, CongestionName::Timely] {
-        let plan = Plan { engines: LAMINAR, ..incast(10, 10, policy, 0) };
-        let on = measure(&plan, 10, REQUEST, SECOND, SECOND / 2);
-        assert!(on.share > 0.95 && on.jain > 0.95, "{policy:?}: {on:?}");
-    }
-}
-
 /// Two segments of each of 64 connections are more than the switch's buffer holds: they are paced below that.
 #[test]
 fn where_the_smallest_windows_are_too_large_flows_are_paced() {
