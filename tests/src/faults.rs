@@ -66,7 +66,6 @@ pub const ALL: &[Fault] = &[
     fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
     fault("spliced without waiting", &[Link::TapServer, Link::Fabric], splicing::at_once),
-    fault("spliced, module unloaded and loaded", &[Link::TapServer, Link::Fabric], splicing::module_comes_and_goes),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),

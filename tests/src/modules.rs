@@ -211,8 +211,7 @@ pub(crate) fn syn_limit(bench: &Bench) -> Outcome {
 /// Modules come and go a thousand times under load: nobody notices, and nothing grows.
 pub(crate) fn thousand(bench: &Bench) -> Outcome {
     let host = Host::of(bench)?;
-    let [null, firewall, strip, push] = ["null", "firewall", "vlan_strip", "vlan_push"].map(|name| host.compile(name));
-    let objects = [null?, firewall?, strip?, push?, host.compile("splice")?, "native:meter".into()];
+    let objects = [host.compile("null")?, host.compile("firewall")?, "native:meter".into()];
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
     let endless = ["-c", &address, "-p", &port, "-u", "1000000000000"];

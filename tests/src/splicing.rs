@@ -5,10 +5,6 @@ use crate::lab::Link;
 use crate::process::Process;
 use crate::report::Outcome;
 use rustix::process::Signal;
-use serde_json::json;
-
-/// Unloads and loads while spliced connections talk.
-const TURNS: usize = 200;
 
 /// The proxy, and the server behind it.
 struct Proxied<'a> {
@@ -121,36 +117,6 @@ pub fn at_once(bench: &Bench) -> Outcome {
     bench.session.until("the proxy to say that it spliced", || Ok(proxied.spliced() >= 1))?;
     words.push(format!("{} spliced", proxied.spliced()));
     Ok(words.join("; "))
-}
-
-/// The module goes and comes back while connections are joined: the control plane passes their segments on meanwhile, and no
-/// byte of them is lost.
-pub fn module_comes_and_goes(bench: &Bench) -> Outcome {
-    let proxied = Proxied::start(bench)?;
-    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let (script, file) = (bench.files.path("joined.py"), app("../xdp/splice.o"));
-    let arguments = [script.as_str(), "call", &bench.address(), &bench.port(), "both", "300000000"];
-    let (mut turns, mut transfers) = (0, 0);
-    while turns < TURNS {
-        let spliced = proxied.spliced();
-        let mut client = bench.client_in_background(PYTHON, &arguments)?;
-        bench.session.until("the splice", || {
-            client.running()?;
-            Ok(proxied.spliced() > spliced)
-        })?;
-        while turns < TURNS && client.running().is_ok() {
-            daemon.ask_with(&json!({ "ask": "xdp", "verb": "unload", "host": "server", "module": "splice" }), &[])?;
-            daemon.load_module("server", &file)?;
-            turns += 1;
-        }
-        client.succeed()?;
-        transfers += 1;
-    }
-    let (segments, passed) = (counter(bench, "segments")?, counter(bench, "passed_by_control_plane")?);
-    if passed == 0 {
-        return Err("the control plane had nothing to pass on: the module was never away".into());
-    }
-    Ok(format!("{turns} times, during {transfers} transfers: {segments} segments, {passed} by the control plane"))
 }
 
 /// The proxy dies while its connections are joined: they go on to their end.

@@ -8,7 +8,7 @@ use daemon::protocol::Question;
 use serde_json::Value;
 
 /// Most characters of a command line, so that a row fits 80 columns.
-const COMMAND: usize = 44;
+const COMMAND: usize = 42;
 /// And of process numbers.
 const PIDS: usize = 28;
 
@@ -23,20 +23,26 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
         say_json(&answer);
         return Ok(());
     }
-    let mut hosts = Table::new(&["host", "address", "engine", "port", "programs", "listeners", "open", "time-wait"]);
-    for host in list(&answer, "hosts") {
-        let count = |key| list(host, key).len().to_string();
-        let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
-        let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
-        let waiting = states(host).filter(|(state, _)| *state == TIME_WAIT).map(|(_, count)| count).sum::<u64>();
-        let counts = [count("contexts"), count("listeners"), open(host).to_string(), waiting.to_string()];
-        hosts.row([name, address, engine, port].into_iter().chain(counts));
-    }
-    hosts.print();
+    hosts(&answer).print();
     for host in list(&answer, "hosts") {
         inventory(host, arguments.all);
     }
     Ok(())
+}
+
+fn hosts(answer: &Value) -> Table {
+    let mut hosts = Table::new(&["host", "address", "engine", "port", "programs", "listeners", "open", "time-wait"]);
+    for host in list(answer, "hosts") {
+        let count = |key| list(host, key).len().to_string();
+        let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
+        let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
+        // A host's place in a fabric has its name.
+        let port = port.strip_suffix(&format!(" {name}")).unwrap_or(&port).to_string();
+        let waiting = states(host).filter(|(state, _)| *state == TIME_WAIT).map(|(_, count)| count).sum::<u64>();
+        let counts = [count("contexts"), count("listeners"), open(host).to_string(), waiting.to_string()];
+        hosts.row([name, address, engine, port].into_iter().chain(counts));
+    }
+    hosts
 }
 
 /// The state of a connection that is over and only waits for old duplicates to die out.
@@ -150,8 +156,12 @@ mod tests {
             "contexts": [{ "context": 255, "pid": 1234567, "uid": 65534, "slots_used": 4096, "slots": 32768,
                 "command": "x".repeat(500) }],
         });
+        let place = json!({ "name": "client10", "address": "10.77.0.111", "prefix_len": 16, "engine": "flextoe",
+            "port": "fabric client10", "states": { "ESTABLISHED": 32768, "TIME-WAIT": 32768 } });
+        let hosts = hosts(&json!({ "hosts": [place] }));
+        assert!(hosts.widest() <= 80, "{}", hosts.widest());
         assert!(listeners(&host).widest() <= 80 && programs(&host).widest() <= 80);
-        assert_eq!(few(&pids.iter().map(u32::to_string).collect::<Vec<_>>()), "1000001 1000002 +30");
+        assert_eq!(few(&pids.iter().map(u32::to_string).collect::<Vec<_>>()), "1000001 1000002 1000003 +29");
         assert_eq!(few(&["1".into(), "2".into()]), "1 2");
     }
 }

@@ -99,8 +99,7 @@ impl Plane {
     /// Active open.
     pub fn open(&mut self, now: Nanos, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
-        let offer = self.offer(&tuple, mss).under(congestion);
-        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), offer);
+        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), self.offer(&tuple, mss).with(congestion));
         let owner = Owner::Connect { context, tag, slot, binding };
         if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {
             if let Some(context) = self.contexts.get_mut(context.0) {
@@ -118,13 +117,12 @@ impl Plane {
         congestion: Congestion,
         peer_mac: Option<Mac>,
     ) -> Option<u32> {
-        let rto = self.config.timers.syn_rto_ms as Nanos * MILLISECOND;
         let opening = Opening {
             tuple,
             handshake,
             owner,
             congestion,
-            rto,
+            rto: self.config.timers.syn_rto_ms as Nanos * MILLISECOND,
             tries: 0,
             unsent: false,
             soft_error: None,

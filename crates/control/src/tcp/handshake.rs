@@ -90,7 +90,7 @@ impl Handshake {
         let (flags, ack, options) = match &self.state {
             State::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
-                let ecn = self.offer.ecn && u32::from(self.sent) <= self.offer.ecn_tries;
+                let ecn = self.offer.ecn && self.sent <= self.offer.ecn_tries;
                 let flags = if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN };
                 (flags, Seq(0), self.offer.syn_options(now))
             }

@@ -61,7 +61,7 @@ pub(crate) struct Agreed {
 
 impl Offer {
     /// As it is for a connection with this congestion control.
-    pub fn under(self, congestion: Congestion) -> Offer {
+    pub fn with(self, congestion: Congestion) -> Offer {
         Offer { ecn_tries: if congestion == Congestion::Dctcp { DCTCP_ECN_TRIES } else { self.ecn_tries }, ..self }
     }
 
@@ -156,7 +156,7 @@ mod tests {
     // Checks RFC 7323: 2.2-a, 3.2-a.
     #[test]
     fn a_dctcp_connection_offers_ecn_again() {
-        let tries = |congestion| OFFER.under(congestion).ecn_tries;
+        let tries = |congestion| OFFER.with(congestion).ecn_tries;
         assert_eq!((tries(Congestion::Dctcp), tries(Congestion::Cubic)), (DCTCP_ECN_TRIES, 1));
     }
 
