@@ -112,6 +112,7 @@ impl Contexts {
     }
 
     /// The flow has a notice to give, and had none.
+    #[inline]
     pub fn wants(&mut self, flow: u32, context: u32) {
         if let Some(at) = self.get(context) {
             at.pending.push_back(flow);
@@ -139,11 +140,13 @@ impl Contexts {
                     break;
                 }
                 if let Some(notice) = notice(*flow, *id) {
-                    given |= context.end.notices.push(notice.to_words()).is_ok();
+                    given |= context.end.notices.add(notice.to_words()).is_ok();
                 }
                 context.pending.pop_front();
             }
             if given {
+                // All at once: each look of the application's in between takes the position's line away.
+                context.end.notices.publish();
                 context.end.app_bell.ring();
             }
         }

@@ -54,15 +54,15 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 impl Dma {
     #[inline]
     pub fn bytes(&self) -> [u8; DMA_LEN] {
-        let pair = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
-        let kind = u16::from(self.op) << 8 | u16::from(self.flags);
-        let (front, second) = (pair(kind, self.context), pair(self.flow, self.length));
-        let words: [u32; DMA_LEN / 4] =
-            [front, second, 0, self.skip, self.address, self.position, self.una, self.edge, self.credits];
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let kind = u32::from(self.op) << 24 | u32::from(self.flags) << 16 | u32::from(self.context);
+        let which = u32::from(self.flow) << 16 | u32::from(self.length);
         let mut out = [0; DMA_LEN];
-        for (at, word) in words.iter().enumerate() {
-            out[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
-        }
+        out[..8].copy_from_slice(&pair(kind, which).to_be_bytes());
+        out[8..16].copy_from_slice(&u64::from(self.skip).to_be_bytes());
+        out[16..24].copy_from_slice(&pair(self.address, self.position).to_be_bytes());
+        out[24..32].copy_from_slice(&pair(self.una, self.edge).to_be_bytes());
+        out[32..].copy_from_slice(&self.credits.to_be_bytes());
         out
     }
 

@@ -3,7 +3,10 @@
 use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
 use context::{Bump, Notice, Slot};
-use engine::{FlowParams, Nanos};
+use crate::program::Program;
+use engine::{Event, FlowId, FlowParams, Nanos};
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
 
@@ -67,6 +70,12 @@ pub(crate) struct Flow {
     pub noticed: bool,
     /// Its records go to a log.
     pub member: Option<Box<Member>>,
+}
+
+/// Counts. Nobody else writes, so nothing has to be locked.
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
 /// A segment to push.
@@ -225,7 +234,7 @@ impl Flow {
         if self.nxt.before(una) {
             self.nxt = una;
         }
-        self.params.stats.acked_bytes.fetch_add(bytes as u64, Relaxed);
+        add(&self.params.stats.acked_bytes, bytes.into());
         change.acked = true;
         change.fin_acked = fin_acked && !self.fin_acked;
         self.fin_acked |= fin_acked;
@@ -361,8 +370,8 @@ impl Flow {
     pub fn pushed(&mut self, push: &Push, now: Nanos) {
         let after = self.nxt + push.len + push.fin as u32;
         let stats = &self.params.stats;
-        stats.tx_segments.fetch_add(1, Relaxed);
-        stats.tx_bytes.fetch_add(push.len as u64, Relaxed);
+        add(&stats.tx_segments, 1);
+        add(&stats.tx_bytes, push.len.into());
         if self.nxt.before(self.max) {
             stats.retransmitted_segments.fetch_add(1, Relaxed);
         } else if !self.timing && self.clock.is_none() {
@@ -381,6 +390,58 @@ impl Flow {
 
     pub fn rcv_nxt(&self) -> Seq {
         self.rx_base + self.rx_tail + self.peer_fin as u32
+    }
+
+    /// A segment has come.
+    #[inline]
+    pub fn heard(&self, now: Nanos) {
+        let stats = &self.params.stats;
+        add(&stats.rx_segments, 1);
+        stats.last_rx_ns.store(now, Relaxed);
+    }
+
+    /// Payload has come, of which so many bytes are new in order; none, though some is to be placed: out of order.
+    #[inline]
+    pub fn count_received(&self, placed: bool, delivered: u32) {
+        let stats = &self.params.stats;
+        if delivered > 0 {
+            add(&stats.rx_bytes, delivered.into());
+        } else if placed {
+            stats.out_of_order.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What the pipeline measured until this acknowledgement.
+    #[inline]
+    pub fn measure(&mut self, id: u32, program: &Program) {
+        if self.params.ecn {
+            let bytes = program.ecn_bytes(id);
+            if bytes != self.ecn_seen {
+                self.ecn(bytes);
+            }
+        }
+        if self.clock.is_some() {
+            if let Some(rtt) = program.rtt(id) {
+                self.took(rtt);
+            }
+        }
+    }
+
+    /// It may have something to send: it gets its turn, and the control plane hears of it.
+    #[inline]
+    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event>) {
+        if !self.tracked && !self.dead && self.una != self.end() {
+            self.tracked = true;
+            events.push(Event::Active(FlowId(id)));
+        }
+        if !self.ready && self.has_more() {
+            self.ready = true;
+            ready.push_back(id);
+        }
+        // Those that have their turn publish then.
+        if !self.ready {
+            self.publish();
+        }
     }
 
     /// The figures that mean "now".

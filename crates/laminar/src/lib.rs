@@ -39,13 +39,11 @@ use outcome::Place;
 use program::Program;
 use slow::Challenges;
 use std::collections::{HashMap, VecDeque};
-use switch::{Carried, Entry, Switch};
+use switch::{Carried, Switch};
 use wire::tcp::Flags;
 
 pub use program::{Extensions, MOST_FLOWS, prepare};
 
-/// Packets that go through the pipeline together.
-const BATCH: usize = 64;
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
 /// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
@@ -70,9 +68,8 @@ pub struct Laminar {
     last_tick: Nanos,
     /// Flows whose acknowledgement is delayed, each once, by the time when it is to be looked at.
     delayed: VecDeque<(Nanos, u32)>,
-    /// Packets that are about to enter ingress.
-    entries: Vec<Entry>,
-    batch: Vec<Box<Frame>>,
+    /// Bytes pushed in this round.
+    pushed: u32,
     bumps: Vec<(u32, Bump)>,
     limits: Limits,
     challenges: Challenges,
@@ -103,8 +100,7 @@ impl Laminar {
             paced: Vec::new(),
             last_tick: 0,
             delayed: VecDeque::new(),
-            entries: Vec::with_capacity(BATCH),
-            batch: Vec::with_capacity(BATCH),
+            pushed: 0,
             bumps: Vec::with_capacity(DESCRIPTORS),
             limits,
             challenges: Challenges::new(),
@@ -163,7 +159,6 @@ impl Laminar {
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
                 self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);
-                self.run(burst);
             }
             Command::Orphan(id) => {
                 self.leave_log(id.0);
@@ -250,7 +245,6 @@ impl Laminar {
             return;
         }
         self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false }, burst);
-        self.run(burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
         if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
             return burst.events.push(Event::Busy(id));
@@ -315,24 +309,23 @@ impl Laminar {
             return self.count_drop(Some(id), Drop::BumpRange, burst);
         }
         if let Some(amount) = flow.replenish() {
-            self.sync(id, amount);
+            self.sync(id, amount, burst);
         }
         self.may_send(id, burst);
     }
 
     /// Receive buffer goes back to the pipeline, which tells the peer.
-    fn sync(&mut self, id: u32, amount: u32) {
+    fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_>) {
         let Some(flow) = self.flow(id) else { return };
         flow.ack_due = None;
         let context = flow.params.context.0 as u16;
         let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, ..Dma::default() };
-        self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried: Carried::Nothing });
+        self.entry(PORT_HOST, &dma, Carried::Nothing, burst);
     }
 
     /// An acknowledgement of what is there.
     fn acknowledge(&mut self, id: u32, burst: &mut Burst<'_>) {
-        self.sync(id, 0);
-        self.run(burst);
+        self.sync(id, 0, burst);
     }
 
     /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
@@ -341,8 +334,7 @@ impl Laminar {
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
         let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
-        self.entries.push(Entry { port: PORT_CONTROL, bytes: dma.bytes(), carried: Carried::Nothing });
-        self.run(burst);
+        self.entry(PORT_CONTROL, &dma, Carried::Nothing, burst);
         self.may_send(id, burst);
         if closed {
             // The window was closed over data in flight: only a probe can find out about it.
@@ -350,50 +342,27 @@ impl Laminar {
         }
     }
 
-    /// Collected packets go through the pipeline.
-    fn run(&mut self, burst: &mut Burst<'_>) {
-        if !self.entries.is_empty() {
-            self.switch.entries(&mut self.entries, burst.pool);
-            self.settle(burst);
-        }
-    }
-
-    /// The flow may have something to send: it gets its turn, and the control plane hears of it.
+    /// The flow may have something to send.
     fn may_send(&mut self, id: u32, burst: &mut Burst<'_>) {
-        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if !flow.tracked && !flow.dead && flow.una != flow.end() {
-            flow.tracked = true;
-            burst.events.push(Event::Active(FlowId(id)));
-        }
-        if !flow.ready && flow.has_more() {
-            flow.ready = true;
-            self.ready.push_back(id);
-        }
-        // Those that have their turn publish then.
-        if !flow.ready {
-            flow.publish();
+        if let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) {
+            flow.may_send(id, &mut self.ready, burst.events);
         }
     }
 
     fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
         // No modules of operators run here: frames that come back are as those from the port, and come first.
-        burst.rx.splice(0..0, burst.back.drain(..).map(|(_, frame)| frame));
+        if !burst.back.is_empty() {
+            burst.rx.splice(0..0, burst.back.drain(..).map(|(_, frame)| frame));
+        }
         let count = burst.rx.len();
         let mut frames = std::mem::take(burst.rx);
-        let mut batch = std::mem::take(&mut self.batch);
-        let mut left = frames.drain(..);
-        while left.len() > 0 {
-            for mut frame in left.by_ref().take(BATCH) {
-                match slow::verify(&mut frame) {
-                    Ok(()) => batch.push(frame),
-                    Err(reason) => self.refuse(frame, reason, None, burst),
-                }
+        for mut frame in frames.drain(..) {
+            match slow::verify(&mut frame) {
+                Ok(()) => self.frame(PORT_NET, frame, burst),
+                Err(reason) => self.refuse(frame, reason, None, burst),
             }
-            self.switch.frames(PORT_NET, &mut batch, burst.pool);
-            self.settle(burst);
         }
-        drop(left);
-        self.batch = batch;
+        self.settle(burst);
         *burst.rx = frames;
         count
     }
@@ -404,9 +373,12 @@ impl Laminar {
         let count = bumps.len();
         for (flow, bump) in bumps.drain(..) {
             self.bump(flow, &bump, burst);
+            // Whom nobody is ahead of needs not wait for a turn.
+            if self.ready.len() == 1 && self.pushed < ROUND_BYTES {
+                self.push_next(burst);
+            }
         }
         self.bumps = bumps;
-        self.run(burst);
         count
     }
 
@@ -421,11 +393,10 @@ impl Laminar {
         let active: Vec<u32> = self.paced.iter().copied().filter(|id| self.wants_credits(*id)).collect();
         for _ in 0..rounds {
             for id in &active {
-                let mut bytes = [0; 36];
-                bytes[4..6].copy_from_slice(&(*id as u16).to_be_bytes());
-                self.entries.push(Entry { port: PORT_TIMER, bytes, carried: Carried::Nothing });
+                // The packet generator's header has its `packet_id` where a descriptor has its flow.
+                let tick = Dma { flow: *id as u16, ..Dma::default() };
+                self.entry(PORT_TIMER, &tick, Carried::Nothing, burst);
             }
-            self.run(burst);
         }
         active.iter().for_each(|id| self.may_send(*id, burst));
         active.len()
@@ -448,64 +419,67 @@ impl Laminar {
                 due => {
                     flow.ack_listed = false;
                     if due.is_some() {
-                        self.sync(id, 0);
+                        self.sync(id, 0, burst);
                         count += 1;
                     }
                 }
             }
         }
-        self.run(burst);
         count
     }
 
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_>) -> usize {
-        let (mut count, mut bytes) = (0, 0);
-        while count < DESCRIPTORS && bytes < ROUND_BYTES {
-            let Some(id) = self.ready.pop_front() else { break };
-            let now = self.now;
-            let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { continue };
-            flow.ready = false;
-            let Some(push) = flow.next_push() else {
-                flow.publish();
-                continue;
-            };
-            let context = flow.params.context.0 as u16;
-            if let Some(bytes) = flow.wanted(&push) {
-                flow.credits += bytes;
-                let most = i32::MAX as u32;
-                let grant =
-                    Dma { op: DMA_GRANT, context, flow: id as u16, position: bytes, edge: most, ..Dma::default() };
-                self.entries.push(Entry { port: PORT_CONTROL, bytes: grant.bytes(), carried: Carried::Nothing });
-            }
-            flow.pushed(&push, now);
-            bytes += push.len;
-            let fin = if push.fin { Flags::FIN.0 } else { 0 };
-            let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
-            let dma = Dma {
-                op: DMA_TX,
-                flags: fin | psh,
-                context,
-                flow: id as u16,
-                length: push.len as u16,
-                position: push.position,
-                ..Dma::default()
-            };
-            let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
-            self.entries.push(Entry { port: PORT_HOST, bytes: dma.bytes(), carried });
-            let tracked = flow.tracked;
-            (flow.tracked, flow.ready) = (true, flow.has_more());
-            flow.publish();
-            if flow.ready {
-                self.ready.push_back(id);
-            }
-            if !tracked {
-                burst.events.push(Event::Active(FlowId(id)));
-            }
-            count += 1;
+        let mut count = 0;
+        while count < DESCRIPTORS && self.pushed < ROUND_BYTES && !self.ready.is_empty() {
+            count += self.push_next(burst) as usize;
         }
-        self.run(burst);
         count
+    }
+
+    /// A segment of the next flow; whether it had one.
+    fn push_next(&mut self, burst: &mut Burst<'_>) -> bool {
+        let Some(id) = self.ready.pop_front() else { return false };
+        let now = self.now;
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return false };
+        let Some(push) = flow.next_push() else {
+            flow.ready = false;
+            flow.publish();
+            return false;
+        };
+        let context = flow.params.context.0 as u16;
+        let wanted = flow.wanted(&push);
+        flow.credits += wanted.unwrap_or(0);
+        flow.pushed(&push, now);
+        self.pushed += push.len;
+        if !flow.tracked {
+            flow.tracked = true;
+            burst.events.push(Event::Active(FlowId(id)));
+        }
+        let fin = if push.fin { Flags::FIN.0 } else { 0 };
+        let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
+        flow.ready = flow.has_more();
+        if flow.ready {
+            self.ready.push_back(id);
+        }
+        flow.publish();
+        if let Some(position) = wanted {
+            let (flow, edge) = (id as u16, i32::MAX as u32);
+            let grant = Dma { op: DMA_GRANT, context, flow, position, edge, ..Dma::default() };
+            self.entry(PORT_CONTROL, &grant, Carried::Nothing, burst);
+        }
+        let dma = Dma {
+            op: DMA_TX,
+            flags: fin | psh,
+            context,
+            flow: id as u16,
+            length: push.len as u16,
+            position: push.position,
+            ..Dma::default()
+        };
+        let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
+        self.entry(PORT_HOST, &dma, carried, burst);
+        true
     }
 }
 
@@ -516,6 +490,7 @@ impl Engine for Laminar {
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
         self.now = now;
+        self.pushed = 0;
         self.switch.program.native.set_time(now);
         let mut done = self.take_commands(burst);
         done += self.take_frames(burst);

@@ -434,7 +434,7 @@ impl Laminar {
         }
         for id in opened {
             if let Some(amount) = self.flow(id).and_then(Flow::replenish) {
-                self.sync(id, amount);
+                self.sync(id, amount, burst);
             }
         }
     }

@@ -1,13 +1,12 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_RX, Dma, FAST_RETRANSMIT};
+use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_RX, Dma, FAST_RETRANSMIT, LogPlace};
+use crate::flow::Change;
 use crate::switch::{Carried, Outcome};
 use crate::{ACK_DELAY, Laminar, slow};
 use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
 use shm::{Mirror, Span};
-use std::sync::atomic::Ordering::Relaxed;
-use wire::checksum::Sum;
 use wire::{ethernet, ipv4, tcp};
 
 const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
@@ -40,37 +39,64 @@ impl Laminar {
         }
     }
 
-    /// Takes all results of the pipeline.
+    /// A frame through the pipeline, and what it caused.
+    #[inline]
+    pub(crate) fn frame(&mut self, port: u16, frame: Box<Frame>, burst: &mut Burst<'_>) {
+        let outcome = self.switch.frame(port, frame);
+        self.take(outcome, burst);
+        self.take_pseudo(burst);
+    }
+
+    /// A descriptor likewise.
+    #[inline]
+    pub(crate) fn entry(&mut self, port: u16, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
+        let outcome = self.switch.entry(port, &dma.bytes(), carried, burst.pool);
+        self.take(outcome, burst);
+        self.take_pseudo(burst);
+    }
+
+    #[inline]
+    fn take_pseudo(&mut self, burst: &mut Burst<'_>) {
+        if !self.switch.is_drained() {
+            self.take_queued(burst);
+        }
+    }
+
+    fn take_queued(&mut self, burst: &mut Burst<'_>) {
+        while let Some(outcome) = self.switch.pseudo(burst.pool) {
+            self.take(outcome, burst);
+        }
+        for _ in 0..std::mem::take(&mut self.switch.overflowed) {
+            burst.drops.count(Drop::PortQueue);
+        }
+    }
+
+    /// Behind a round's frames: those for the slow path, which may run the pipeline again.
     pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
-        let mut outcomes = std::mem::take(&mut self.switch.outcomes);
-        let mut aside = std::mem::take(&mut self.aside);
-        for outcome in outcomes.drain(..) {
-            match outcome {
-                Outcome::Cpu(frame) => aside.push(frame),
-                outcome => self.take(outcome, burst),
+        if !self.aside.is_empty() {
+            let mut aside = std::mem::take(&mut self.aside);
+            for frame in aside.drain(..) {
+                self.exception(frame, burst);
             }
+            self.aside = aside;
         }
-        self.switch.outcomes = outcomes;
-        // Behind the others: the slow path may run the pipeline again, whose registers are ahead of what was not taken yet.
-        for frame in aside.drain(..) {
-            self.exception(frame, burst);
-        }
-        self.aside = aside;
         while let Some(flow) = self.fins.pop() {
             self.take_fin(flow, burst);
         }
     }
 
+    #[inline(always)]
     fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
         match outcome {
-            Outcome::Host(dma, carried) => self.descriptor(&dma, carried, burst),
-            Outcome::Log(dma, place, carried) => {
-                if !self.place_in_log(&dma, &place, &carried) {
-                    burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
-                }
-                self.descriptor(&dma, carried, burst);
-            }
+            Outcome::Host(carried) => self.host(carried, burst),
             Outcome::Network(frame, carried) => self.transmit(frame, carried, burst),
+            other => self.take_other(other, burst),
+        }
+    }
+
+    fn take_other(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
+        match outcome {
+            Outcome::Host(_) | Outcome::Network(..) => {}
             Outcome::Forward(frame) => {
                 self.record(&frame, None, Place::Sent, burst);
                 burst.tx.push(frame);
@@ -84,19 +110,16 @@ impl Laminar {
             Outcome::Spent(flow, length, answered, carried) => {
                 self.spent(flow.into(), length, answered, carried, burst)
             }
-            Outcome::Overflow(carried) => {
-                burst.drops.count(Drop::PortQueue);
-                if let Carried::Received(frame, _) = carried {
-                    burst.pool.put(frame);
-                }
-            }
         }
     }
 
     /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
     fn spent(&mut self, id: u32, length: u16, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
         let Carried::Received(frame, _) = carried else { return };
-        self.heard(id);
+        let now = self.now;
+        if let Some(flow) = self.flow(id) {
+            flow.heard(now);
+        }
         if answered && length > 0 {
             return self.refuse(frame, Drop::Duplicate, Some(id), burst);
         }
@@ -104,12 +127,17 @@ impl Laminar {
         burst.pool.put(frame);
     }
 
-    fn heard(&mut self, id: u32) {
-        let now = self.now;
-        if let Some(flow) = self.flow(id) {
-            flow.params.stats.rx_segments.fetch_add(1, Relaxed);
-            flow.params.stats.last_rx_ns.store(now, Relaxed);
+    /// A descriptor for the host.
+    #[inline]
+    fn host(&mut self, carried: Carried, burst: &mut Burst<'_>) {
+        let head = self.switch.head();
+        let Some(dma) = Dma::parse(head) else { return self.take_other(Outcome::Refused(carried), burst) };
+        if let Some(place) = LogPlace::parse(head) {
+            if !self.place_in_log(&dma, &place, &carried) {
+                burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
+            }
         }
+        self.descriptor(&dma, carried, burst);
     }
 
     /// A descriptor for the host, perhaps with a segment.
@@ -122,9 +150,10 @@ impl Laminar {
             }
             return;
         };
+        let length = dma.length as u32;
         if let Carried::Received(frame, payload_at) = &carried {
+            flow.heard(now);
             // A frame to another station is not this flow's (a port in promiscuous mode).
-            let length = dma.length as u32;
             if dma.op == DMA_RX && dma.skip < length && !flow.orphan && flow.member.is_none() {
                 place(frame, *payload_at, dma, &flow.params.rx);
             }
@@ -132,12 +161,8 @@ impl Laminar {
         let edge = flow.edge;
         let change = flow.follow(dma, now);
         let moved = change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & FAST_RETRANSMIT != 0;
-        if change.acked && flow.params.ecn {
-            let bytes = self.switch.program.ecn_bytes(id);
-            flow.ecn(bytes);
-        }
-        if let Some(rtt) = flow.clock.filter(|_| change.acked).and_then(|_| self.switch.program.rtt(id)) {
-            flow.took(rtt);
+        if change.acked {
+            flow.measure(id, &self.switch.program);
         }
         if dma.flags & ACK_DELAYED != 0 {
             flow.ack_due.get_or_insert(now + ACK_DELAY);
@@ -145,47 +170,48 @@ impl Laminar {
                 flow.ack_listed = true;
                 self.delayed.push_back((now + ACK_DELAY, id));
             }
-        } else if dma.op == DMA_RX && dma.length > 0 {
+        } else if dma.op == DMA_RX && length > 0 {
             flow.ack_due = None;
         }
-        let stats = &flow.params.stats;
-        stats.rx_bytes.fetch_add(change.delivered as u64, Relaxed);
-        if dma.length as u32 > dma.skip && change.delivered == 0 {
-            stats.out_of_order.fetch_add(1, Relaxed);
+        flow.count_received(length > dma.skip, change.delivered);
+        let logged = flow.member.is_some();
+        if ((change.delivered > 0 && !logged) || change.acked) && !flow.orphan && !flow.noticed {
+            flow.noticed = true;
+            self.contexts.wants(id, flow.params.context.0);
         }
-        if flow.orphan && dma.length > 0 {
+        if moved {
+            flow.may_send(id, &mut self.ready, burst.events);
+        } else {
+            flow.publish();
+        }
+        if logged || flow.orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
+            self.unusual_change(id, length, &change, burst);
+        }
+        if let Carried::Received(frame, _) = carried {
+            self.record(&frame, Some(id), Place::Accepted, burst);
+            burst.pool.put(frame);
+        }
+    }
+
+    /// What most descriptors do not say.
+    #[cold]
+    fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_>) {
+        let Some(flow) = self.flow(id) else { return };
+        let (orphan, logged, fin_waits) = (flow.orphan, flow.member.is_some(), flow.fin_held.is_some());
+        if orphan && length > 0 {
             burst.events.push(Event::OrphanData(FlowId(id)));
         }
         if change.fin_acked {
             burst.events.push(Event::FinAcked(FlowId(id)));
         }
-        let (fin_waits, logged) = (flow.fin_held.is_some(), flow.member.is_some());
         if change.bad_ack {
             self.count_drop(Some(id), Drop::AckBeyondSent, burst);
         }
         if logged && change.delivered > 0 {
             self.log_moved(id);
         }
-        if (change.delivered > 0 && !logged) || change.acked {
-            self.notify(id);
-        }
-        if let Carried::Received(frame, _) = carried {
-            self.heard(id);
-            self.record(&frame, Some(id), Place::Accepted, burst);
-            burst.pool.put(frame);
-        }
-        match moved {
-            true => self.may_send(id, burst),
-            false => self.publish(id),
-        }
         if fin_waits {
             self.fins.push(id);
-        }
-    }
-
-    fn publish(&mut self, id: u32) {
-        if let Some(flow) = self.flow(id) {
-            flow.publish();
         }
     }
 
@@ -212,17 +238,19 @@ impl Laminar {
 
 /// Puts the pseudo-header's sum in the place of the TCP checksum.
 fn leave_checksum(frame: &mut Frame, payload: u32) {
-    let Some((ip, tcp)) = frame.bytes().get(ethernet::HEADER_LEN..).and_then(|packet| packet.split_at_checked(20))
-    else {
-        return;
-    };
-    let mut sum = Sum::new();
-    sum.add(&ip[12..20]);
-    sum.add(&[0, ipv4::TCP]);
-    sum.add(&((tcp.len() as u32 + payload) as u16).to_be_bytes());
-    let partial = sum.partial();
+    let Some(headers) = frame.bytes_mut().get_mut(ethernet::HEADER_LEN..) else { return };
+    let length = headers.len().saturating_sub(ipv4::HEADER_LEN) as u32 + payload;
+    let Some(headers) = headers.first_chunk_mut::<{ ipv4::HEADER_LEN + tcp::HEADER_LEN }>() else { return };
+    // Both addresses, a word each (RFC 1071 section 2: words of any even size add up to the same), protocol and length.
+    let word =
+        |at: usize| u64::from(u32::from_be_bytes([headers[at], headers[at + 1], headers[at + 2], headers[at + 3]]));
+    let sum = word(12) + word(16) + u64::from(ipv4::TCP) + u64::from(length as u16);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let partial = (sum & 0xffff) + (sum >> 16);
+    let at = ipv4::HEADER_LEN + tcp::CHECKSUM_AT;
+    headers[at..at + 2].copy_from_slice(&(partial as u16).to_be_bytes());
     let field = TCP_AT + tcp::CHECKSUM_AT;
-    frame.bytes_mut()[field..field + 2].copy_from_slice(&partial.to_be_bytes());
     frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };
 }
 
@@ -233,7 +261,9 @@ pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror
     let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
     let position = dma.address.wrapping_add(dma.skip);
     let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);
-    buffer.write(position, contiguous);
+    if !contiguous.is_empty() {
+        buffer.write(position, contiguous);
+    }
     if let Some(span) = frame.payload().filter(|_| end > bytes.len()) {
         let skip = start.max(bytes.len()) - bytes.len();
         let part = (skip as u32, (end - bytes.len() - skip) as u32);

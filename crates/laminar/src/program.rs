@@ -405,7 +405,7 @@ impl Program {
     /// The average round-trip time that the data-path keeps, nanoseconds; nothing before the first, or where it keeps
     /// none.
     pub fn rtt(&self, flow: u32) -> Option<u32> {
-        let rtt = self.native.read(self.registers.rtt_average?, flow)[0];
+        let rtt = self.native.word(self.registers.rtt_average?, flow);
         (rtt > 0).then_some(rtt)
     }
 
@@ -415,7 +415,7 @@ impl Program {
     }
 
     pub fn ecn_bytes(&self, flow: u32) -> u32 {
-        self.native.read(self.registers.ecn_bytes, flow)[0]
+        self.native.word(self.registers.ecn_bytes, flow)
     }
 }
 

@@ -68,8 +68,13 @@ pub(crate) fn is_tcp(frame: &Frame) -> bool {
 
 /// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
 /// (thesis 5.4).
+#[inline]
 pub(crate) fn verify(frame: &mut Frame) -> Result<(), Drop> {
-    if frame.checksum != Checksum::Complete || !is_tcp(frame) {
+    if frame.checksum != Checksum::Complete { Ok(()) } else { verify_all(frame) }
+}
+
+fn verify_all(frame: &mut Frame) -> Result<(), Drop> {
+    if !is_tcp(frame) {
         return Ok(());
     }
     frame.flatten();
@@ -117,8 +122,7 @@ impl Laminar {
         }
         plain(&mut frame, &parts);
         self.slow_path_again = true;
-        let mut one = vec![frame];
-        self.switch.frames(PORT_NET, &mut one, burst.pool);
+        self.frame(PORT_NET, frame, burst);
         self.settle(burst);
         self.slow_path_again = false;
         self.take_fin(flow, burst);
@@ -228,8 +232,7 @@ impl Laminar {
         sum.add(&bytes[TCP_AT..]);
         let field = TCP_AT + tcp::CHECKSUM_AT;
         bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
-        let mut one = vec![frame];
-        self.switch.frames(crate::descriptor::PORT_CPU, &mut one, burst.pool);
+        self.frame(crate::descriptor::PORT_CPU, frame, burst);
         self.settle(burst);
     }
 

@@ -1,9 +1,9 @@
 //! The glue around the program, from parser to deparser: ports, traffic manager, mirror (thesis section 5.2).
-use crate::descriptor::{DMA_LEN, Dma, LogPlace, PORT_CPU, PORT_HOST, PORT_NET, segment};
+use crate::descriptor::{DMA_LEN, PORT_CPU, PORT_HOST, PORT_NET, segment};
 use crate::program::Program;
 use engine::{Frame, FramePool};
 use rmt::ir::Gress;
-use rmt::native::{Input, Mirrored, Passes};
+use rmt::native::{Input, Mirrored, Through};
 use std::collections::VecDeque;
 
 /// Packets that wait between the halves at most.
@@ -25,6 +25,7 @@ pub(crate) enum Carried {
 
 impl Carried {
     /// Bytes behind the headers.
+    #[inline]
     fn payload(&self) -> usize {
         match self {
             Carried::Nothing => 0,
@@ -37,10 +38,8 @@ impl Carried {
 /// What became of a packet.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A descriptor for the host.
-    Host(Dma, Carried),
-    /// The same, of payload that has its place in a log.
-    Log(Dma, LogPlace, Carried),
+    /// A descriptor for the host: [`Switch::head`].
+    Host(Carried),
     /// A frame for the network: its headers, without payload.
     Network(Box<Frame>, Carried),
     /// A frame that goes out as it is.
@@ -51,134 +50,166 @@ pub(crate) enum Outcome {
     Refused(Carried),
     /// Dropped at egress: flow, payload bytes, and whether an acknowledgement is sent for it.
     Spent(u16, u16, bool, Carried),
-    /// The traffic manager had no room.
-    Overflow(Carried),
 }
 
-/// A packet of the host, the control plane or the packet generator, for ingress.
-pub(crate) struct Entry {
-    pub port: u16,
-    pub bytes: [u8; DMA_LEN],
-    pub carried: Carried,
-}
-
-/// The switch. A packet goes through both halves at once; the traffic manager's queue holds what the mirror made.
+/// The switch. A packet goes through both halves at once, then the pseudo segments that it caused: these the traffic
+/// manager's queue holds.
 pub(crate) struct Switch {
     pub program: Program,
     queue: VecDeque<Mirrored>,
-    /// Headers between the halves, and behind the second.
+    /// Headers between the halves, where there is no joined code, and behind the second.
     between: Vec<u8>,
     behind: Vec<u8>,
-    /// Results, in order, for the caller to take.
-    pub outcomes: Vec<Outcome>,
+    /// Bytes of the latter that the last packet has.
+    len: usize,
     /// Packets through ingress, through egress, and pseudo segments among these.
     pub counts: [u64; 3],
+    /// Copies for which the queue had no room.
+    pub overflowed: u64,
+}
+
+/// How far a packet came.
+enum End {
+    /// Through ingress, which dropped it.
+    Refused,
+    /// Through ingress, which sent it past egress.
+    Past,
+    /// Through both; whether it left the second.
+    Egress(bool),
 }
 
 impl Switch {
-    pub fn new(mut program: Program) -> Switch {
-        let passes = program.native.passes();
-        let room = |gress| vec![0; passes.room(gress)];
-        let (between, behind) = (room(Gress::Ingress), room(Gress::Egress));
-        drop(passes);
-        Switch { program, queue: VecDeque::new(), between, behind, outcomes: Vec::new(), counts: [0; 3] }
+    pub fn new(program: Program) -> Switch {
+        let room = || vec![0; program.native.room()];
+        let (between, behind) = (room(), room());
+        Switch { program, queue: VecDeque::new(), between, behind, len: 0, counts: [0; 3], overflowed: 0 }
     }
 
     /// Runs another program from now on. Nothing waits between two calls.
     pub fn replace(&mut self, program: Program) {
-        let (outcomes, counts) = (std::mem::take(&mut self.outcomes), self.counts);
-        *self = Switch { outcomes, counts, ..Switch::new(program) };
+        *self = Switch { counts: self.counts, ..Switch::new(program) };
     }
 
-    /// Frames from a port through both halves.
-    pub fn frames(&mut self, port: u16, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
-        self.counts[0] += frames.len() as u64;
-        let Switch { program, queue, between, behind, outcomes, counts } = self;
-        let mut line = Line { passes: program.native.passes(), queue, behind, outcomes, counts, pool };
-        for mut frame in frames.drain(..) {
-            let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
-            let output = line.passes.run(Gress::Ingress, input, between);
-            let head = &between[..output.head_len()];
-            if output.kept && output.bypass {
-                rewrite(&mut frame, head, output.rest);
-                let to_cpu = output.port == PORT_CPU;
-                line.outcomes.push(if to_cpu { Outcome::Cpu(frame) } else { Outcome::Forward(frame) });
-            } else if output.kept {
-                line.egress(output.port, output.queue, head, Carried::Received(frame, output.rest));
-            } else {
-                line.outcomes.push(Outcome::Refused(Carried::Received(frame, output.rest)));
+    /// Headers of the last packet that came out.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        &self.behind[..self.len]
+    }
+
+    /// A packet through both halves: how far it came, its port, how many of its bytes the headers replace, and whether
+    /// copies wait.
+    #[inline]
+    fn pass(&mut self, input: Input<'_>) -> (End, u16, usize, bool) {
+        self.counts[0] += 1;
+        let Through { crossed, output } = self.program.native.through(input, &mut self.behind);
+        self.len = output.head_len();
+        let (port, rest) = (output.port, output.rest);
+        if !crossed {
+            if !output.kept {
+                return (End::Refused, port, rest, false);
             }
-        }
-        line.drain();
-    }
-
-    /// Packets that are headers only, through both halves.
-    pub fn entries(&mut self, entries: &mut Vec<Entry>, pool: &mut FramePool) {
-        self.counts[0] += entries.len() as u64;
-        let Switch { program, queue, between, behind, outcomes, counts } = self;
-        let mut line = Line { passes: program.native.passes(), queue, behind, outcomes, counts, pool };
-        for entry in entries.drain(..) {
-            let length = entry.bytes.len() + entry.carried.payload();
-            let input = Input { port: entry.port, queue: 0, bytes: &entry.bytes, length };
-            let output = line.passes.run(Gress::Ingress, input, between);
-            match output.kept {
-                true => line.egress(output.port, output.queue, &between[..output.head_len()], entry.carried),
-                false => line.outcomes.push(Outcome::Refused(entry.carried)),
+            if output.bypass {
+                return (End::Past, port, rest, false);
             }
+            let length = self.len + input.length - rest;
+            std::mem::swap(&mut self.between, &mut self.behind);
+            let (kept, copies) = self.egress(port, output.queue, length);
+            return (End::Egress(kept), port, rest, copies);
         }
-        line.drain();
-    }
-}
-
-/// The way from the traffic manager on.
-struct Line<'s> {
-    passes: Passes<'s>,
-    queue: &'s mut VecDeque<Mirrored>,
-    behind: &'s mut Vec<u8>,
-    outcomes: &'s mut Vec<Outcome>,
-    counts: &'s mut [u64; 3],
-    pool: &'s mut FramePool,
-}
-
-impl Line<'_> {
-    fn egress(&mut self, port: u16, queue: u8, packet: &[u8], carried: Carried) {
         self.counts[1] += 1;
-        let input = Input { port, queue, bytes: packet, length: packet.len() + carried.payload() };
-        let output = self.passes.run(Gress::Egress, input, self.behind);
-        let waiting = self.queue.len();
-        for copy in self.passes.mirrored() {
+        if output.has_copies() {
+            self.queue_copies();
+        }
+        (End::Egress(output.kept), port, rest, output.has_copies())
+    }
+
+    /// The packet whose headers are in `between` through egress: whether it left, and whether copies wait. Where it did
+    /// not, `behind` has the headers with which it came.
+    fn egress(&mut self, port: u16, queue: u8, length: usize) -> (bool, bool) {
+        self.counts[1] += 1;
+        let bytes = &self.between[..self.len];
+        let output = self.program.native.one(Gress::Egress, Input { port, queue, bytes, length }, &mut self.behind);
+        if output.kept {
+            self.len = output.head_len();
+        } else {
+            self.behind[..self.len].copy_from_slice(&self.between[..self.len]);
+        }
+        if output.has_copies() {
+            self.queue_copies();
+        }
+        (output.kept, output.has_copies())
+    }
+
+    fn queue_copies(&mut self) {
+        for copy in self.program.native.mirrored() {
             if self.queue.len() >= QUEUE {
-                self.outcomes.push(Outcome::Overflow(Carried::Nothing));
+                self.overflowed += 1;
             } else {
                 self.queue.push_back(copy);
             }
         }
-        let answered = self.queue.len() > waiting;
-        let head = &self.behind[..output.head_len()];
-        self.outcomes.push(if !output.kept {
-            let (flow, length) = segment(packet).unwrap_or((u16::MAX, 0));
-            Outcome::Spent(flow, length, answered, carried)
-        } else if port == PORT_HOST {
-            match Dma::parse(head) {
-                Some(dma) => match LogPlace::parse(head) {
-                    None => Outcome::Host(dma, carried),
-                    Some(place) => Outcome::Log(dma, place, carried),
-                },
-                None => Outcome::Refused(carried),
-            }
-        } else {
-            let mut frame = self.pool.small();
-            frame.bytes_vec().extend_from_slice(head);
-            Outcome::Network(frame, carried)
-        });
     }
 
-    /// Pseudo segments follow the packets that they came of.
-    fn drain(&mut self) {
-        while let Some(copy) = self.queue.pop_front() {
-            self.counts[2] += 1;
-            self.egress(copy.port, copy.queue, copy.front(), Carried::Nothing);
+    /// A frame from a port.
+    #[inline]
+    pub fn frame(&mut self, port: u16, mut frame: Box<Frame>) -> Outcome {
+        let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
+        match self.pass(input) {
+            (End::Egress(true), PORT_HOST, rest, _) => Outcome::Host(Carried::Received(frame, rest)),
+            (End::Egress(false), _, rest, answered) => {
+                let (flow, length) = segment(self.head()).unwrap_or((u16::MAX, 0));
+                Outcome::Spent(flow, length, answered, Carried::Received(frame, rest))
+            }
+            (End::Past, port, rest, _) => {
+                rewrite(&mut frame, self.head(), rest);
+                if port == PORT_CPU { Outcome::Cpu(frame) } else { Outcome::Forward(frame) }
+            }
+            // A segment does not become another frame.
+            (End::Egress(true) | End::Refused, _, rest, _) => Outcome::Refused(Carried::Received(frame, rest)),
         }
+    }
+
+    /// A packet of the host, the control plane or the packet generator, headers only.
+    #[inline]
+    pub fn entry(&mut self, port: u16, bytes: &[u8; DMA_LEN], carried: Carried, pool: &mut FramePool) -> Outcome {
+        let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };
+        match self.pass(input) {
+            (End::Egress(true), PORT_HOST, ..) => Outcome::Host(carried),
+            (End::Egress(true), ..) => Outcome::Network(self.headers(pool), carried),
+            (End::Egress(false), ..) => Outcome::Spent(u16::MAX, 0, false, carried),
+            (End::Past | End::Refused, ..) => Outcome::Refused(carried),
+        }
+    }
+
+    /// The next pseudo segment that waits. They follow the packets that they came of.
+    pub fn pseudo(&mut self, pool: &mut FramePool) -> Option<Outcome> {
+        let copy = self.queue.pop_front()?;
+        self.counts[2] += 1;
+        let front = copy.front();
+        self.len = front.len();
+        if self.between.len() < self.len {
+            self.between.resize(self.len, 0);
+        }
+        self.between[..self.len].copy_from_slice(front);
+        Some(match (self.egress(copy.port, copy.queue, front.len()), copy.port) {
+            ((false, _), _) => Outcome::Spent(u16::MAX, 0, false, Carried::Nothing),
+            (_, PORT_HOST) => Outcome::Host(Carried::Nothing),
+            _ => Outcome::Network(self.headers(pool), Carried::Nothing),
+        })
+    }
+
+    /// Nothing waits in the queue.
+    #[inline]
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// A frame of the headers that came out.
+    #[inline]
+    fn headers(&self, pool: &mut FramePool) -> Box<Frame> {
+        let mut frame = pool.small();
+        frame.bytes_vec().extend_from_slice(self.head());
+        frame
     }
 }
 

@@ -1,8 +1,8 @@
 //! Native code against the interpreter, packet by packet: the same outputs, and the same registers and counters.
 use proptest::prelude::*;
 use rmt::interp::{EgressOut, IngressOut, Machine, Queued, Sent, Session};
-use rmt::ir::{MatchKind, Program, mask};
-use rmt::native::{Batch, EntryKey, Input, Mirrored, Native, Output};
+use rmt::ir::{Gress, MatchKind, Program, mask};
+use rmt::native::{Batch, EntryKey, Input, Mirrored, Native, Output, Through};
 use std::path::{Path, PathBuf};
 
 struct Random(u64);
@@ -32,21 +32,28 @@ impl Random {
     }
 }
 
-/// Both forms of one program.
+/// Both forms of one program, the compiled one in halves and joined.
 struct Both {
     machine: Machine,
     native: Native,
     batch: Batch,
+    joined: Native,
+    head: Vec<u8>,
+    /// Packets that went through joined code to the end.
+    crossed: usize,
 }
 
 impl Both {
     fn new(program: Program) -> Both {
         let native = Native::new(program.clone()).unwrap_or_else(|e| panic!("{e}"));
-        let mut both = Both { machine: Machine::new(program), native, batch: Batch::default() };
+        let (joined, head) = (native.fresh(), vec![0; native.room()]);
+        let machine = Machine::new(program);
+        let mut both = Both { machine, native, batch: Batch::default(), joined, head, crossed: 0 };
         for id in 0..=2 {
             let session = Session { port: 7, truncate: 10 * id as usize };
             both.machine.set_session(id, session);
             both.native.set_session(id, session);
+            both.joined.set_session(id, session);
         }
         both
     }
@@ -91,16 +98,57 @@ impl Both {
         expected
     }
 
+    /// Egress of the joined code's program, alone.
+    fn egress_of_joined(&mut self, packet: &Queued, expected: &EgressOut) {
+        let input = Input { queue: packet.queue, ..Input::whole(packet.port, &packet.data) };
+        let output = self.joined.one(Gress::Egress, input, &mut self.head);
+        let data = [&self.head[..output.head_len()], &packet.data[output.rest..]].concat();
+        let mirrored = Both::copies(&self.joined.mirrored().collect::<Vec<_>>(), &data);
+        let sent = output.kept.then_some(Sent { port: packet.port, data });
+        assert_eq!(EgressOut { sent, mirrored }, *expected, "egress of {packet:02x?} by the joined program");
+    }
+
     /// Through both halves, with all copies.
     fn process(&mut self, port: u16, packet: &[u8]) {
+        let Through { crossed, output } = self.joined.through(Input::whole(port, packet), &mut self.head);
+        let data = [&self.head[..output.head_len()], &packet[output.rest..]].concat();
+        let copies: Vec<Mirrored> = self.joined.mirrored().collect();
         let ingress = self.ingress(port, packet);
-        let mut queue: Vec<Queued> = ingress.queued.into_iter().chain(ingress.mirrored).collect();
+        let mut queue: Vec<Queued> = ingress.queued.iter().cloned().chain(ingress.mirrored.iter().cloned()).collect();
+        if crossed {
+            self.crossed += 1;
+            let queued = queue.pop().filter(|queued| !queued.bypass).expect("ingress lets it go to egress");
+            let out = self.egress(&queued);
+            match &out.sent {
+                Some(sent) => assert_eq!((output.port, &data), (sent.port, &sent.data), "both halves of {packet:02x?}"),
+                // What came to egress is told instead.
+                None => assert_eq!((output.port, &data), (queued.port, &queued.data), "dropped: {packet:02x?}"),
+            }
+            assert_eq!(output.kept, out.sent.is_some(), "both halves of {packet:02x?}");
+            // Of what was dropped, no headers were left that a copy could begin with.
+            let original = if output.kept { &data[..] } else { &packet[output.rest..] };
+            assert_eq!(Both::copies(&copies, original), out.mirrored, "both halves of {packet:02x?}");
+            queue.extend(out.mirrored);
+        } else {
+            let queued =
+                output.kept.then(|| Queued { port: output.port, queue: output.queue, bypass: output.bypass, data });
+            let seen = IngressOut { queued, mirrored: Both::copies(&copies, packet), ..IngressOut::default() };
+            assert_eq!(seen, ingress, "ingress of {packet:02x?} by the joined program");
+        }
         for _ in 0..8 {
             let Some(packet) = queue.pop() else { return };
             if !packet.bypass {
-                queue.extend(self.egress(&packet).mirrored);
+                let out = self.egress(&packet);
+                self.egress_of_joined(&packet, &out);
+                queue.extend(out.mirrored);
             }
         }
+    }
+
+    /// A packet for egress alone.
+    fn egress_alone(&mut self, packet: &Queued) {
+        let out = self.egress(packet);
+        self.egress_of_joined(packet, &out);
     }
 
     fn same_state(&self) {
@@ -108,13 +156,19 @@ impl Both {
         for (number, info) in program.registers.iter().enumerate() {
             for index in 0..info.size {
                 let expected = self.machine.register_read(&info.name, index).unwrap();
-                let seen = &self.native.read(number, index)[..expected.len()];
-                assert!(seen.iter().zip(expected).all(|(s, e)| *s as u128 == *e), "{} {index}: {seen:x?}", info.name);
+                for native in [&self.native, &self.joined] {
+                    let seen = &native.read(number, index)[..expected.len()];
+                    let same = seen.iter().zip(expected).all(|(s, e)| *s as u128 == *e);
+                    assert!(same, "{} {index}: {seen:x?}", info.name);
+                    assert_eq!(native.word(number, index), seen[0], "{} {index}", info.name);
+                }
             }
         }
         for info in &program.counters {
             for index in 0..info.size {
-                assert_eq!(self.native.counter_read(&info.name, index), self.machine.counter_read(&info.name, index));
+                let expected = self.machine.counter_read(&info.name, index);
+                assert_eq!(self.native.counter_read(&info.name, index), expected);
+                assert_eq!(self.joined.counter_read(&info.name, index), expected);
             }
         }
     }
@@ -123,11 +177,13 @@ impl Both {
     fn add(&mut self, table: &str, keys: &[EntryKey], priority: u32, action: &str, args: &[u128]) {
         let expected = self.machine.table_add(table, keys, priority, action, args);
         assert_eq!(self.native.table_add(table, keys, priority, action, args), expected);
+        assert_eq!(self.joined.table_add(table, keys, priority, action, args), expected);
     }
 
     fn set_time(&mut self, now_ns: u64) {
         self.machine.set_time(now_ns);
         self.native.set_time(now_ns);
+        self.joined.set_time(now_ns);
     }
 
     fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
@@ -136,6 +192,7 @@ impl Both {
         let list: Vec<u128> = types.iter().zip(words).map(|(ty, w)| w as u128 & mask(ty.width())).collect();
         self.machine.register_write(&name, index, &list).unwrap();
         self.native.write(register, index, words);
+        self.joined.write(register, index, words);
     }
 
     /// Changes of tables and registers at random.
@@ -147,6 +204,7 @@ impl Both {
             if random.below(8) == 0 {
                 let expected = self.machine.table_set_default(&table.name, &action.name, &args);
                 assert_eq!(self.native.table_set_default(&table.name, &action.name, &args), expected);
+                assert_eq!(self.joined.table_set_default(&table.name, &action.name, &args), expected);
                 continue;
             }
             let key = |key: &rmt::ir::Key| {
@@ -163,6 +221,7 @@ impl Both {
             if random.below(4) == 0 {
                 let expected = self.machine.table_remove(&table.name, &keys);
                 assert_eq!(self.native.table_remove(&table.name, &keys), expected);
+                assert_eq!(self.joined.table_remove(&table.name, &keys), expected);
             } else {
                 self.add(&table.name, &keys, random.below(3) as u32, &action.name, &args);
             }
@@ -210,7 +269,7 @@ fn every_accepted_program_agrees() {
             let packet = bytes(&mut random, 40);
             both.process(random.below(4) as u16, &packet);
             let queued = Queued { port: 1, queue: 2, bypass: false, data: bytes(&mut random, 60) };
-            both.egress(&queued);
+            both.egress_alone(&queued);
         }
         both.same_state();
         count += 1;
@@ -321,6 +380,7 @@ fn laminar_agrees_on_recorded_segments() {
             both.process(*port, frame);
         }
         both.same_state();
+        assert!(both.crossed > segments.len() / 2, "most go straight through: {} of 2000", both.crossed);
     }
 }
 
@@ -354,7 +414,7 @@ proptest! {
             let noise = bytes(&mut random, 120);
             both.process([8, 64, 65, 66, 6][random.below(5) as usize], &noise);
             let queued = Queued { port: 8, queue: 0, bypass: false, data: bytes(&mut random, 60) };
-            both.egress(&queued);
+            both.egress_alone(&queued);
         }
         both.same_state();
     }
@@ -403,6 +463,7 @@ fn tables_of_all_kinds_and_externs_agree() {
             let rates = rmt::Rates { committed: 9_000, committed_burst: 60, peak: 20_000, peak_burst: 100 };
             assert_eq!(both.machine.meter_set("m", index, Some(rates)), Ok(()));
             assert_eq!(both.native.meter_set("m", index, Some(rates)), Ok(()));
+            assert_eq!(both.joined.meter_set("m", index, Some(rates)), Ok(()));
         }
         for step in 0..1500 {
             both.set_time(step * 100_000);

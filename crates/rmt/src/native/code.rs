@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::context::{self, Context};
-use super::lower::{Helpers, Lower, Refusal};
+use super::lower::{Helpers, Lower, Refusal, Shape};
 use crate::ir::{Gress, Program};
 use cranelift_codegen::Context as CodegenContext;
 use cranelift_codegen::ir::types::I64;
@@ -12,13 +12,15 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
 
-/// One pass; 0 where the parser rejects the packet.
+/// One pass; 0 where the parser rejects the packet. A joined one: as far as it came.
 type Pass = extern "C" fn(*mut Context) -> u64;
 
 /// The machine code of both halves.
 pub(super) struct Code {
     module: Option<JITModule>,
     passes: [Pass; 2],
+    /// Both halves in one, where the program can be joined.
+    joined: Option<Pass>,
 }
 
 // SAFETY: the module holds memory with code, which nobody changes after it is finished, and is not used but to free it.
@@ -38,20 +40,31 @@ impl Drop for Code {
 impl Code {
     pub fn make(program: &Program) -> Result<Code, Refusal> {
         let mut module = module()?;
-        let ids = [half(&mut module, program, Gress::Ingress)?, half(&mut module, program, Gress::Egress)?];
+        let mut half = |shape| function(&mut module, program, shape);
+        let ids = [half(Shape::Half(Gress::Ingress))?, half(Shape::Half(Gress::Egress))?];
+        let joined = half(Shape::Joined).ok();
         module.finalize_definitions().map_err(failed)?;
         let pass = |id: FuncId| {
             // SAFETY: the function was made with exactly this signature, and lives as long as the module.
             unsafe { std::mem::transmute::<*const u8, Pass>(module.get_finalized_function(id)) }
         };
-        let passes = ids.map(pass);
-        Ok(Code { module: Some(module), passes })
+        let (passes, joined) = (ids.map(pass), joined.map(pass));
+        Ok(Code { module: Some(module), passes, joined })
     }
 
     /// Runs a pass. All pointers in `context` must be good for what the program does with them.
     #[inline]
     pub fn run(&self, gress: Gress, context: &mut Context) -> bool {
         self.passes[(gress == Gress::Egress) as usize](context) != 0
+    }
+
+    /// Runs both halves, as far as there is joined code for the packet: ingress alone, or both ([`context::CROSSED`]).
+    #[inline]
+    pub fn run_joined(&self, context: &mut Context) -> u64 {
+        match self.joined {
+            Some(pass) => pass(context),
+            None => self.run(Gress::Ingress, context) as u64,
+        }
     }
 }
 
@@ -67,6 +80,8 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = cranelift_native::builder().map_err(failed)?.finish(settings::Flags::new(flags)).map_err(failed)?;
     let mut builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
     builder.symbol("lookup", context::lookup as *const u8);
+    builder.symbol("probe_one", context::probe_one as *const u8);
+    builder.symbol("probe_two", context::probe_two as *const u8);
     builder.symbol("hash", context::hash_of as *const u8);
     builder.symbol("math", context::math as *const u8);
     builder.symbol("meter", context::meter as *const u8);
@@ -81,7 +96,7 @@ fn signature(module: &JITModule, params: usize) -> Signature {
     signature
 }
 
-fn half(module: &mut JITModule, program: &Program, gress: Gress) -> Result<FuncId, Refusal> {
+fn function(module: &mut JITModule, program: &Program, shape: Shape) -> Result<FuncId, Refusal> {
     let mut codegen = CodegenContext::new();
     codegen.func = Function::with_name_signature(Default::default(), signature(module, 1));
     let mut import = |name: &str, params: usize| {
@@ -91,6 +106,8 @@ fn half(module: &mut JITModule, program: &Program, gress: Gress) -> Result<FuncI
     };
     let helpers = Helpers {
         lookup: import("lookup", 3)?,
+        probe_one: import("probe_one", 2)?,
+        probe_two: import("probe_two", 3)?,
         hash: import("hash", 4)?,
         math: import("math", 4)?,
         meter: import("meter", 3)?,
@@ -98,9 +115,9 @@ fn half(module: &mut JITModule, program: &Program, gress: Gress) -> Result<FuncI
     };
     let mut memory = FunctionBuilderContext::new();
     let builder = FunctionBuilder::new(&mut codegen.func, &mut memory);
-    Lower::function(builder, program, gress, helpers)?;
+    Lower::function(builder, program, shape, helpers)?;
     let own = signature(module, 1);
-    let id = module.declare_function(gress.name(), Linkage::Local, &own).map_err(failed)?;
+    let id = module.declare_function(shape.name(), Linkage::Local, &own).map_err(failed)?;
     module.define_function(id, &mut codegen).map_err(|e| failed(format!("{e:?}")))?;
     Ok(id)
 }

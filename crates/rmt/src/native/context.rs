@@ -19,7 +19,22 @@ pub(super) struct MirrorOut {
     pub bytes: [u8; MOST_SIDE_BYTES],
 }
 
-/// Memory of one pass. Pointers are made anew for each batch, from what the batch has borrowed.
+/// A table with exact keys of one word or two, as generated code looks entries up in it.
+#[repr(C)]
+pub(super) struct View {
+    /// Numbers of entries plus one, by the key (direct) or by its hash; 0 is empty.
+    pub slots: *const u32,
+    /// Direct: how many slots. Otherwise their number less one, all ones in binary.
+    pub limit: u64,
+    /// Key and record of each entry.
+    pub entries: *const u64,
+    /// Words of an entry.
+    pub width: u64,
+    /// The record where there is no entry.
+    pub default: *const u64,
+}
+
+/// Memory of one pass. Pointers lead to what the [`super::Native`] owns, and are made anew when that changes.
 #[repr(C)]
 pub(super) struct Context {
     pub packet: *const u8,
@@ -33,6 +48,7 @@ pub(super) struct Context {
     pub registers: *const u64,
     pub counters: *const u64,
     pub defaults: *const u64,
+    pub views: *const View,
     pub tables: *const Memory,
     pub meters: *mut Meters,
     pub program: *const Program,
@@ -44,6 +60,43 @@ pub(super) struct Context {
     pub mirror_count: u64,
     pub mirrors: [MirrorOut; MOST_MIRRORS],
 }
+
+// SAFETY: all that the pointers lead to is owned by the `Native` that owns this, goes along with it to another thread, and
+// is used by passes only, for which the `Native` is borrowed.
+unsafe impl Send for Context {}
+// SAFETY: likewise.
+unsafe impl Send for View {}
+
+impl Context {
+    pub fn new(random: u64) -> Box<Context> {
+        Box::new(Context {
+            packet: std::ptr::null(),
+            len: 0,
+            length: 0,
+            port: 0,
+            queue: 0,
+            now: 0,
+            head: std::ptr::null_mut(),
+            registers: std::ptr::null(),
+            counters: std::ptr::null(),
+            defaults: std::ptr::null(),
+            views: std::ptr::null(),
+            tables: std::ptr::null(),
+            meters: std::ptr::null_mut(),
+            program: std::ptr::null(),
+            random,
+            head_len: 0,
+            rest: 0,
+            port_set: 0,
+            out: [0; 6],
+            mirror_count: 0,
+            mirrors: [MirrorOut { session: 0, len: 0, bytes: [0; MOST_SIDE_BYTES] }; MOST_MIRRORS],
+        })
+    }
+}
+
+/// What a joined pass answers for a packet that went through both halves; below is what a half answers.
+pub(super) const CROSSED: u64 = 2;
 
 /// Values that the caller gives.
 #[derive(Clone, Copy)]
@@ -75,6 +128,12 @@ impl In {
 pub(super) const REGISTERS: i32 = offset_of!(Context, registers) as i32;
 pub(super) const COUNTERS: i32 = offset_of!(Context, counters) as i32;
 pub(super) const DEFAULTS: i32 = offset_of!(Context, defaults) as i32;
+pub(super) const VIEWS: i32 = offset_of!(Context, views) as i32;
+pub(super) const VIEW_SIZE: usize = size_of::<View>();
+pub(super) const VIEW_SLOTS: i32 = offset_of!(View, slots) as i32;
+pub(super) const VIEW_LIMIT: i32 = offset_of!(View, limit) as i32;
+pub(super) const VIEW_ENTRIES: i32 = offset_of!(View, entries) as i32;
+pub(super) const VIEW_DEFAULT: i32 = offset_of!(View, default) as i32;
 pub(super) const RANDOM: i32 = offset_of!(Context, random) as i32;
 pub(super) const HEAD_LEN: i32 = offset_of!(Context, head_len) as i32;
 pub(super) const REST: i32 = offset_of!(Context, rest) as i32;
@@ -94,9 +153,13 @@ pub(super) const OUT_BYPASS: usize = 3;
 pub(super) const OUT_MIRROR_PORT: usize = 4;
 pub(super) const OUT_MIRROR_QUEUE: usize = 5;
 
+/// Where a place of [`Context::out`] is.
+pub(super) fn out(place: usize) -> i32 {
+    offset_of!(Context, out) as i32 + place as i32 * 8
+}
+
 /// Fields of the architecture that say what becomes of a packet, and where generated code leaves them.
 pub(super) fn results(gress: Gress) -> [(&'static str, i32); 6] {
-    let out = |place: usize| offset_of!(Context, out) as i32 + place as i32 * 8;
     match gress {
         Gress::Ingress => [
             ("ingress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
@@ -119,8 +182,8 @@ pub(super) fn results(gress: Gress) -> [(&'static str, i32); 6] {
 
 // ---- functions that generated code calls ----
 //
-// Generated code passes on the context that it was called with, whose pointers `Native::run` made from what it has
-// borrowed for the whole batch, numbers that the code generator took from the program, and its own stack.
+// Generated code passes on the context that it was called with, whose pointers `Native::settle` made from what it owns
+// and has borrowed for the pass, numbers that the code generator took from the program, and its own stack.
 
 pub(super) extern "C" fn lookup(context: *const Context, table: u64, keys: *const u64) -> *const u64 {
     // SAFETY: `tables` points to one Memory for each table of the program, and `table` is the number of one.
@@ -128,6 +191,38 @@ pub(super) extern "C" fn lookup(context: *const Context, table: u64, keys: *cons
     // SAFETY: generated code stored this many words there, on its stack.
     let keys = unsafe { std::slice::from_raw_parts(keys, table.key_words()) };
     table.find(keys).as_ptr()
+}
+
+/// The record for a key of one word, in a table of which there is a view.
+pub(super) extern "C" fn probe_one(view: *const View, key: u64) -> *const u64 {
+    // SAFETY: the view is one of the context's.
+    unsafe { probe(&*view, [key]) }
+}
+
+/// Likewise of two words.
+pub(super) extern "C" fn probe_two(view: *const View, first: u64, second: u64) -> *const u64 {
+    // SAFETY: the view is one of the context's.
+    unsafe { probe(&*view, [first, second]) }
+}
+
+/// # Safety
+/// The view is that of a hashed table whose keys have this many words, and is up to date.
+#[inline(always)]
+unsafe fn probe<const N: usize>(view: &View, key: [u64; N]) -> *const u64 {
+    let mut at = super::tables::hash(&key);
+    loop {
+        // SAFETY: there are `limit` + 1 slots, a power of two, of which one at least is empty; each names an entry.
+        let number = unsafe { *view.slots.add(at & view.limit as usize) };
+        let Some(number) = number.checked_sub(1) else { return view.default };
+        // SAFETY: as above; an entry begins with its key.
+        unsafe {
+            let entry = view.entries.add(number as usize * view.width as usize);
+            if *entry.cast::<[u64; N]>() == key {
+                return entry.add(N);
+            }
+        }
+        at += 1;
+    }
 }
 
 pub(super) extern "C" fn hash_of(context: *const Context, unit: u64, bytes: *const u8, len: u64) -> u64 {

@@ -1,6 +1,6 @@
 //! What the way to a place in a program says of fields: packets of one kind take few of all ways, and on each of them
 //! most headers' presence and most verdicts are constants. Code is made for each such way (see [`super::ways`]).
-use crate::ir::{BinOp, Expr, ExprKind, FieldId, Match, UnOp, mask};
+use crate::ir::{BinOp, Expr, ExprKind, FieldId, Match, Program, UnOp, mask};
 use crate::ops;
 
 /// What is known of a value's bits.
@@ -138,6 +138,11 @@ impl Facts {
                 self.set(*id, Bits::constant(value, field.ty.width()));
             }
         }
+    }
+
+    /// The value of a field, where it is known.
+    pub fn fold_field(&self, program: &Program, id: FieldId) -> Option<u128> {
+        self.of(id).whole(program.field(id).ty.width())
     }
 
     /// The value of an expression, where these facts and an action's constant data tell it.

@@ -1,7 +1,8 @@
-//! One half of a program to one function: parser, control, deparser. Fields are variables of the function, so what is
+//! One half of a program to one function, or both ([`super::joined`]): parser, control, deparser. Fields are variables of the function, so what is
 //! never looked at costs nothing; what is known of them on a way needs no code ([`super::ways`]).
 use super::context::{self as at, In};
 use super::facts::{Bits, Facts};
+use super::joined::Joint;
 use super::values::{Operand, Scope, container};
 use super::ways::{Next, Way, Ways, follow};
 use crate::ir::{Dst, Expr, FieldId, Gress, Half, Place, Program, Stmt, StmtKind};
@@ -28,10 +29,29 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Half(Gress),
+    /// Ingress, and egress where the packet goes straight on.
+    Joined,
+}
+
+impl Shape {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Half(gress) => gress.name(),
+            Shape::Joined => "joined",
+        }
+    }
+}
+
 /// Functions that generated code calls.
 #[derive(Clone, Copy)]
 pub(super) struct Helpers {
     pub lookup: FuncRef,
+    pub probe_one: FuncRef,
+    pub probe_two: FuncRef,
     pub hash: FuncRef,
     pub math: FuncRef,
     pub meter: FuncRef,
@@ -67,6 +87,8 @@ pub(super) struct Lower<'f, 'p> {
     pub ways: Ways<'p>,
     /// Place of the table that is being applied, in the order of ways.
     pub table: u32,
+    /// Where a function of both halves goes from one to the other.
+    pub joint: Option<Joint>,
 }
 
 impl<'f, 'p> Lower<'f, 'p> {
@@ -74,35 +96,46 @@ impl<'f, 'p> Lower<'f, 'p> {
     pub fn function(
         b: FunctionBuilder<'f>,
         program: &'p Program,
-        gress: Gress,
+        shape: Shape,
         helpers: Helpers,
     ) -> Result<(), Refusal> {
+        let gress = if let Shape::Half(gress) = shape { gress } else { Gress::Ingress };
         let mut l = Lower::begin(b, program, gress, helpers);
-        l.parser()?;
-        while let Some((block, way, facts)) = l.ways.pop() {
-            l.b.switch_to_block(block);
-            // Everything that leads here stands before it.
-            l.b.seal_block(block);
-            l.facts = facts;
-            l.way(way)?;
+        if shape == Shape::Joined {
+            l.join();
         }
+        l.parser()?;
+        l.all_ways()?;
         let reject = l.reject;
         l.b.switch_to_block(reject);
-        let zero = l.b.ins().iconst(I64, 0);
-        l.b.ins().return_(&[zero]);
+        l.answer(0);
+        if shape == Shape::Joined {
+            l.cross()?;
+        }
         l.b.seal_all_blocks();
         l.b.finalize();
         Ok(())
     }
 
+    pub fn all_ways(&mut self) -> Result<(), Refusal> {
+        while let Some((block, way, facts)) = self.ways.pop() {
+            // Everything that leads here stands before it.
+            self.enter(block);
+            self.facts = facts;
+            self.way(way)?;
+        }
+        Ok(())
+    }
+
+    /// The function's result.
+    pub fn answer(&mut self, end: u64) {
+        let end = self.constant(I64, end.into());
+        self.b.ins().return_(&[end]);
+    }
+
     fn way(&mut self, way: Way<'p>) -> Result<(), Refusal> {
         match way {
-            Way::On(next) if next.split().is_none() => {
-                self.deparser()?;
-                let one = self.b.ins().iconst(I64, 1);
-                self.b.ins().return_(&[one]);
-                Ok(())
-            }
+            Way::On(next) if next.split().is_none() => self.end(),
             Way::On(next) => self.statements(next),
             Way::Chosen(apply, call, hit, next) => {
                 let params = &self.program.actions[call.action].params;
@@ -154,21 +187,27 @@ impl<'f, 'p> Lower<'f, 'p> {
             facts,
             ways: Ways::new(program, half),
             table: 0,
+            joint: None,
         };
-        for (at, field) in program.fields.iter().enumerate().filter(|(_, field)| field.gress == gress) {
-            let zero = l.constant(container(field.ty.width()), 0);
-            l.b.def_var(Variable::from_u32(at as u32), zero);
-        }
         l.port_set = l.variable_of(I64);
         l.rest = l.variable_of(I64);
-        l.sums = (0..half.checksums.0).map(|_| l.variable_of(I32)).collect();
-        let stamp = format!("{}_intrinsic_metadata_from_parser_t.global_tstamp", gress.name());
-        if let Some(id) = half.intrinsic.get(&stamp) {
-            let now = l.input(In::Now);
-            let now = l.low_bits(now, 48);
-            l.set_field(*id, now);
-        }
+        l.begin_half();
         l
+    }
+
+    /// What a half finds at its start: zeros, the time.
+    pub fn begin_half(&mut self) {
+        let (program, gress) = (self.program, self.gress);
+        for (at, _) in program.fields.iter().enumerate().filter(|(_, field)| field.gress == gress) {
+            self.settle_field(FieldId(at as u32), 0);
+        }
+        self.sums = (0..self.half.checksums.0).map(|_| self.variable_of(I32)).collect();
+        let stamp = format!("{}_intrinsic_metadata_from_parser_t.global_tstamp", gress.name());
+        if let Some(id) = self.half.intrinsic.get(&stamp) {
+            let now = self.input(In::Now);
+            let now = self.low_bits(now, 48);
+            self.set_field(*id, now);
+        }
     }
 
     /// Fields, and everything else, are zero at the start.

@@ -4,10 +4,12 @@ use super::context as at;
 use super::facts::Bits;
 use super::live::Ahead;
 use super::lower::{Lower, Refusal, call};
+use super::tables::{Form, record_words};
 use super::values::{Operand, Scope, container};
 use super::ways::{Next, Way, follow};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
-use cranelift_codegen::ir::types::{I64, I128};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Value};
 use cranelift_frontend::Switch;
 use std::collections::BTreeSet;
@@ -111,15 +113,18 @@ impl<'p> Lower<'_, 'p> {
     }
 
     fn record_data(&mut self, action: usize, record: Value) -> Vec<Operand> {
+        // Nothing in a pass writes to records, so each piece is read where it is wanted.
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
         let mut offset = RECORD_DATA as i32 * 8;
         let mut args = Vec::new();
         for (_, ty) in &self.program.actions[action].params {
             let to = container(ty.width());
             args.push(Operand::Value(if to == I128 {
-                let (low, high) = (self.load(I64, record, offset), self.load(I64, record, offset + 8));
+                let low = self.b.ins().load(I64, flags, record, offset);
+                let high = self.b.ins().load(I64, flags, record, offset + 8);
                 self.b.ins().iconcat(low, high)
             } else {
-                let value = self.load(I64, record, offset);
+                let value = self.b.ins().load(I64, flags, record, offset);
                 self.resize(value, to)
             }));
             offset += to.bytes().max(8) as i32;
@@ -162,15 +167,66 @@ impl<'p> Lower<'_, 'p> {
                 None => key,
             });
         }
-        let address = self.scratch(words.len() as u32 * 8);
-        for (at, word) in words.into_iter().enumerate() {
-            if let Some(word) = word {
-                self.store(word, address, at as i32 * 8);
+        let words: Vec<Value> = words.into_iter().flatten().collect();
+        let record = self.find(site, &words);
+        self.run_record(site, record, true)
+    }
+
+    /// The record for a packed key.
+    fn find(&mut self, site: &Site<'p>, words: &[Value]) -> Value {
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
+        match (Form::of(site.table), words) {
+            (Form::Direct, [key]) => self.find_direct(site, *key),
+            (Form::Hashed, [_] | [_, _]) => {
+                let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
+                let view = self.b.ins().iadd_imm(views, (site.apply.table * at::VIEW_SIZE) as i64);
+                match words {
+                    [key] => call(self, |h| h.probe_one, &[view, *key]),
+                    _ => call(self, |h| h.probe_two, &[view, words[0], words[1]]),
+                }
+            }
+            _ => {
+                let address = self.scratch(words.len() as u32 * 8);
+                for (at, word) in words.iter().enumerate() {
+                    self.store(*word, address, at as i32 * 8);
+                }
+                let (context, table) = (self.context, self.b.ins().iconst(I64, site.apply.table as i64));
+                call(self, |h| h.lookup, &[context, table, address])
             }
         }
-        let (context, table) = (self.context, self.b.ins().iconst(I64, site.apply.table as i64));
-        let record = call(self, |h| h.lookup, &[context, table, address]);
-        self.run_record(site, record, true)
+    }
+
+    /// A small key is its own place.
+    fn find_direct(&mut self, site: &Site<'p>, key: Value) -> Value {
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
+        let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
+        let view = (site.apply.table * at::VIEW_SIZE) as i32;
+        let limit = self.b.ins().load(I64, flags, views, view + at::VIEW_LIMIT);
+        let (look, hit, miss, after) =
+            (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let record = self.b.append_block_param(after, I64);
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, key, limit);
+        self.b.ins().brif(inside, look, &[], miss, &[]);
+        self.enter(look);
+        let slots = self.b.ins().load(I64, flags, views, view + at::VIEW_SLOTS);
+        let offset = self.b.ins().ishl_imm(key, 2);
+        let slot = self.b.ins().iadd(slots, offset);
+        let number = self.b.ins().load(I32, flags, slot, 0);
+        self.b.ins().brif(number, hit, &[], miss, &[]);
+        self.enter(hit);
+        let width = (1 + record_words(self.program, site.table)) as i64 * 8;
+        let entries = self.b.ins().load(I64, flags, views, view + at::VIEW_ENTRIES);
+        let number = self.b.ins().uextend(I64, number);
+        let offset = self.b.ins().imul_imm(number, width);
+        let entry = self.b.ins().iadd(entries, offset);
+        // Behind its key; the first entry's number is 1.
+        let found = self.b.ins().iadd_imm(entry, 8 - width);
+        self.b.ins().jump(after, &[found.into()]);
+        self.enter(miss);
+        let default = self.b.ins().load(I64, flags, views, view + at::VIEW_DEFAULT);
+        self.b.ins().jump(after, &[default.into()]);
+        self.enter(after);
+        record
     }
 
     /// Constant entries: a branch by value where a key has several, otherwise the test that decides about most entries,

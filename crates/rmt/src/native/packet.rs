@@ -44,7 +44,7 @@ impl<'p> Lower<'_, 'p> {
             self.b.switch_to_block(block);
             self.facts = spot.3.clone();
             if spot.0 == ACCEPTED {
-                self.accept(spot.1, &spot.2);
+                self.accept(spot.1, &spot.2)?;
                 self.control();
             } else {
                 self.state(spot, &mut known)?;
@@ -154,7 +154,11 @@ impl<'p> Lower<'_, 'p> {
         self.reject
     }
 
-    fn accept(&mut self, cursor: u32, residuals: &[(usize, Dst)]) {
+    fn accept(&mut self, cursor: u32, residuals: &[(usize, Dst)]) -> Result<(), Refusal> {
+        if let Some(bits) = self.between() {
+            let all = cursor - self.front() == bits && residuals.is_empty();
+            return if all { Ok(()) } else { Err(Refusal::new("headers between the halves that egress leaves")) };
+        }
         let rest = (cursor - self.front()).div_ceil(8);
         let rest = self.b.ins().iconst(I64, rest as i64);
         let len = self.input(In::Len);
@@ -171,6 +175,7 @@ impl<'p> Lower<'_, 'p> {
             let sum = self.carried(sum);
             self.assign_field(dst, sum, 16);
         }
+        Ok(())
     }
 
     fn parse_op(&mut self, op: &ParseOp, cursor: &mut u32, residuals: &mut Vec<(usize, Dst)>) -> Result<(), Refusal> {
@@ -182,7 +187,7 @@ impl<'p> Lower<'_, 'p> {
             }
             ParseOp::Advance(n) => {
                 *cursor = cursor.checked_add(*n).ok_or_else(|| Refusal::new("an advance beyond any packet"))?;
-                self.need(*cursor);
+                self.need(*cursor)?;
             }
             ParseOp::Assign(dst, e) => self.assign(dst, e, scope)?,
             ParseOp::Checksum(unit, values, subtract) => {
@@ -216,7 +221,7 @@ impl<'p> Lower<'_, 'p> {
         let whole = values.len() == header.fields.len()
             && values.iter().zip(&header.fields).all(|(e, id)| e.kind == ExprKind::Field(*id));
         let begin = cursor.checked_sub(header.bits)?.checked_sub(self.front())?;
-        if !whole || header.intrinsic || begin % 8 != 0 || header.bits % 32 != 0 {
+        if !whole || header.intrinsic || self.between().is_some() || begin % 8 != 0 || header.bits % 32 != 0 {
             return None;
         }
         let flags = MemFlags::new().with_notrap().with_readonly().with_can_move();
@@ -235,15 +240,20 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Rejects a packet that is shorter than these bits, the architecture's included.
-    fn need(&mut self, bits: u32) {
+    fn need(&mut self, bits: u32) -> Result<(), Refusal> {
         if bits <= self.front() {
-            return;
+            return Ok(());
+        }
+        if let Some(between) = self.between() {
+            let there = bits - self.front() <= between;
+            return if there { Ok(()) } else { Err(Refusal::new("egress behind the headers between the halves")) };
         }
         let enough = self.reaches(bits);
         let next = self.b.create_block();
         let reject = self.reject;
         self.b.ins().brif(enough, next, &[], reject, &[]);
         self.enter(next);
+        Ok(())
     }
 
     fn reaches(&mut self, bits: u32) -> Value {
@@ -261,12 +271,16 @@ impl<'p> Lower<'_, 'p> {
             }
             self.architecture(h);
         } else {
-            self.need(cursor + header.bits);
+            self.need(cursor + header.bits)?;
             let mut at = cursor;
             for id in &header.fields {
                 let width = program.field(*id).ty.width();
-                let value = self.bits(at, width);
-                self.set_field(*id, value);
+                if self.between().is_some() {
+                    self.hand_over(*id, at - self.front())?;
+                } else {
+                    let value = self.bits(at, width);
+                    self.set_field(*id, value);
+                }
                 at += width;
             }
         }
@@ -288,7 +302,7 @@ impl<'p> Lower<'_, 'p> {
                 _ => continue,
             };
             let width = field.ty.width();
-            let value = self.input(what);
+            let value = self.given(what);
             let value = self.resize(value, container(width));
             let value = self.low_bits(value, width);
             self.set_field(*id, value);
@@ -346,6 +360,9 @@ impl<'p> Lower<'_, 'p> {
 
     /// Bits ahead of the cursor; zero where the packet ends before.
     pub fn lookahead(&mut self, at: u32, width: u32) -> Result<Value, Refusal> {
+        if self.between().is_some() {
+            return Err(Refusal::new("a look ahead between the halves"));
+        }
         if at < self.front() {
             return Err(Refusal::new("a look ahead into the metadata of the architecture"));
         }
@@ -497,7 +514,7 @@ impl<'p> Lower<'_, 'p> {
         Ok(())
     }
 
-    fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
+    pub fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
         for item in list {
             match item {
                 Deparse::Emit(h) => self.emit(*h, position)?,
@@ -533,7 +550,7 @@ impl<'p> Lower<'_, 'p> {
     fn emit(&mut self, h: usize, position: Variable) -> Result<(), Refusal> {
         let program = self.program;
         let header = &program.headers[h];
-        if header.intrinsic {
+        if header.intrinsic || self.drops() {
             return Ok(());
         }
         let known = self.facts.of(header.valid).whole(1);
@@ -543,15 +560,21 @@ impl<'p> Lower<'_, 'p> {
         let valid = self.get_field(header.valid);
         let valid = self.holds(valid);
         let write = |l: &mut Self| {
-            let (head, at) = (l.input(In::Head), l.b.use_var(position));
-            let address = l.b.ins().iadd(head, at);
-            let values: Vec<(Value, u32)> = header.fields.iter().map(|id| l.field(*id)).collect();
-            l.pack(&values, address);
-            let at = l.b.ins().iadd_imm(at, header.bits.div_ceil(8) as i64);
-            l.b.def_var(position, at);
+            l.write_header(h, position);
             Ok(())
         };
         if known == Some(1) { write(self) } else { self.branch(valid, write, |_| Ok(())) }
+    }
+
+    /// A header, behind those that were written before.
+    pub fn write_header(&mut self, h: usize, position: Variable) {
+        let header = &self.program.headers[h];
+        let (head, at) = (self.input(In::Head), self.b.use_var(position));
+        let address = self.b.ins().iadd(head, at);
+        let values: Vec<(Value, u32)> = header.fields.iter().map(|id| self.field(*id)).collect();
+        self.pack(&values, address);
+        let at = self.b.ins().iadd_imm(at, header.bits.div_ceil(8) as i64);
+        self.b.def_var(position, at);
     }
 
     fn field(&mut self, id: FieldId) -> (Value, u32) {

@@ -1,8 +1,51 @@
 //! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
 //! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
+use super::context::View;
 use super::matching::{RECORD_DATA, actions_of, key_words, packed_words, packing};
 use crate::ir::{ActionCall, Match, MatchKind, Program, Table, mask};
 use crate::scan::Scan;
+
+/// How a table's entries are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One small key is its own place.
+    Direct,
+    /// By a hash of exact keys.
+    Hashed,
+    /// One after the other.
+    Scanned,
+}
+
+impl Form {
+    pub fn of(table: &Table) -> Form {
+        let exact = !table.keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
+        match &table.keys[..] {
+            _ if !exact || !table.entries.is_empty() => Form::Scanned,
+            [key] if key.expr.ty.width() <= 16 => Form::Direct,
+            _ => Form::Hashed,
+        }
+    }
+}
+
+/// Words of a record at most.
+pub(super) fn record_words(program: &Program, table: &Table) -> usize {
+    let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
+    RECORD_DATA + actions_of(table).iter().map(data).max().unwrap_or(0)
+}
+
+impl View {
+    /// Of a table with exact keys; of another one there is nothing to see.
+    pub fn of(memory: &Memory) -> View {
+        let (slots, limit, entries, width) = match &memory.exact {
+            Some(exact) => {
+                let limit = exact.slots.len() - !exact.direct as usize;
+                (exact.slots.as_ptr(), limit, exact.entries.as_ptr(), exact.key + exact.record)
+            }
+            None => (std::ptr::null(), 0, std::ptr::null(), 0),
+        };
+        View { slots, limit: limit as u64, entries, width: width as u64, default: memory.default.as_ptr() }
+    }
+}
 
 /// Entries of one table.
 #[derive(Debug)]
@@ -20,11 +63,10 @@ impl Memory {
     pub fn new(program: &Program, table: &Table) -> Memory {
         let keys: Vec<u32> = table.keys.iter().map(|k| k.expr.ty.width()).collect();
         let words = packed_words(&keys);
-        let all_exact = !keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
-        let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
-        let most: usize = actions_of(table).iter().map(data).max().unwrap_or(0);
-        let small = matches!(&table.keys[..], [key] if key.expr.ty.width() <= 16);
-        let exact = (all_exact && table.entries.is_empty()).then(|| Exact::new(words, RECORD_DATA + most, small));
+        let exact = match Form::of(table) {
+            Form::Scanned => None,
+            form => Some(Exact::new(words, record_words(program, table), form == Form::Direct)),
+        };
         Memory { keys, words, exact, scanned: Scan::new(), default: record(program, table, &table.default, false) }
     }
 
@@ -128,15 +170,6 @@ impl Exact {
         Exact { direct, key, record, slots: vec![0; 16], entries: Vec::new(), free: Vec::new(), len: 0 }
     }
 
-    #[inline]
-    fn hash(words: &[u64]) -> usize {
-        let mixed = words.iter().fold(0x243f_6a88_85a3_08d3u64, |h, w| {
-            let wide = (h ^ w) as u128 * 0x9e37_79b9_7f4a_7c15;
-            (wide >> 64) as u64 ^ wide as u64
-        });
-        (mixed ^ mixed >> 32) as usize
-    }
-
     fn key_of(&self, entry: u32) -> &[u64] {
         let at = entry as usize * (self.key + self.record);
         &self.entries[at..at + self.key]
@@ -146,7 +179,7 @@ impl Exact {
     #[inline]
     fn slot(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;
-        let mut at = Exact::hash(key) & mask;
+        let mut at = hash(key) & mask;
         while self.slots[at] != 0 && !same(self.key_of(self.slots[at] - 1), key) {
             at = (at + 1) & mask;
         }
@@ -168,7 +201,7 @@ impl Exact {
     fn probe<const N: usize>(&self, key: &[u64; N]) -> Option<&[u64]> {
         let mask = self.slots.len() - 1;
         let width = N + self.record;
-        let mut at = Exact::hash(key) & mask;
+        let mut at = hash(key) & mask;
         loop {
             let from = self.slots.get(at & mask)?.checked_sub(1)? as usize * width;
             let entry = self.entries.get(from..from + width)?;
@@ -242,7 +275,7 @@ impl Exact {
             if self.slots[at] == 0 {
                 break;
             }
-            let home = Exact::hash(self.key_of(self.slots[at] - 1)) & mask;
+            let home = hash(self.key_of(self.slots[at] - 1)) & mask;
             // Its home lies cyclically outside (hole, at]: it may move into the hole.
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.slots[hole] = self.slots[at];
@@ -252,6 +285,16 @@ impl Exact {
         self.slots[hole] = 0;
         true
     }
+}
+
+/// Where an entry's place is sought first.
+#[inline(always)]
+pub(super) fn hash(words: &[u64]) -> usize {
+    let mixed = words.iter().fold(0x243f_6a88_85a3_08d3u64, |h, w| {
+        let wide = (h ^ w) as u128 * 0x9e37_79b9_7f4a_7c15;
+        (wide >> 64) as u64 ^ wide as u64
+    });
+    (mixed ^ mixed >> 32) as usize
 }
 
 /// Keys are a few words: a loop is quicker than a call.

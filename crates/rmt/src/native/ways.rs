@@ -92,6 +92,11 @@ impl<'p> Ways<'p> {
         Some(self.work.pop_first()?.1)
     }
 
+    /// This field's values decide about something that this half does not know.
+    pub fn also_decides(&mut self, field: FieldId) {
+        self.deciders[field.0 as usize] = true;
+    }
+
     pub fn decides(&self, field: usize) -> bool {
         self.deciders[field]
     }
