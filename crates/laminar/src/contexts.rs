@@ -17,7 +17,7 @@ struct Context {
     /// The flows that the application's slots name, with the slots' generations.
     flows: Vec<Option<(u16, u32)>>,
     /// Flows that have a notice to give, each once.
-    pending: VecDeque<u32>,
+    pending: Vec<u32>,
     /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
     parting: VecDeque<Notice>,
     /// How far its log can be read, where it was not told yet.
@@ -41,7 +41,7 @@ impl Contexts {
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.list.get_mut(context as usize) {
-            let (pending, parting) = (VecDeque::new(), VecDeque::new());
+            let (pending, parting) = (Vec::new(), VecDeque::new());
             *place = Some(Context { end, flows: Vec::new(), pending, parting, log: None, corrupt: false });
             if let Err(at) = self.attached.binary_search(&context) {
                 self.attached.insert(at, context);
@@ -115,7 +115,7 @@ impl Contexts {
     #[inline]
     pub fn wants(&mut self, flow: u32, context: u32) {
         if let Some(at) = self.get(context) {
-            at.pending.push_back(flow);
+            at.pending.push(flow);
         }
     }
 
@@ -135,14 +135,16 @@ impl Contexts {
                 context.log = context.log.filter(|other| *other != log);
                 given = true;
             }
-            while let Some(flow) = context.pending.front() {
-                if context.end.notices.free() == 0 {
+            loop {
+                let room = (context.end.notices.free() as usize).min(context.pending.len());
+                if room == 0 {
                     break;
                 }
-                if let Some(notice) = notice(*flow, *id) {
-                    given |= context.end.notices.add(notice.to_words()).is_ok();
+                for flow in context.pending.drain(..room) {
+                    if let Some(notice) = notice(flow, *id) {
+                        given |= context.end.notices.add(notice.to_words()).is_ok();
+                    }
                 }
-                context.pending.pop_front();
             }
             if given {
                 // All at once: each look of the application's in between takes the position's line away.

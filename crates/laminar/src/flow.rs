@@ -427,31 +427,46 @@ impl Flow {
         }
     }
 
-    /// It may have something to send: it gets its turn, and the control plane hears of it.
+    /// The control plane hears of it when there first is something to send or to be acknowledged.
     #[inline]
-    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event>) {
+    pub fn track(&mut self, id: u32, events: &mut Vec<Event>) {
         if !self.tracked && !self.dead && self.una != self.end() {
             self.tracked = true;
             events.push(Event::Active(FlowId(id)));
         }
+    }
+
+    /// It may have something to send: it gets its turn.
+    #[inline]
+    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event>) {
+        self.track(id, events);
         if !self.ready && self.has_more() {
             self.ready = true;
             ready.push_back(id);
         }
-        // Those that have their turn publish then.
-        if !self.ready {
-            self.publish();
-        }
+    }
+
+    /// Of the figures that mean "now", those that a segment of the peer can change.
+    #[inline]
+    pub fn publish_received(&self) {
+        let stats = &self.params.stats;
+        let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
+        stats.snd_wnd.store(window, Relaxed);
+        stats.snd_una.store(self.una.0, Relaxed);
+        stats.rcv_nxt.store(self.rcv_nxt().0, Relaxed);
+    }
+
+    /// Likewise those that a segment of this end can change.
+    #[inline]
+    pub fn publish_sent(&self) {
+        let stats = &self.params.stats;
+        stats.unsent.store(self.end() - self.max, Relaxed);
+        stats.snd_nxt.store(self.max.0, Relaxed);
     }
 
     /// The figures that mean "now".
     pub fn publish(&self) {
-        let stats = &self.params.stats;
-        stats.unsent.store(self.end() - self.max, Relaxed);
-        let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
-        stats.snd_wnd.store(window, Relaxed);
-        stats.snd_nxt.store(self.max.0, Relaxed);
-        stats.snd_una.store(self.una.0, Relaxed);
-        stats.rcv_nxt.store(self.rcv_nxt().0, Relaxed);
+        self.publish_sent();
+        self.publish_received();
     }
 }

@@ -311,7 +311,14 @@ impl Laminar {
         if let Some(amount) = flow.replenish() {
             self.sync(id, amount, burst);
         }
-        self.may_send(id, burst);
+        let Some(flow) = self.flows[id as usize].as_deref_mut() else { return };
+        // Whom nobody is ahead of needs not wait for a turn.
+        if self.ready.is_empty() && self.pushed < ROUND_BYTES && flow.has_more() {
+            self.push_of(id, burst);
+        } else {
+            flow.may_send(id, &mut self.ready, burst.events);
+            flow.publish_sent();
+        }
     }
 
     /// Receive buffer goes back to the pipeline, which tells the peer.
@@ -346,6 +353,7 @@ impl Laminar {
     fn may_send(&mut self, id: u32, burst: &mut Burst<'_>) {
         if let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) {
             flow.may_send(id, &mut self.ready, burst.events);
+            flow.publish();
         }
     }
 
@@ -373,10 +381,6 @@ impl Laminar {
         let count = bumps.len();
         for (flow, bump) in bumps.drain(..) {
             self.bump(flow, &bump, burst);
-            // Whom nobody is ahead of needs not wait for a turn.
-            if self.ready.len() == 1 && self.pushed < ROUND_BYTES {
-                self.push_next(burst);
-            }
         }
         self.bumps = bumps;
         count
@@ -431,20 +435,21 @@ impl Laminar {
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_>) -> usize {
         let mut count = 0;
-        while count < DESCRIPTORS && self.pushed < ROUND_BYTES && !self.ready.is_empty() {
-            count += self.push_next(burst) as usize;
+        while count < DESCRIPTORS && self.pushed < ROUND_BYTES {
+            let Some(id) = self.ready.pop_front() else { break };
+            count += self.push_of(id, burst) as usize;
         }
         count
     }
 
-    /// A segment of the next flow; whether it had one.
-    fn push_next(&mut self, burst: &mut Burst<'_>) -> bool {
-        let Some(id) = self.ready.pop_front() else { return false };
+    /// A segment of a flow that stands in no list; whether it had one.
+    fn push_of(&mut self, id: u32, burst: &mut Burst<'_>) -> bool {
         let now = self.now;
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return false };
+        flow.track(id, burst.events);
         let Some(push) = flow.next_push() else {
             flow.ready = false;
-            flow.publish();
+            flow.publish_sent();
             return false;
         };
         let context = flow.params.context.0 as u16;
@@ -452,17 +457,13 @@ impl Laminar {
         flow.credits += wanted.unwrap_or(0);
         flow.pushed(&push, now);
         self.pushed += push.len;
-        if !flow.tracked {
-            flow.tracked = true;
-            burst.events.push(Event::Active(FlowId(id)));
-        }
         let fin = if push.fin { Flags::FIN.0 } else { 0 };
         let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
         flow.ready = flow.has_more();
         if flow.ready {
             self.ready.push_back(id);
         }
-        flow.publish();
+        flow.publish_sent();
         if let Some(position) = wanted {
             let (flow, edge) = (id as u16, i32::MAX as u32);
             let grant = Dma { op: DMA_GRANT, context, flow, position, edge, ..Dma::default() };

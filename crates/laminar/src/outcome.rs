@@ -181,9 +181,8 @@ impl Laminar {
         }
         if moved {
             flow.may_send(id, &mut self.ready, burst.events);
-        } else {
-            flow.publish();
         }
+        flow.publish_received();
         if logged || flow.orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
             self.unusual_change(id, length, &change, burst);
         }

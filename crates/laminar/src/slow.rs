@@ -182,6 +182,7 @@ impl Laminar {
         }
         (flow.peer_fin, flow.fin_held) = (true, None);
         flow.rx_tail = next - flow.rx_base;
+        flow.publish_received();
         self.switch.program.end_rx(id, (next + 1).0);
         burst.events.push(Event::PeerFin(FlowId(id)));
         self.log_moved(id);

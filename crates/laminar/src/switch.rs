@@ -98,7 +98,7 @@ impl Switch {
 
     /// A packet through both halves: how far it came, its port, how many of its bytes the headers replace, and whether
     /// copies wait.
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, input: Input<'_>) -> (End, u16, usize, bool) {
         self.counts[0] += 1;
         let Through { crossed, output } = self.program.native.through(input, &mut self.behind);
@@ -140,6 +140,7 @@ impl Switch {
         (output.kept, output.has_copies())
     }
 
+    #[cold]
     fn queue_copies(&mut self) {
         for copy in self.program.native.mirrored() {
             if self.queue.len() >= QUEUE {
@@ -151,7 +152,7 @@ impl Switch {
     }
 
     /// A frame from a port.
-    #[inline]
+    #[inline(always)]
     pub fn frame(&mut self, port: u16, mut frame: Box<Frame>) -> Outcome {
         let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
         match self.pass(input) {
@@ -170,7 +171,7 @@ impl Switch {
     }
 
     /// A packet of the host, the control plane or the packet generator, headers only.
-    #[inline]
+    #[inline(always)]
     pub fn entry(&mut self, port: u16, bytes: &[u8; DMA_LEN], carried: Carried, pool: &mut FramePool) -> Outcome {
         let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };
         match self.pass(input) {

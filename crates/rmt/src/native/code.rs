@@ -59,7 +59,7 @@ impl Code {
     }
 
     /// Runs both halves, as far as there is joined code for the packet: ingress alone, or both ([`context::CROSSED`]).
-    #[inline]
+    #[inline(always)]
     pub fn run_joined(&self, context: &mut Context) -> u64 {
         match self.joined {
             Some(pass) => pass(context),

@@ -154,28 +154,37 @@ pub(super) const OUT_MIRROR_PORT: usize = 4;
 pub(super) const OUT_MIRROR_QUEUE: usize = 5;
 
 /// Where a place of [`Context::out`] is.
-pub(super) fn out(place: usize) -> i32 {
+pub(super) const fn out(place: usize) -> i32 {
     offset_of!(Context, out) as i32 + place as i32 * 8
 }
 
+const INGRESS: [(&str, i32); 4] = [
+    ("ingress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
+    ("ingress_intrinsic_metadata_for_tm_t.ucast_egress_port", out(OUT_PORT)),
+    ("ingress_intrinsic_metadata_for_tm_t.qid", out(OUT_QUEUE)),
+    ("ingress_intrinsic_metadata_for_tm_t.bypass_egress", out(OUT_BYPASS)),
+];
+const EGRESS: [(&str, i32); 1] = [("egress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP))];
+
 /// Fields of the architecture that say what becomes of a packet, and where generated code leaves them.
-pub(super) fn results(gress: Gress) -> [(&'static str, i32); 6] {
+pub(super) fn results(gress: Gress) -> &'static [(&'static str, i32)] {
+    match gress {
+        Gress::Ingress => &INGRESS,
+        Gress::Egress => &EGRESS,
+    }
+}
+
+/// Likewise what becomes of its copies.
+pub(super) fn mirror_results(gress: Gress) -> [(&'static str, i32); 2] {
+    let (port, queue) = (out(OUT_MIRROR_PORT), out(OUT_MIRROR_QUEUE));
     match gress {
         Gress::Ingress => [
-            ("ingress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
-            ("ingress_intrinsic_metadata_for_tm_t.ucast_egress_port", out(OUT_PORT)),
-            ("ingress_intrinsic_metadata_for_tm_t.qid", out(OUT_QUEUE)),
-            ("ingress_intrinsic_metadata_for_tm_t.bypass_egress", out(OUT_BYPASS)),
-            ("ingress_intrinsic_metadata_for_deparser_t.mirror_egress_port", out(OUT_MIRROR_PORT)),
-            ("ingress_intrinsic_metadata_for_deparser_t.mirror_qid", out(OUT_MIRROR_QUEUE)),
+            ("ingress_intrinsic_metadata_for_deparser_t.mirror_egress_port", port),
+            ("ingress_intrinsic_metadata_for_deparser_t.mirror_qid", queue),
         ],
         Gress::Egress => [
-            ("egress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP)),
-            ("", out(OUT_PORT)),
-            ("", out(OUT_QUEUE)),
-            ("", out(OUT_BYPASS)),
-            ("egress_intrinsic_metadata_for_deparser_t.mirror_egress_port", out(OUT_MIRROR_PORT)),
-            ("egress_intrinsic_metadata_for_deparser_t.mirror_qid", out(OUT_MIRROR_QUEUE)),
+            ("egress_intrinsic_metadata_for_deparser_t.mirror_egress_port", port),
+            ("egress_intrinsic_metadata_for_deparser_t.mirror_qid", queue),
         ],
     }
 }

@@ -25,6 +25,9 @@ pub(super) struct Joint {
     crossings: Vec<(Block, Facts)>,
     /// Egress drops the packet.
     drops: bool,
+    /// The field by whose values egress parts its ways first. Nothing else is taken along of what ingress knows: it would
+    /// multiply the ways.
+    selector: Option<FieldId>,
 }
 
 impl<'p> Lower<'_, 'p> {
@@ -33,15 +36,16 @@ impl<'p> Lower<'_, 'p> {
         self.joint = Some(Joint::default());
         let program = self.program;
         let made: Vec<usize> = emitted(&program.ingress.deparser).unwrap_or_default();
-        let deciders = Ways::new(program, &program.egress);
+        let selector = super::ways::selector_of(program, &program.egress);
         let ops = program.egress.states.iter().flat_map(|state| &state.ops);
         let read = ops.filter_map(|op| if let ParseOp::Extract(h, _) = op { Some(&program.headers[*h]) } else { None });
         for theirs in read {
             let like = |h: &&usize| program.headers[**h].type_name == theirs.type_name;
             let ours = made.iter().filter(like).flat_map(|h| program.headers[*h].fields.iter().zip(&theirs.fields));
-            ours.filter(|(_, theirs)| deciders.decides(theirs.0 as usize))
-                .for_each(|(ours, _)| self.ways.also_decides(*ours));
+            let decides = ours.filter(|(_, theirs)| selector == Some(**theirs));
+            decides.for_each(|(ours, _)| self.ways.also_decides(*ours));
         }
+        self.joint.iter_mut().for_each(|joint| joint.selector = selector);
         for name in [DROP[0], BYPASS] {
             program.ingress.intrinsic.get(name).into_iter().for_each(|id| self.ways.also_decides(*id));
         }
@@ -85,7 +89,9 @@ impl<'p> Lower<'_, 'p> {
         };
         let value = self.get_field(*from);
         self.set_field(id, value);
-        self.facts.set(id, self.facts.of(*from));
+        if self.joint.as_ref().is_some_and(|joint| joint.selector == Some(id)) {
+            self.facts.set(id, self.facts.of(*from));
+        }
         Ok(())
     }
 
@@ -233,13 +239,6 @@ impl<'p> Lower<'_, 'p> {
         let (port, queue) = (self.said(PORT), self.said(QUEUE));
         for (place, value) in [(at::OUT_DROP, drop), (at::OUT_PORT, port), (at::OUT_QUEUE, queue)] {
             self.store(value, self.context, at::out(place));
-        }
-        for (name, offset) in at::results(Gress::Egress) {
-            if let Some(id) = self.half.intrinsic.get(name).filter(|_| offset >= at::out(at::OUT_MIRROR_PORT)) {
-                let value = self.get_field(*id);
-                let value = self.resize(value, I64);
-                self.store(value, self.context, offset);
-            }
         }
         self.answer(at::CROSSED);
     }

@@ -41,8 +41,10 @@ impl Ahead<'_> {
     /// Where the deparser begins.
     pub fn end(&self) -> Fields {
         let mut live = vec![false; self.program.fields.len()];
-        for (name, _) in super::context::results(self.half_gress()) {
-            if let Some(id) = self.half.intrinsic.get(name) {
+        let gress = self.half_gress();
+        let (results, mirrors) = (super::context::results(gress), super::context::mirror_results(gress));
+        for (name, _) in results.iter().chain(&mirrors) {
+            if let Some(id) = self.half.intrinsic.get(*name) {
                 live[id.0 as usize] = true;
             }
         }

@@ -7,6 +7,7 @@
 //! replace.
 mod code;
 mod context;
+mod deparse;
 mod facts;
 mod joined;
 mod live;

@@ -1,15 +1,13 @@
-//! Parsers and deparsers. A parser's states are laid out once for each position at which they are reached, so every
+//! Parsers. A parser's states are laid out once for each position at which they are reached, so every
 //! field stands at an offset that is known when the code is made.
-use super::context::{self as at, In};
+use super::context::In;
 use super::facts::Facts;
 use super::lower::{Lower, Refusal, call};
 use super::values::{Scope, container};
-use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
-use crate::ir::{Deparse, Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target};
+use crate::ir::{Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Type, Value};
-use cranelift_frontend::Variable;
 
 /// States of a parser, each counted for every position at which it is reached.
 const MOST_STATES: usize = 256;
@@ -387,7 +385,7 @@ impl<'p> Lower<'_, 'p> {
 
     /// The ones' complement sum of values that stand one after the other, as 16-bit words, in 32 bits. Constants are
     /// summed now.
-    fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
+    pub fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
         let (mut at, mut constants) = (0, 0);
         let mut total = None;
         for e in values {
@@ -427,12 +425,14 @@ impl<'p> Lower<'_, 'p> {
 
     /// A sum of less than 2^16 values of 48 bits each, with all carries come round: 16 bits, zero only if all were zero.
     fn carried_down(&mut self, mut total: Value) -> Value {
-        for by in [32, 16, 16, 16] {
-            let low = self.low_bits(total, by);
-            let high = self.b.ins().ushr_imm(total, by as i64);
-            total = self.b.ins().iadd(low, high);
-        }
-        self.resize(total, I32)
+        // A number and itself with its halves exchanged: the upper half is their sum, with the carry of the lower one.
+        let turned = self.b.ins().rotl_imm(total, 32);
+        total = self.b.ins().iadd(total, turned);
+        total = self.b.ins().ushr_imm(total, 32);
+        let word = self.resize(total, I32);
+        let turned = self.b.ins().rotl_imm(word, 16);
+        let sum = self.b.ins().iadd(word, turned);
+        self.b.ins().ushr_imm(sum, 16)
     }
 
     /// Writes values one after the other, most significant bit first; the last byte is filled with zeros.
@@ -489,126 +489,5 @@ impl<'p> Lower<'_, 'p> {
             self.store(part, address, at);
             at += size as i32;
         }
-    }
-
-    // ---- deparser ----
-
-    pub fn deparser(&mut self) -> Result<(), Refusal> {
-        let position = self.variable_of(I64);
-        let half = self.half;
-        self.deparse(&half.deparser, position)?;
-        let length = self.b.use_var(position);
-        self.store(length, self.context, at::HEAD_LEN);
-        let rest = self.b.use_var(self.rest);
-        self.store(rest, self.context, at::REST);
-        let set = self.b.use_var(self.port_set);
-        self.store(set, self.context, at::PORT_SET);
-        for (name, offset) in at::results(self.gress) {
-            let value = match half.intrinsic.get(name) {
-                Some(id) => self.get_field(*id),
-                None => self.constant(I64, 0),
-            };
-            let value = self.resize(value, I64);
-            self.store(value, self.context, offset);
-        }
-        Ok(())
-    }
-
-    pub fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
-        for item in list {
-            match item {
-                Deparse::Emit(h) => self.emit(*h, position)?,
-                Deparse::Checksum(values, dst, zeros_as_ones) => {
-                    let sum = self.sum_of(values, Scope::default())?;
-                    let value = self.b.ins().bxor_imm(sum, 0xffff);
-                    let value = if *zeros_as_ones {
-                        let ones = self.constant(I32, 0xffff);
-                        let zero = self.b.ins().icmp_imm(IntCC::Equal, value, 0);
-                        self.b.ins().select(zero, ones, value)
-                    } else {
-                        value
-                    };
-                    self.assign_field(dst, value, 16);
-                }
-                Deparse::If(cond, yes, no) => {
-                    if let Some(value) = self.fold(cond, Scope::default()) {
-                        self.deparse(if value != 0 { yes } else { no }, position)?;
-                        continue;
-                    }
-                    let cond = self.eval(cond, Scope::default())?;
-                    let cond = self.holds(cond);
-                    self.branch(cond, |l| l.deparse(yes, position), |l| l.deparse(no, position))?;
-                }
-                Deparse::Mirror(session, values, _) => self.mirror(session, values)?,
-                Deparse::Digest(..) => return Err(Refusal::new("a digest")),
-                Deparse::Resubmit(_) => return Err(Refusal::new("resubmission")),
-            }
-        }
-        Ok(())
-    }
-
-    fn emit(&mut self, h: usize, position: Variable) -> Result<(), Refusal> {
-        let program = self.program;
-        let header = &program.headers[h];
-        if header.intrinsic || self.drops() {
-            return Ok(());
-        }
-        let known = self.facts.of(header.valid).whole(1);
-        if known == Some(0) {
-            return Ok(());
-        }
-        let valid = self.get_field(header.valid);
-        let valid = self.holds(valid);
-        let write = |l: &mut Self| {
-            l.write_header(h, position);
-            Ok(())
-        };
-        if known == Some(1) { write(self) } else { self.branch(valid, write, |_| Ok(())) }
-    }
-
-    /// A header, behind those that were written before.
-    pub fn write_header(&mut self, h: usize, position: Variable) {
-        let header = &self.program.headers[h];
-        let (head, at) = (self.input(In::Head), self.b.use_var(position));
-        let address = self.b.ins().iadd(head, at);
-        let values: Vec<(Value, u32)> = header.fields.iter().map(|id| self.field(*id)).collect();
-        self.pack(&values, address);
-        let at = self.b.ins().iadd_imm(at, header.bits.div_ceil(8) as i64);
-        self.b.def_var(position, at);
-    }
-
-    fn field(&mut self, id: FieldId) -> (Value, u32) {
-        (self.get_field(id), self.program.field(id).ty.width())
-    }
-
-    /// A copy: its session, its length, and what stands in front.
-    fn mirror(&mut self, session: &Expr, values: &[Expr]) -> Result<(), Refusal> {
-        let bits: u32 = values.iter().map(|e| e.ty.width()).sum();
-        if bits.div_ceil(8) > MOST_SIDE_BYTES as u32 {
-            return Err(Refusal::new(format!("a mirror of more than {MOST_SIDE_BYTES} bytes")));
-        }
-        let session = self.eval(session, Scope::default())?;
-        let session = self.resize(session, I64);
-        let session = self.low_bits(session, 8);
-        let mut list = Vec::new();
-        for e in values {
-            list.push((self.eval(e, Scope::default())?, e.ty.width()));
-        }
-        let count = self.load(I64, self.context, at::MIRROR_COUNT);
-        let room = self.b.ins().icmp_imm(IntCC::UnsignedLessThan, count, MOST_MIRRORS as i64);
-        let write = |l: &mut Self| {
-            let offset = l.b.ins().imul_imm(count, at::MIRROR_SIZE as i64);
-            let base = l.b.ins().iadd(l.context, offset);
-            let address = l.b.ins().iadd_imm(base, at::MIRRORS as i64);
-            l.store(session, address, at::MIRROR_SESSION);
-            let length = l.b.ins().iconst(I64, bits.div_ceil(8) as i64);
-            l.store(length, address, at::MIRROR_LEN);
-            let bytes = l.b.ins().iadd_imm(address, at::MIRROR_BYTES as i64);
-            l.pack(&list, bytes);
-            let count = l.b.ins().iadd_imm(count, 1);
-            l.store(count, l.context, at::MIRROR_COUNT);
-            Ok(())
-        };
-        self.branch(room, write, |_| Ok(()))
     }
 }

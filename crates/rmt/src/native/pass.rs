@@ -154,7 +154,7 @@ impl Native {
     ///
     /// # Panics
     /// If `head` is shorter than [`Native::room`].
-    #[inline]
+    #[inline(always)]
     pub fn one(&mut self, gress: Gress, packet: Input<'_>, head: &mut [u8]) -> Output {
         self.prepare(packet, head);
         let accepted = self.code.run(gress, &mut self.context);
@@ -167,7 +167,7 @@ impl Native {
     ///
     /// # Panics
     /// If `head` is shorter than [`Native::room`].
-    #[inline]
+    #[inline(always)]
     pub fn through(&mut self, packet: Input<'_>, head: &mut [u8]) -> Through {
         self.prepare(packet, head);
         let end = self.code.run_joined(&mut self.context);
@@ -176,7 +176,7 @@ impl Native {
         Through { crossed, output: self.output(gress, end != 0) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn prepare(&mut self, packet: Input<'_>, head: &mut [u8]) {
         assert!(head.len() >= self.room(), "room for all headers");
         if !self.settled {
@@ -191,7 +191,7 @@ impl Native {
         context.mirror_count = 0;
     }
 
-    #[inline]
+    #[inline(always)]
     fn output(&self, gress: Gress, accepted: bool) -> Output {
         let context = &*self.context;
         let drop = context.out[context::OUT_DROP];

@@ -107,6 +107,16 @@ impl Lower<'_, '_> {
         match m {
             Match::Mask(value, bits) => {
                 let open = bits & !known & mask(ty.bits());
+                if open == 1 << (ty.bits() - 1) && ty != I128 {
+                    let code = if value & open == 0 { IntCC::SignedGreaterThanOrEqual } else { IntCC::SignedLessThan };
+                    return self.b.ins().icmp_imm(code, key, 0);
+                }
+                if open.is_power_of_two() && ty != I128 {
+                    let ones = self.constant(ty, open);
+                    let seen = self.b.ins().band(key, ones);
+                    let code = if value & open == 0 { IntCC::Equal } else { IntCC::NotEqual };
+                    return self.b.ins().icmp_imm(code, seen, 0);
+                }
                 let wanted = self.constant(ty, value & open);
                 let seen = if open == mask(ty.bits()) {
                     key

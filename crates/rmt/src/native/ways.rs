@@ -259,6 +259,14 @@ impl<'p> Lower<'_, 'p> {
     }
 }
 
+/// The field by whose values a half parts its ways first.
+pub(super) fn selector_of(program: &Program, half: &crate::ir::Half) -> Option<FieldId> {
+    let mut written = vec![false; program.fields.len()];
+    may_write(program, &half.control, &mut written);
+    super::live::deparser_writes(&half.deparser, &mut written);
+    selector(program, &half.control, &written).map(|(id, _)| id)
+}
+
 /// The field that most tables ask for by value, of those that no statement writes, and the values asked for.
 fn selector(program: &Program, block: &[Stmt], written: &Fields) -> Option<(FieldId, BTreeSet<u128>)> {
     let mut asked: BTreeMap<FieldId, (usize, BTreeSet<u128>)> = BTreeMap::new();
