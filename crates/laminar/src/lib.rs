@@ -30,7 +30,7 @@ use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
 use engine::{
-    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Frame, Limits, Nanos,
+    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Limits, Nanos,
     ProgramSource, Slot,
 };
 use flow::Flow;
@@ -74,8 +74,6 @@ pub struct Laminar {
     limits: Limits,
     challenges: Challenges,
     logs: Logs,
-    /// Frames for the slow path, until what came along with them is done.
-    aside: Vec<Box<Frame>>,
     /// Flows that wait for the bytes before the peer's FIN, and got some.
     fins: Vec<u32>,
     /// The frame that is being processed was made plain by the slow path.
@@ -105,7 +103,6 @@ impl Laminar {
             limits,
             challenges: Challenges::new(),
             logs: Logs::default(),
-            aside: Vec::new(),
             fins: Vec::new(),
             slow_path_again: false,
             rx_scale,

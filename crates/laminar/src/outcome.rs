@@ -71,15 +71,8 @@ impl Laminar {
         }
     }
 
-    /// Behind a round's frames: those for the slow path, which may run the pipeline again.
+    /// Behind a round's frames: the ends of streams that were waited for.
     pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
-        if !self.aside.is_empty() {
-            let mut aside = std::mem::take(&mut self.aside);
-            for frame in aside.drain(..) {
-                self.exception(frame, burst);
-            }
-            self.aside = aside;
-        }
         while let Some(flow) = self.fins.pop() {
             self.take_fin(flow, burst);
         }
@@ -101,7 +94,7 @@ impl Laminar {
                 self.record(&frame, None, Place::Sent, burst);
                 burst.tx.push(frame);
             }
-            Outcome::Cpu(frame) => self.aside.push(frame),
+            Outcome::Cpu(frame) => self.exception(frame, burst),
             Outcome::Refused(Carried::Received(frame, _)) => {
                 let reason = if slow::is_tcp(&frame) { Drop::TcpHeader } else { Drop::Ipv4 };
                 self.refuse(frame, reason, None, burst);

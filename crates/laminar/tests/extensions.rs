@@ -42,8 +42,9 @@ fn acknowledgements_tell_of_the_interval() {
     let told = |sent: &[Seg]| sent.iter().map(|s| (s.ack, s.sack)).collect::<Vec<_>>();
     assert_eq!(told(&s.receive(&[seg(S, S, ACK, 500)])), [(S + 500, None)]);
     let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
-    // Both pseudo segments pass after both segments.
-    assert_eq!(told(&sent), [(S + 500, Some((S + 1000, S + 1600))); 2]);
+    // Each pseudo segment passes behind the segment that it came of.
+    let blocks = [S + 1500, S + 1600].map(|right| (S + 500, Some((S + 1000, right))));
+    assert_eq!(told(&sent), blocks);
     assert_eq!(told(&s.receive(&[seg(S + 3000, S, ACK, 10)])), [(S + 500, Some((S + 1000, S + 1600)))], "one interval");
     assert_eq!(told(&s.receive(&[seg(S + 500, S, ACK, 200)])), [(S + 700, Some((S + 1000, S + 1600)))]);
     assert_eq!(told(&s.receive(&[seg(S + 700, S, ACK, 300)])), [(S + 1600, None)]);

@@ -131,7 +131,7 @@ impl Both {
             queue.extend(out.mirrored);
         } else {
             let queued =
-                output.kept.then(|| Queued { port: output.port, queue: output.queue, bypass: output.bypass, data });
+                output.kept.then_some(Queued { port: output.port, queue: output.queue, bypass: output.bypass, data });
             let seen = IngressOut { queued, mirrored: Both::copies(&copies, packet), ..IngressOut::default() };
             assert_eq!(seen, ingress, "ingress of {packet:02x?} by the joined program");
         }
