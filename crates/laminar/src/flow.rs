@@ -2,8 +2,8 @@
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
-use context::{Bump, Notice, Slot};
 use crate::program::Program;
+use context::{Bump, Notice, Slot};
 use engine::{Event, FlowId, FlowParams, Nanos};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
