@@ -9,11 +9,13 @@ use control::{Application, Host, HostState};
 use engine::ContextId;
 use port::{DropCounts, Fabric, Frame, FramePool, Nanos, Port};
 use rustix::event::{Timespec, epoll};
+use shm::Crowd;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 use trace::{NO_FLOW, Point, Tracer, Traces};
 use wire::Mac;
 
@@ -302,6 +304,7 @@ impl DataPath {
         let mut idle_since: Option<Nanos> = None;
         // When the last round with work began, where that was the last round.
         let mut busy_since: Option<Nanos> = None;
+        let (crowd, mut yielded_at) = (Crowd::new(), None);
         while !self.stopping {
             if self.paused {
                 match self.actions.recv() {
@@ -314,6 +317,9 @@ impl DataPath {
             let acted = self.act();
             // Asked once a round: a clock costs a good part of a round in which nothing happens.
             let now = self.clock.now();
+            if let Some(at) = yielded_at.take() {
+                crowd.yielded(Duration::from_nanos(now - at));
+            }
             if let Some(since) = busy_since.take() {
                 self.figures.busy += now - since;
                 self.tracer.value(Point::RoundTime, NO_FLOW, now - since);
@@ -325,10 +331,11 @@ impl DataPath {
                 continue;
             }
             let idle = now - *idle_since.get_or_insert(now);
-            if idle > patience {
+            if idle > patience || (idle > spin && crowd.is_there()) {
                 self.sleep();
                 idle_since = None;
             } else if idle > spin {
+                yielded_at = Some(now);
                 std::thread::yield_now();
             }
         }

@@ -72,7 +72,7 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
     let enough = context.has_moved(got);
     drop(lib);
     if enough {
-        wait::yield_now();
+        wait::yield_between();
     }
     Some(got as ssize_t)
 }
@@ -113,7 +113,7 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
     let enough = context.has_moved(put);
     drop(lib);
     if enough {
-        wait::yield_now();
+        wait::yield_between();
     }
     Some(put as ssize_t)
 }

@@ -16,6 +16,7 @@ use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use crate::table::{self, Entry};
 use libc::{c_int, pollfd, sigset_t, timespec};
+use shm::Crowd;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ const SPINS: u32 = 24;
 const TURNS: u32 = 8;
 /// How long a thread yields before it sleeps.
 const YIELD_TIME: Duration = Duration::from_micros(60);
+/// Whether others want the cores that this process waits on.
+static CROWD: Crowd = Crowd::new();
 /// Longest sleep on a connection whose notices may go to another process.
 const SHARED_NAP: Duration = Duration::from_millis(50);
 /// Longest sleep while a bump waits for room in the ring.
@@ -88,10 +91,12 @@ pub fn until<T>(
         return Err(libc::ETIMEDOUT);
     }
     let mut blocked = None;
-    let yielding = Instant::now();
+    let patience = Patience::new();
     loop {
-        let patient = blocked.is_none() && is_patient(yielding);
-        yield_until_news(lib, patient.then_some(yielding), wait.deadline);
+        let patient = blocked.is_none() && patience.lasts();
+        if patient {
+            yield_until_news(lib, &patience, wait.deadline);
+        }
         if let Some(found) = take_in_and_look(lib, &mut wait, &mut look) {
             return Ok(found);
         }
@@ -230,25 +235,41 @@ impl Lib {
     }
 }
 
-/// Lets others run, without the lock, until the daemon has said something, a few times if one is patient since then; says
-/// whether it has. Where others have much to do a turn takes milliseconds, and who sleeps is woken sooner.
-pub fn yield_until_news(lib: &mut Guard, patient: Option<Instant>, deadline: Option<Instant>) -> bool {
+/// How long a thread yields before it sleeps, in one wait: not at all where others want the core.
+pub struct Patience {
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// A wait begins.
+    pub fn new() -> Patience {
+        Patience { since: (!CROWD.is_there()).then(Instant::now) }
+    }
+
+    /// The thread goes on yielding.
+    pub fn lasts(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() < YIELD_TIME)
+    }
+}
+
+/// Lets others run, without the lock, until the daemon has said something, a few times; says whether it has.
+pub fn yield_until_news(lib: &mut Guard, patience: &Patience, deadline: Option<Instant>) -> bool {
     // What is owed to the ring is tried again with each look.
     let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());
-    let Some((news, since)) = news.zip(patient) else {
-        lib.unlocked(yield_now);
+    let Some(news) = news else {
+        lib.unlocked(give_way);
         return false;
     };
     lib.unlocked(|| {
         for _ in 0..TURNS {
-            yield_now();
+            give_way();
             for _ in 0..SPINS {
                 if news.iter().any(|ring| ring.is_there()) {
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if is_over(deadline) || !is_patient(since) {
+            if is_over(deadline) || !patience.lasts() {
                 break;
             }
         }
@@ -256,15 +277,24 @@ pub fn yield_until_news(lib: &mut Guard, patient: Option<Instant>, deadline: Opt
     })
 }
 
+/// Lets another thread run, and remembers whether that one had much to do.
+fn give_way() {
+    let at = Instant::now();
+    yield_now();
+    CROWD.yielded(at.elapsed());
+}
+
+/// Lets another thread run between two large pieces of work, unless the scheduler takes the core away anyway.
+pub fn yield_between() {
+    if !CROWD.is_there() {
+        give_way();
+    }
+}
+
 /// Lets another thread run. Not a cancellation point.
 pub fn yield_now() {
     // SAFETY: a system call without arguments.
     unsafe { libc::sched_yield() };
-}
-
-/// How long a thread yields before it sleeps.
-pub fn is_patient(since: Instant) -> bool {
-    since.elapsed() < YIELD_TIME
 }
 
 /// The longest that a set with shared connections may sleep.

@@ -11,6 +11,8 @@ mod announce;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
+mod crowd;
+#[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 pub mod handover;
@@ -31,6 +33,8 @@ mod ring;
 
 #[cfg(not(loom))]
 pub use copy::copy;
+#[cfg(not(loom))]
+pub use crowd::Crowd;
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@ use crate::readiness;
 use crate::share;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
-use crate::wait::{self, BlockedSignals};
+use crate::wait::{self, BlockedSignals, Patience};
 use libc::{c_int, epoll_event, sigset_t};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -47,11 +47,11 @@ fn wait_longer(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
     let mut blocked = None;
-    let yielding = Instant::now();
+    let patience = Patience::new();
     loop {
-        let patient = blocked.is_none() && wait::is_patient(yielding);
+        let patient = blocked.is_none() && patience.lasts();
         let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
-            let news = wait::yield_until_news(lib, Some(yielding), deadline);
+            let news = wait::yield_until_news(lib, &patience, deadline);
             collect(lib, key, out, !news)?
         } else {
             sleep(lib, key, out, deadline, blocked.get_or_insert_with(|| BlockedSignals::new(mask)))?

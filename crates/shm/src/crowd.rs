@@ -1,0 +1,79 @@
+//! Whether others want the core: then who waits sleeps at once instead of yielding.
+//!
+//! A yield is the cheapest hand-over where only those who wait for each other share a core. Where somebody computes there, the
+//! scheduler gives him a whole slice for each yield, milliseconds, whereas who sleeps gets the core as soon as he is woken.
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// A yield of this length was somebody's slice. Those who wait for each other have no turns this long.
+const SLICE: Duration = Duration::from_micros(500);
+/// Waits without yielding after the first such slice, before one tries again; twice as many after each further one, half as many
+/// after each short turn.
+const FIRST: u32 = 64;
+const MOST: u32 = 4096;
+
+/// What the yields of a process have met lately. Its threads share it without care: it is about speed only.
+#[derive(Debug, Default)]
+pub struct Crowd {
+    left: AtomicU32,
+    last: AtomicU32,
+}
+
+impl Crowd {
+    /// Nobody so far.
+    pub const fn new() -> Crowd {
+        Crowd { left: AtomicU32::new(0), last: AtomicU32::new(0) }
+    }
+
+    /// A yield has taken this long.
+    #[inline]
+    pub fn yielded(&self, took: Duration) {
+        if took >= SLICE {
+            let waits = self.last.load(Relaxed).saturating_mul(2).clamp(FIRST, MOST);
+            self.last.store(waits, Relaxed);
+            self.left.store(waits, Relaxed);
+        } else if self.last.load(Relaxed) != 0 {
+            self.last.store(self.last.load(Relaxed) / 2, Relaxed);
+        }
+    }
+
+    /// For each wait that would yield: it is better to sleep.
+    #[inline]
+    pub fn is_there(&self) -> bool {
+        let left = self.left.load(Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Relaxed);
+        }
+        left > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeps(crowd: &Crowd) -> u32 {
+        (0..).take_while(|_| crowd.is_there()).count() as u32
+    }
+
+    #[test]
+    fn who_met_a_crowd_sleeps_for_a_while_and_longer_each_time() {
+        let crowd = Crowd::new();
+        crowd.yielded(Duration::from_micros(20));
+        assert_eq!(sleeps(&crowd), 0);
+        for waits in [FIRST, 2 * FIRST, 4 * FIRST] {
+            crowd.yielded(SLICE);
+            assert_eq!(sleeps(&crowd), waits);
+        }
+        (0..20).for_each(|_| crowd.yielded(2 * SLICE));
+        assert_eq!(sleeps(&crowd), MOST);
+        crowd.yielded(Duration::from_micros(1));
+        crowd.yielded(SLICE);
+        assert_eq!(sleeps(&crowd), MOST);
+        (0..20).for_each(|_| crowd.yielded(Duration::from_micros(1)));
+        assert_eq!(sleeps(&crowd), 0);
+        crowd.yielded(SLICE);
+        assert_eq!(sleeps(&crowd), FIRST);
+    }
+}
