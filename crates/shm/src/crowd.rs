@@ -10,7 +10,7 @@ use std::time::Duration;
 const SLICE: Duration = Duration::from_micros(500);
 /// Waits without yielding after the first such slice, before one tries again; twice as many after each further one, half as many
 /// after each short turn.
-const FIRST: u32 = 64;
+const FIRST: u32 = 4;
 const MOST: u32 = 4096;
 
 /// What the yields of a process have met lately. Its threads share it without care: it is about speed only.
