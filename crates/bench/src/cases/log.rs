@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const PORT: u16 = 7781;
 /// The client's number, for its log.
 const CLIENT: usize = 98;
-/// Records that the log holds at once.
+/// Records that the log holds at once, at least.
 const RECORDS: u64 = 65_536;
 /// Bytes that lie beside each record (`context::LogShape`).
 const NOTE: u64 = 16;
@@ -43,7 +43,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut ways: Vec<(Setup, bool)> = Vec::new();
     for setup in arguments.stacks.all()? {
         ways.push((setup, false));
-        if setup.stack == Stack::Opentoe && setup.engine == "laminar" {
+        if has_log(&setup) {
             ways.push((setup, true));
         }
     }
@@ -67,8 +67,18 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
 
 /// How many ways each of these set-ups is measured in.
 pub fn ways(setups: &[Setup]) -> usize {
-    let both = |setup: &&Setup| setup.stack == Stack::Opentoe && setup.engine == "laminar";
-    setups.len() + setups.iter().filter(both).count()
+    setups.len() + setups.iter().filter(|setup| has_log(setup)).count()
+}
+
+/// Its data-path keeps logs.
+fn has_log(setup: &Setup) -> bool {
+    setup.stack == Stack::Opentoe && setup.engine == "laminar"
+}
+
+/// Records that the log of a point holds: a connection joins a log only where there is room for a whole window of it.
+fn records(connections: u64, size: u64) -> u64 {
+    let window = u64::from(FabricPlan::default().buffer) / size;
+    RECORDS.max((connections * window).next_power_of_two())
 }
 
 fn name(setup: &Setup, shared: bool) -> String {
@@ -78,7 +88,8 @@ fn name(setup: &Setup, shared: bool) -> String {
 fn measure(tools: &Tools, common: &Common, setup: &Setup, point: &Value, shared: bool) -> Result<Run, String> {
     let (warm_up, seconds) = compare::times(common);
     let (connections, size) = (compare::number(point, "conns"), compare::number(point, "size"));
-    let log_bytes = if shared { (RECORDS * (size + NOTE)).next_power_of_two() as u32 } else { 0 };
+    let bytes = if shared { (records(connections, size) * (size + NOTE)).next_power_of_two() } else { 0 };
+    let log_bytes = u32::try_from(bytes).map_err(|_| "a log for so many connections is too large: take fewer")?;
     let plan = FabricPlan { log_bytes, ..FabricPlan::default() };
     let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1 }, plan)?;
     let ends = start(tools, &*lab, connections, size, shared, (warm_up, seconds))?;
@@ -106,7 +117,7 @@ fn start(
     };
     let common = [("-p", PORT.to_string()), ("-n", connections.to_string())];
     let times = [("-w", warm_up.to_string()), ("-t", seconds.to_string())];
-    let own = [("-s", size.to_string()), ("-r", RECORDS.to_string())];
+    let own = [("-s", size.to_string()), ("-r", records(connections, size).to_string())];
     let mut server = words("append_server", &[&common[..], &times, &own].concat());
     server.extend(shared.then(|| "-S".into()));
     let receiver = lab.server(&server, PORT)?;
@@ -129,6 +140,7 @@ mod tests {
     fn records_are_powers_of_two() {
         assert_eq!(list("16, 16384", record), Ok(vec![16, 16_384]));
         assert!(list("48", record).unwrap_err().contains("power of two"));
+        assert_eq!((records(32, 64), records(32, 1024), records(1, 16)), (131_072, RECORDS, RECORDS));
         assert!(record("8").is_err() && record("131072").is_err());
     }
 }
