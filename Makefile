@@ -34,8 +34,7 @@ test:
 	tests/run
 
 build: setup apps xdp
-	cargo build --release --workspace
-	cargo build --release -p flextoe --example cost
+	cargo build --release --workspace --lib --bins --example cost
 
 # What is installed, by folder. The daemon's configuration is written only where there is none.
 PREFIX ?= /usr/local

@@ -67,7 +67,7 @@ fn build(what: &[&str]) -> PathBuf {
     cargo.args(["build", "--quiet", "--package", "libtoe"]).args(what);
     cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap());
     if folder.file_name().is_some_and(|name| name == "release") {
-        cargo.arg("--release");
+        cargo.args(["--profile", if cfg!(debug_assertions) { "bench" } else { "release" }]);
     }
     assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
     folder.to_path_buf()

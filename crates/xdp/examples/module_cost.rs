@@ -1,6 +1,6 @@
 //! What a module costs: nanoseconds a frame on one core, compiled; also what the interpreter takes, for comparison.
 //!
-//! `make xdp && cargo run --release -p xdp --example cost [FOLDER]`
+//! `make xdp && cargo run --release -p xdp --example module_cost [FOLDER]`
 use engine::{Module, ModuleSource, Segment};
 use port::{Frame, FramePool};
 use std::time::Instant;
