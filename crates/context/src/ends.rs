@@ -70,7 +70,7 @@ impl ControlEnd {
     /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
     /// still with everything read.
     pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
-        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_bytes as usize)?;
+        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_len(index) as usize)?;
         self.tables.rested(&self.region, &self.geometry, index);
         Ok(())
     }
@@ -78,7 +78,7 @@ impl ControlEnd {
     /// Gives the memory of a slot's buffers back to the system.
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
-        self.region.discard(g.rx_at(index), g.rx_bytes as usize + g.tx_bytes as usize)
+        self.region.discard(g.rx_at(index), g.pair_len(index))
     }
 }
 
@@ -138,7 +138,7 @@ impl AppEnd {
     /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is not
     /// between what was acknowledged and what it has written: for a connection with everything acknowledged.
     pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
-        self.region.discard(self.geometry.tx_at(slot.index), self.geometry.tx_bytes as usize)
+        self.region.discard(self.geometry.tx_at(slot.index), self.geometry.tx_len(slot.index) as usize)
     }
 
     /// Maps the receive and the transmit buffer of a slot, in this order.
@@ -148,9 +148,10 @@ impl AppEnd {
 }
 
 fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
-    let rx = Mirror::map(region, g.rx_at(index), g.rx_bytes as usize)?;
-    let tx = Mirror::map(region, g.tx_at(index), g.tx_bytes as usize)?;
-    Ok((rx, tx))
+    let rx = Mirror::map(region, g.rx_at(index), g.rx_len(index) as usize)?;
+    let tx = Mirror::map(region, g.tx_at(index), g.tx_len(index) as usize)?;
+    let first = g.first_at(index);
+    Ok((rx.beginning_at(first), tx.beginning_at(first)))
 }
 
 /// The daemon's two ends of a fresh region, with its descriptors of the application's and of its own doorbell.
@@ -188,8 +189,9 @@ mod tests {
 
     #[test]
     fn both_sides_speak_over_one_region() {
+        let (rx_bytes, tx_bytes, log_bytes) = (4096, 4096, 0);
         let geometry =
-            Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096, log_bytes: 0 };
+            Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes, full_slots: 4, log_bytes };
         let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_fd2, daemon_fd2) = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());

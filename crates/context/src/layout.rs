@@ -11,6 +11,9 @@ pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 /// The doorbell word of the daemon.
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
 
+/// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
+pub const LEAST_BUFFER: u32 = 16 << 10;
+
 /// The sizes from which the layout follows. All are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
@@ -20,10 +23,14 @@ pub struct Geometry {
     pub data_entries: u32,
     /// Entries of each control ring.
     pub control_entries: u32,
-    /// Bytes of a connection's receive buffer; at least a page.
+    /// Bytes of a connection's receive buffer, where it is a full one; at least a page.
     pub rx_bytes: u32,
-    /// Bytes of a connection's transmit buffer; at least a page.
+    /// Bytes of a connection's transmit buffer, where it is a full one; at least a page.
     pub tx_bytes: u32,
+    /// Slots that have full buffers, the first ones. As many again have half of that, the next as many a quarter, and so on
+    /// down to [`LEAST_BUFFER`], which all others have. So all together have no more than twice what the full ones have, and
+    /// the least for each of the others.
+    pub full_slots: u32,
     /// Bytes for a shared log ([`crate::LogShape`]), at the region's end; 0 where there can be none.
     pub log_bytes: u32,
 }
@@ -31,13 +38,14 @@ pub struct Geometry {
 impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
-        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, log_bytes } = *self;
+        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, log_bytes } = *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
             && ok(control_entries, 64, 1 << 20)
             && ok(rx_bytes, PAGE as u32, 1 << 30)
             && ok(tx_bytes, PAGE as u32, 1 << 30)
+            && ok(full_slots, 1, 1 << 20)
             && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
     }
 
@@ -62,23 +70,62 @@ impl Geometry {
         let states = self.replies_at() + ring_bytes::<8>(self.control_entries) + self.slots as usize * SLOT_STATE_BYTES;
         states.next_multiple_of(PAGE)
     }
+    /// How often the full sizes are halved for slot `index`.
+    pub fn halvings(&self, index: u32) -> u32 {
+        (index / self.full_slots).min(self.most_halvings())
+    }
+    fn most_halvings(&self) -> u32 {
+        self.rx_bytes.max(self.tx_bytes).div_ceil(LEAST_BUFFER).ilog2()
+    }
+    /// Bytes of slot `index`'s receive buffer.
+    pub fn rx_len(&self, index: u32) -> u32 {
+        halved(self.rx_bytes, self.halvings(index))
+    }
+    /// Bytes of slot `index`'s transmit buffer.
+    pub fn tx_len(&self, index: u32) -> u32 {
+        halved(self.tx_bytes, self.halvings(index))
+    }
+    /// Bytes of both buffers of slot `index`.
+    pub fn pair_len(&self, index: u32) -> usize {
+        self.rx_len(index) as usize + self.tx_len(index) as usize
+    }
     /// Byte where the receive buffer of slot `index` starts.
     pub fn rx_at(&self, index: u32) -> usize {
         assert!(index < self.slots);
-        self.buffers_at() + index as usize * (self.rx_bytes as usize + self.tx_bytes as usize)
+        self.buffers_at() + self.pairs_before(index)
     }
     /// Byte where the transmit buffer of slot `index` starts.
     pub fn tx_at(&self, index: u32) -> usize {
-        self.rx_at(index) + self.rx_bytes as usize
+        self.rx_at(index) + self.rx_len(index) as usize
+    }
+    /// Where in its buffers slot `index`'s first byte lies, each from their beginning. Connections that do the same in turn would
+    /// otherwise all come to their next pages at the same moment, and all lines that they use would lie in the same few sets
+    /// of each cache.
+    pub fn first_at(&self, index: u32) -> u32 {
+        index.wrapping_mul(CACHE_LINE as u32)
+    }
+    /// Bytes of the buffers of all slots below `index`.
+    fn pairs_before(&self, index: u32) -> usize {
+        let of_size = |halvings| {
+            let from = index.min(halvings * self.full_slots);
+            let to = if halvings == self.most_halvings() { index } else { index.min((halvings + 1) * self.full_slots) };
+            (to - from) as usize * if to > from { self.pair_len(from) } else { 0 }
+        };
+        (0..=self.most_halvings()).map(of_size).sum()
     }
     /// Byte where the shared log starts.
     pub fn log_at(&self) -> usize {
-        self.buffers_at() + self.slots as usize * (self.rx_bytes as usize + self.tx_bytes as usize)
+        self.buffers_at() + self.pairs_before(self.slots)
     }
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
         self.log_at() + self.log_bytes as usize
     }
+}
+
+/// A buffer's size after so many halvings.
+fn halved(full: u32, halvings: u32) -> u32 {
+    full.checked_shr(halvings).unwrap_or(0).max(full.min(LEAST_BUFFER))
 }
 
 #[cfg(test)]
@@ -87,9 +134,16 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap_and_are_aligned() {
-        let sizes =
-            Geometry { slots: 8, data_entries: 64, control_entries: 64, rx_bytes: 8192, tx_bytes: 4096, log_bytes: 0 };
-        let g = sizes;
+        let (rx_bytes, tx_bytes) = (8192, 4096);
+        let g = Geometry {
+            slots: 8,
+            data_entries: 64,
+            control_entries: 64,
+            rx_bytes,
+            tx_bytes,
+            full_slots: 8,
+            log_bytes: 0,
+        };
         assert!(g.is_valid());
         for at in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at(), g.slot_state_at(0)] {
             assert_eq!(at % CACHE_LINE, 0);
@@ -101,5 +155,33 @@ mod tests {
         let with_log = Geometry { log_bytes: 8192, ..g };
         assert_eq!((with_log.log_at(), with_log.region_len()), (g.region_len(), g.region_len() + 8192));
         assert!(with_log.is_valid() && !Geometry { log_bytes: 5000, ..g }.is_valid());
+    }
+
+    #[test]
+    fn further_slots_have_smaller_buffers_and_what_all_have_together_is_bounded() {
+        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
+        let sizes = Geometry {
+            slots: 64,
+            data_entries: 64,
+            control_entries: 64,
+            rx_bytes,
+            tx_bytes,
+            full_slots: 4,
+            log_bytes: 4096,
+        };
+        let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
+        assert_eq!([0, 3, 4, 7, 8, 11, 12, 15].map(|index| kib(index).0), [256, 256, 128, 128, 64, 64, 32, 32]);
+        assert_eq!([kib(8), kib(16), kib(63)], [(64, 16), (16, 16), (16, 16)], "to no less than 16 KiB");
+        let mut at = sizes.rx_at(0);
+        for index in 0..64 {
+            assert_eq!((sizes.rx_at(index), sizes.tx_at(index)), (at, at + sizes.rx_len(index) as usize));
+            assert!(sizes.rx_len(index).is_power_of_two() && sizes.tx_at(index) % PAGE == 0);
+            at += sizes.pair_len(index);
+        }
+        assert!(at - sizes.rx_at(0) <= 2 * 4 * sizes.pair_len(0) + 64 * 2 * LEAST_BUFFER as usize);
+        assert_eq!((sizes.log_at(), sizes.region_len()), (at, at + 4096));
+        let small = Geometry { rx_bytes: 4096, tx_bytes: 8192, ..sizes };
+        assert_eq!((small.rx_len(63), small.tx_len(63)), (4096, 8192), "what is small already is not halved");
+        assert!(!Geometry { full_slots: 3, ..sizes }.is_valid() && !Geometry { full_slots: 0, ..sizes }.is_valid());
     }
 }

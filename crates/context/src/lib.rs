@@ -22,7 +22,7 @@ mod words;
 
 pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
-pub use layout::{Geometry, SLOT_STATE_BYTES};
+pub use layout::{Geometry, LEAST_BUFFER, SLOT_STATE_BYTES};
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
@@ -32,7 +32,7 @@ pub use words::Endpoint;
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.

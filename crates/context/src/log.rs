@@ -104,8 +104,15 @@ impl LogShape {
 mod tests {
     use super::*;
 
-    const SIZES: Geometry =
-        Geometry { slots: 1, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096, log_bytes: 16_384 };
+    const SIZES: Geometry = Geometry {
+        slots: 1,
+        data_entries: 64,
+        control_entries: 64,
+        rx_bytes: 4096,
+        tx_bytes: 4096,
+        full_slots: 1,
+        log_bytes: 16_384,
+    };
 
     #[test]
     fn what_is_no_log_or_does_not_fit_is_refused() {

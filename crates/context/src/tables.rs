@@ -13,15 +13,11 @@ pub(crate) struct Tables {
     /// For each block of addresses, connections that began to rest there since it was last dropped. Connections that speak
     /// meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
     rested: Vec<u16>,
-    /// As many as make a block worth dropping: about all that it holds.
-    enough: u16,
 }
 
 impl Tables {
     pub fn new(geometry: &Geometry) -> Tables {
-        let connection = geometry.rx_bytes as usize + geometry.tx_bytes as usize;
-        let enough = (BLOCK / connection).clamp(1, u16::MAX as usize) as u16;
-        Tables { rested: vec![0; geometry.region_len() / BLOCK + 2], enough }
+        Tables { rested: vec![0; geometry.region_len() / BLOCK + 2] }
     }
 
     /// The buffers of a slot were given back. Drops the blocks that are quiet now.
@@ -30,12 +26,15 @@ impl Tables {
         let base = region.address(0, 0) as usize;
         let lead = base % BLOCK;
         let start = geometry.rx_at(index) + lead;
-        let end = start + geometry.rx_bytes as usize + geometry.tx_bytes as usize;
+        let pair = geometry.pair_len(index);
+        let end = start + pair;
+        // As many as make a block worth dropping: about all that it holds.
+        let enough = (BLOCK / pair).clamp(1, u16::MAX as usize) as u16;
         let buffers = geometry.rx_at(0)..geometry.log_at();
         for block in start / BLOCK..end.div_ceil(BLOCK) {
             let Some(rested) = self.rested.get_mut(block) else { return };
             *rested += 1;
-            if *rested < self.enough {
+            if *rested < enough {
                 continue;
             }
             *rested = 0;
@@ -54,22 +53,23 @@ mod tests {
     #[test]
     fn what_others_wrote_in_a_dropped_block_is_still_there() {
         let (rx_bytes, tx_bytes) = (1 << 18, 1 << 18);
-        let geometry = Geometry { slots: 64, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes, log_bytes: 0 };
+        let (data_entries, control_entries, log_bytes) = (64, 64, 0);
+        let geometry =
+            Geometry { slots: 64, data_entries, control_entries, rx_bytes, tx_bytes, full_slots: 64, log_bytes };
         let region = Region::create("test", geometry.region_len()).unwrap();
         let word = |index: u32| region.u32_at(geometry.tx_at(index));
         (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));
         let mut tables = Tables::new(&geometry);
-        assert_eq!(tables.enough, 4);
         for index in (0..64).chain(0..64) {
             tables.rested(&region, &geometry, index);
         }
         assert!((0..64).all(|index| word(index).load(std::sync::atomic::Ordering::Relaxed) == index + 1));
-        assert!(tables.rested.iter().all(|rested| *rested < 4));
+        assert!(tables.rested.iter().all(|rested| *rested < 4), "four connections of 512 KiB fill a block");
         // A connection that is larger than a block.
         let large = Geometry { slots: 2, rx_bytes: 1 << 22, tx_bytes: 1 << 22, ..geometry };
         let region = Region::create("test", large.region_len()).unwrap();
         let mut tables = Tables::new(&large);
-        assert_eq!(tables.enough, 1);
         tables.rested(&region, &large, 1);
+        assert!(tables.rested.iter().all(|rested| *rested == 0));
     }
 }

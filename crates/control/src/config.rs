@@ -58,6 +58,9 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
+    /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have full
+    /// ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
+    pub context_bytes: u64,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,
     /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
@@ -213,6 +216,7 @@ impl Default for MemoryConfig {
             control_entries: 1024,
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
+            context_bytes: 1 << 30,
             log_bytes: 0,
             cached_buffers: 1024,
         }
@@ -276,8 +280,24 @@ impl MemoryConfig {
             control_entries: self.control_entries,
             rx_bytes: self.rx_bytes,
             tx_bytes: self.tx_bytes,
+            full_slots: self.full_slots(),
             log_bytes: self.log_bytes,
         }
+    }
+
+    /// Connections for whose full buffers the budget is enough, as a power of two.
+    fn full_slots(&self) -> u32 {
+        let enough = self.context_bytes / self.pair().max(1);
+        match enough.checked_ilog2() {
+            Some(power) if self.context_bytes > 0 => 1 << power.min(self.slots.max(1).ilog2()),
+            _ if self.context_bytes == 0 => self.slots,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of a connection's full buffers.
+    fn pair(&self) -> u64 {
+        self.rx_bytes as u64 + self.tx_bytes as u64
     }
 }
 
@@ -322,6 +342,10 @@ impl HostConfig {
             "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes",
         )?;
         check(
+            self.memory.context_bytes == 0 || self.memory.context_bytes >= self.memory.pair(),
+            "memory: context_bytes must be at least rx_bytes and tx_bytes together, or 0 for full buffers always",
+        )?;
+        check(
             self.timers.min_rto_ms >= 1 && self.timers.min_rto_ms <= self.timers.max_rto_ms,
             "timers: min_rto_ms must be between 1 and max_rto_ms",
         )?;
@@ -360,6 +384,20 @@ mod tests {
         assert!(bad.validate().unwrap_err().contains("address"));
         let memory = MemoryConfig { rx_bytes: 5000, ..MemoryConfig::default() };
         assert!(HostConfig { memory, ..HostConfig::default() }.validate().is_err());
+    }
+
+    #[test]
+    fn a_budget_says_how_many_connections_have_full_buffers() {
+        let full = |context_bytes, slots| MemoryConfig { context_bytes, slots, ..MemoryConfig::default() }.geometry();
+        assert_eq!(MemoryConfig::default().geometry().full_slots, 2048);
+        assert_eq!(full(3 << 20, 4096).full_slots, 4, "the power of two below six");
+        assert_eq!(full(1 << 40, 4096).full_slots, 4096);
+        assert_eq!(full(0, 65_536).full_slots, 65_536);
+        let bytes = full(1 << 30, 32_768).region_len() - full(1 << 30, 32_768).rx_at(0);
+        assert!(bytes < (2 << 30) + 32_768 * (32 << 10));
+        let memory = MemoryConfig { context_bytes: (512 << 10) - 1, ..MemoryConfig::default() };
+        let refusal = HostConfig { memory, ..HostConfig::default() }.validate().unwrap_err();
+        assert!(refusal.contains("context_bytes"), "{refusal}");
     }
 
     #[test]

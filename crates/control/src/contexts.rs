@@ -1,5 +1,5 @@
 //! Attached applications, with their slots.
-use context::{ControlEnd, Endpoint, Reply, Slot, Unaccelerated};
+use context::{ControlEnd, Endpoint, Geometry, Reply, Slot, Unaccelerated};
 use engine::{ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
@@ -72,7 +72,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub fn new(application: Application, end: ControlEnd, cached_buffers: u32) -> Context {
-        let slots = Slots::new(end.geometry().slots, cached_buffers);
+        let slots = Slots::new(end.geometry(), cached_buffers);
         Context {
             application,
             end,
@@ -152,24 +152,27 @@ pub(crate) struct SlotsState {
 /// Receive and transmit buffer of a slot.
 pub(crate) type Buffers = (Arc<Mirror>, Arc<Mirror>);
 
-/// The slots of a context. The one freed last is used first: its buffers are mapped and warm.
+/// The slots of a context. One with the largest buffers is used first, and of those the one freed last: its buffers are
+/// mapped and warm. So who has few connections has large buffers, however many there were before.
 pub(crate) struct Slots {
     generations: Vec<u16>,
     flows: Vec<Option<FlowId>>,
-    free: Vec<u32>,
-    most: u32,
+    /// By the halvings of their buffers.
+    free: Vec<Vec<u32>>,
+    geometry: Geometry,
     used: u32,
     buffers: BTreeMap<u32, Buffers>,
     cached: usize,
 }
 
 impl Slots {
-    fn new(most: u32, cached: u32) -> Slots {
+    fn new(geometry: Geometry, cached: u32) -> Slots {
+        let sizes = geometry.halvings(geometry.slots - 1) as usize + 1;
         Slots {
             generations: Vec::new(),
             flows: Vec::new(),
-            free: Vec::new(),
-            most,
+            free: vec![Vec::new(); sizes],
+            geometry,
             used: 0,
             buffers: BTreeMap::new(),
             cached: cached as usize,
@@ -178,14 +181,15 @@ impl Slots {
 
     /// As another daemon goes on with them.
     pub fn state(&self) -> SlotsState {
-        let (generations, flows, free) = (self.generations.clone(), self.flows.clone(), self.free.clone());
+        let (generations, flows, free) = (self.generations.clone(), self.flows.clone(), self.free.concat());
         SlotsState { generations, flows, free, used: self.used }
     }
 
     /// Goes on with another daemon's.
     pub fn go_on(&mut self, state: SlotsState) {
         let SlotsState { generations, flows, free, used } = state;
-        (self.generations, self.flows, self.free, self.used) = (generations, flows, free, used);
+        (self.generations, self.flows, self.used) = (generations, flows, used);
+        free.into_iter().for_each(|index| self.put_back(index));
     }
 
     pub fn used(&self) -> u32 {
@@ -193,7 +197,17 @@ impl Slots {
     }
 
     pub fn is_full(&self) -> bool {
-        self.used >= self.most
+        self.used >= self.geometry.slots
+    }
+
+    /// How often the buffers of the next slot are halved.
+    pub fn next_halvings(&self) -> u32 {
+        let free = self.free.iter().position(|free| !free.is_empty());
+        free.map_or_else(|| self.geometry.halvings(self.generations.len() as u32), |halvings| halvings as u32)
+    }
+
+    fn put_back(&mut self, index: u32) {
+        self.free[self.geometry.halvings(index) as usize].push(index);
     }
 
     /// Takes a free slot.
@@ -201,7 +215,8 @@ impl Slots {
         if self.is_full() {
             return None;
         }
-        let index = self.free.pop().unwrap_or_else(|| {
+        // Slots that were never used come after all that were.
+        let index = self.free.iter_mut().find_map(Vec::pop).unwrap_or_else(|| {
             self.generations.push(0);
             self.flows.push(None);
             self.generations.len() as u32 - 1
@@ -243,7 +258,7 @@ impl Slots {
         let index = slot.index as usize;
         self.flows[index] = None;
         self.generations[index] = self.generations[index].wrapping_add(1);
-        self.free.push(slot.index);
+        self.put_back(slot.index);
         self.used -= 1;
         // The engine may still have to copy out of them: a connection that moves to another context.
         let spare = self.buffers.len() > self.cached && !self.is_referred_to(slot);

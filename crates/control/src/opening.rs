@@ -69,8 +69,10 @@ impl Plane {
     // Meets RFC 9293: MUST-67.
     pub fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
         let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
-        let rx_bytes = self.config.memory.rx_bytes;
-        let shift = Offer::shift_for(rx_bytes);
+        let shift = self.config.window_shift();
+        // Which slot it will have is not known yet: the window is that of the smallest buffer.
+        let geometry = self.config.memory.geometry();
+        let rx_bytes = geometry.rx_len(geometry.slots - 1);
         // Where the peer does not scale, such an engine's windows are read smaller than they are. What the handshake told
         // must not be more, or the window's edge would move back (RFC 9293 section 3.8.6).
         let first = if self.carries.one_shift { rx_bytes >> shift } else { rx_bytes };
@@ -353,7 +355,7 @@ impl Plane {
     /// Hands connections that wait for a context to those that take some.
     pub fn place(&mut self, now: Nanos, binding: u32) {
         self.place_parked(now, binding);
-        while let Some(context) = self.choose(binding) {
+        while let Some(context) = self.choose(binding, u32::MAX) {
             let Some(listener) = self.bindings.listener(binding) else { return };
             let Some(key) = listener.ready.pop_front() else { return };
             let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
@@ -375,7 +377,8 @@ impl Plane {
 
     /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
     /// among equals, the next one after the last. None while the host is handed over: whoever goes on with it chooses.
-    pub fn choose(&self, binding: u32) -> Option<ContextId> {
+    /// Only those whose next buffers are not halved more often than that.
+    pub fn choose(&self, binding: u32, halvings: u32) -> Option<ContextId> {
         let listener = self.bindings.get(binding)?.listener.as_ref()?;
         if self.stopped.is_some() || (listener.ready.is_empty() && listener.parked.is_empty()) {
             return None;
@@ -389,7 +392,8 @@ impl Plane {
             .filter_map(|(id, _)| {
                 let context = self.contexts.get(id.0)?;
                 let full = context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
-                (context.alive() && !full).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
+                let fits = !full && context.slots.next_halvings() <= halvings;
+                (context.alive() && fits).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
             })
             .min()
             .map(|(_, _, id)| id)

@@ -271,7 +271,10 @@ impl Plane {
     /// Hands connections that lost their context to others that take some.
     pub fn place_parked(&mut self, now: Nanos, binding: u32) {
         while let Some(id) = self.bindings.listener(binding).and_then(|listener| listener.parked.front().copied()) {
-            let Some(context) = self.choose(binding) else { return };
+            // Its peer was promised what its buffers hold: it waits for others that are no smaller.
+            let slot = self.flows.get(id.0).map_or(0, |flow| flow.name().slot.index);
+            let halvings = self.config.memory.geometry().halvings(slot);
+            let Some(context) = self.choose(binding, halvings) else { return };
             if let Some(listener) = self.bindings.listener(binding) {
                 listener.parked.pop_front();
             }

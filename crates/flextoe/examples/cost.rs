@@ -63,8 +63,15 @@ impl Host {
         let slots = connections.next_power_of_two();
         // All connections may say something in one round.
         let (data_entries, bytes) = (slots.max(4096), buffer());
-        let geometry =
-            Geometry { slots, data_entries, control_entries: 64, rx_bytes: bytes, tx_bytes: bytes, log_bytes: 0 };
+        let geometry = Geometry {
+            slots,
+            data_entries,
+            control_entries: 64,
+            rx_bytes: bytes,
+            tx_bytes: bytes,
+            full_slots: slots,
+            log_bytes: 0,
+        };
         let region = Arc::new(Region::create("flextoe-cost", geometry.region_len()).expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));

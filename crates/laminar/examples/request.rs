@@ -44,8 +44,9 @@ fn engine(name: &str, limits: Limits, pool: FramePool) -> Box<dyn Engine> {
 impl Host {
     fn new(name: &str, first: bool, connections: u32) -> Host {
         let slots = connections.next_power_of_two();
-        let geometry =
-            Geometry { slots, data_entries: 4096, control_entries: 64, rx_bytes: 16384, tx_bytes: 16384, log_bytes: 0 };
+        let (data_entries, control_entries, rx_bytes, tx_bytes) = (4096, 64, 16384, 16384);
+        let full_slots = slots;
+        let geometry = Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, log_bytes: 0 };
         let region = Arc::new(Region::create("laminar-cost", geometry.region_len()).expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));

@@ -15,8 +15,15 @@ const S: u32 = START;
 const RECORD: u32 = 64;
 const RECORDS: u32 = 128;
 const WINDOW: u32 = 4096;
-const SIZES: Geometry =
-    Geometry { slots: 1, data_entries: 64, control_entries: 64, rx_bytes: 4096, tx_bytes: 4096, log_bytes: 65_536 };
+const SIZES: Geometry = Geometry {
+    slots: 1,
+    data_entries: 64,
+    control_entries: 64,
+    rx_bytes: 4096,
+    tx_bytes: 4096,
+    full_slots: 1,
+    log_bytes: 65_536,
+};
 
 fn with_logs(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
     Box::new(Laminar::new(limits, config.wscale, Extensions { shared_log: true, ..Extensions::NONE }).unwrap())

@@ -45,17 +45,25 @@ pub const SPLICED: u32 = 8;
 pub struct Buffer {
     base: *mut u8,
     size: u32,
+    /// Where the stream's first byte lies.
+    first: u32,
 }
 
 impl Buffer {
-    fn new(base: *mut u8, size: u32) -> Buffer {
-        Buffer { base, size }
+    fn new(base: *mut u8, size: u32, first: u32) -> Buffer {
+        Buffer { base, size, first }
+    }
+
+    /// Where position `pos` lies, from the ring's beginning.
+    #[inline(always)]
+    fn offset(&self, pos: u32) -> u32 {
+        pos.wrapping_add(self.first) & (self.size - 1)
     }
 
     /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
     #[inline]
     pub fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
-        let at = pos & (self.size - 1);
+        let at = self.offset(pos);
         let first = len.min(self.size - at);
         // SAFETY: `at` is below the size of the mapped ring.
         [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
@@ -64,7 +72,7 @@ impl Buffer {
     /// Where position `pos` lies, and whether `len` bytes follow there before the ring's end.
     #[inline]
     fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
-        let at = pos & (self.size - 1);
+        let at = self.offset(pos);
         // SAFETY: `at` is below the size of the mapped ring.
         (unsafe { self.base.add(at as usize) }, len <= self.size - at)
     }
@@ -72,7 +80,7 @@ impl Buffer {
     /// Where position `pos` lies, and how many bytes follow there before the ring's end.
     #[inline(always)]
     fn straight(&self, pos: u32) -> (*mut u8, usize) {
-        let at = pos & (self.size - 1);
+        let at = self.offset(pos);
         // SAFETY: `at` is below the size of the mapped ring.
         (unsafe { self.base.add(at as usize) }, (self.size - at) as usize)
     }
@@ -164,14 +172,16 @@ impl Stream {
     pub fn at(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
         let g = &home.geometry;
         let address = |at, len: u32| home.region.address(at, len as usize);
+        let first = g.first_at(slot.index);
+        let (rx_len, tx_len) = (g.rx_len(slot.index), g.tx_len(slot.index));
         Stream {
             home: Arc::clone(home),
             home_slot: slot,
             name: None,
             claim_by: (home.context, slot),
             state: address(g.slot_state_at(slot.index), context::SLOT_STATE_BYTES as u32).cast(),
-            rx: Buffer::new(address(g.rx_at(slot.index), g.rx_bytes), g.rx_bytes),
-            tx: Buffer::new(address(g.tx_at(slot.index), g.tx_bytes), g.tx_bytes),
+            rx: Buffer::new(address(g.rx_at(slot.index), rx_len), rx_len, first),
+            tx: Buffer::new(address(g.tx_at(slot.index), tx_len), tx_len, first),
             local,
             remote,
             mss,
@@ -315,7 +325,7 @@ impl Stream {
             return false;
         }
         // All that is kept lies within the ring's size from the oldest on, so an address is one position.
-        let pos = from.wrapping_add((at as u32).wrapping_sub(from) & (size - 1));
+        let pos = from.wrapping_add((at as u32).wrapping_sub(self.rx.offset(from)) & (size - 1));
         let freed = kept.free(pos, piece.iov_len as u32);
         if kept.first().is_none() {
             self.kept = None;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A byte ring of a power-of-two size in a [`Region`], as one side sees it. Positions are stream positions modulo 2^32:
-/// byte `pos` of the stream lies at `pos & (size - 1)`, so bytes in a row lie in at most two pieces.
+/// byte `pos` of the stream lies at `(pos + first) & (size - 1)`, so bytes in a row lie in at most two pieces.
 ///
 /// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct Mirror {
     base: NonNull<u8>,
     size: usize,
+    /// Where the stream's first byte lies.
+    first: u32,
     /// Keeps the bytes mapped.
     _region: Arc<Region>,
 }
@@ -31,7 +33,12 @@ impl Mirror {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Mirror { base, size, _region: Arc::clone(region) })
+        Ok(Mirror { base, size, first: 0, _region: Arc::clone(region) })
+    }
+
+    /// The same ring for a stream whose first byte lies `first` bytes in, modulo the size.
+    pub fn beginning_at(self, first: u32) -> Mirror {
+        Mirror { first, ..self }
     }
 
     /// Bytes that the ring holds.
@@ -40,11 +47,17 @@ impl Mirror {
         self.size as u32
     }
 
+    /// Where stream position `pos` lies, from the ring's beginning.
+    #[inline(always)]
+    fn offset(&self, pos: u32) -> usize {
+        pos.wrapping_add(self.first) as usize & (self.size - 1)
+    }
+
     /// The pieces of memory in which `len` bytes from stream position `pos` lie. Panics where the ring is shorter.
     #[inline]
     fn pieces(&self, pos: u32, len: usize) -> [(*mut u8, usize); 2] {
         assert!(len <= self.size);
-        let at = pos as usize & (self.size - 1);
+        let at = self.offset(pos);
         let first = len.min(self.size - at);
         // SAFETY: `at` is below `size`, and `size` bytes are mapped.
         [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
@@ -53,7 +66,7 @@ impl Mirror {
     /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always.
     #[inline(always)]
     fn piece(&self, pos: u32, len: usize) -> Option<*mut u8> {
-        let at = pos as usize & (self.size - 1);
+        let at = self.offset(pos);
         // SAFETY: `at` is below `size`, and `size` bytes are mapped.
         (len <= self.size - at).then(|| unsafe { self.base.as_ptr().add(at) })
     }
@@ -81,7 +94,7 @@ impl Mirror {
     /// Asks for the line of the cache in which stream position `pos` lies.
     #[inline(always)]
     pub fn prefetch(&self, pos: u32) {
-        crate::prefetch::line(self.base.as_ptr().wrapping_add(pos as usize & (self.size - 1)), 1);
+        crate::prefetch::line(self.base.as_ptr().wrapping_add(self.offset(pos)), 1);
     }
 
     /// Copies `bytes` into the ring at stream position `pos`. At most the ring's size.
@@ -226,6 +239,19 @@ mod tests {
             assert_eq!(back, bytes[50..250]);
             b.write(0, &[0; PAGE]);
         }
+    }
+
+    #[test]
+    fn a_stream_may_begin_anywhere_in_its_ring() {
+        let region = Arc::new(Region::create("test", PAGE).unwrap());
+        let whole = Mirror::map(&region, 0, PAGE).unwrap();
+        let ring = Mirror::map(&region, 0, PAGE).unwrap().beginning_at(3 * PAGE as u32 + PAGE as u32 - 2);
+        ring.write(0, b"hello");
+        let (mut end, mut begin, mut back) = ([0; 2], [0; 3], [0; 5]);
+        whole.read(PAGE as u32 - 2, &mut end);
+        whole.read(0, &mut begin);
+        ring.read(0, &mut back);
+        assert_eq!((&end, &begin, &back), (b"he", b"llo", b"hello"));
     }
 
     #[test]

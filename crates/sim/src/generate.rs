@@ -54,6 +54,7 @@ pub fn generate(seed: u64) -> Plan {
     take_over(random, &mut plan);
     send_cookies(random, &mut plan);
     plan.apps.iter_mut().for_each(|app| app.rests = random.one_in(5));
+    plan.hosts.iter_mut().for_each(|host| share_memory(random, host));
     plan
 }
 
@@ -67,6 +68,7 @@ fn host(random: &mut Random) -> HostPlan {
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
+        context_bytes: 0,
         slots,
         flows: 1024,
         max_time_wait: 1024,
@@ -82,6 +84,13 @@ fn host(random: &mut Random) -> HostPlan {
         stall_ns: random.pick(&[100_000, 15_000_000]),
         burst: random.pick(&[1, 8, 64, 256]),
         syn_backlog: None,
+    }
+}
+
+/// Some hosts have full buffers for an application's first connections only.
+fn share_memory(random: &mut Random, host: &mut HostPlan) {
+    if random.one_in(3) {
+        host.context_bytes = u64::from(host.rx_bytes + host.tx_bytes) << random.up_to(3);
     }
 }
 

@@ -87,6 +87,9 @@ pub struct HostPlan {
     pub rx_bytes: u32,
     /// Bytes of a transmit buffer; a power of two, at least 4096.
     pub tx_bytes: u32,
+    /// Bytes of buffers that an application's connections share; 0 where all have full ones.
+    #[serde(default)]
+    pub context_bytes: u64,
     /// Connections that one application can hold.
     pub slots: u32,
     /// Connections that the host can hold; for hosts that only accept.

@@ -20,8 +20,15 @@ use std::time::Duration;
 /// The host's address.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
-const GEOMETRY: Geometry =
-    Geometry { slots: 256, data_entries: 256, control_entries: 64, rx_bytes: 65536, tx_bytes: 65536, log_bytes: 0 };
+const GEOMETRY: Geometry = Geometry {
+    slots: 256,
+    data_entries: 256,
+    control_entries: 64,
+    rx_bytes: 65536,
+    tx_bytes: 65536,
+    full_slots: 256,
+    log_bytes: 0,
+};
 
 /// A running stand-in; dropping it is the daemon's death.
 pub struct LoopHost {

@@ -92,6 +92,7 @@ impl Station {
             control_entries: (4 * slots).max(256),
             rx_bytes: plan.buffer,
             tx_bytes: plan.buffer,
+            context_bytes: 0,
             log_bytes: 0,
             cached_buffers: 4,
         };
