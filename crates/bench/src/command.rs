@@ -1,5 +1,6 @@
 //! The command line of `toe bench`.
 use crate::all;
+use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
     stream,
@@ -9,7 +10,6 @@ use crate::lab::Stack;
 use crate::plot::Chart;
 use crate::report::Report;
 use crate::session;
-use crate::setup::Stacks;
 use crate::tools::Tools;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -90,16 +90,16 @@ impl Case {
     /// What all cases take; it says where the library is.
     pub fn common(&self) -> Option<&Common> {
         Some(match self {
-            Case::Echo(arguments) => &arguments.common,
-            Case::Stream(arguments) => &arguments.common,
-            Case::Kv(arguments) => &arguments.common,
-            Case::Connect(arguments) => &arguments.common,
-            Case::Http(arguments) => &arguments.common,
-            Case::Block(arguments) => &arguments.common,
-            Case::Idle(arguments) => &arguments.common,
+            Case::Echo(arguments) => &arguments.comparison.common,
+            Case::Stream(arguments) => &arguments.comparison.common,
+            Case::Kv(arguments) => &arguments.comparison.common,
+            Case::Connect(arguments) => &arguments.comparison.common,
+            Case::Http(arguments) => &arguments.comparison.common,
+            Case::Block(arguments) => &arguments.comparison.common,
+            Case::Idle(arguments) => &arguments.comparison.common,
             Case::Instructions(arguments) => &arguments.common,
-            Case::Isolation(arguments) => &arguments.common,
-            Case::Log(arguments) => &arguments.common,
+            Case::Isolation(arguments) => &arguments.comparison.common,
+            Case::Log(arguments) => &arguments.comparison.common,
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
@@ -112,26 +112,25 @@ impl Case {
     /// How long it takes, seconds, roughly.
     pub fn estimate(&self) -> f64 {
         let points = |text: &str| text.split(',').count();
-        let speed = |common: &Common, stacks: &Stacks, points: usize| {
-            let setups = stacks.all().map_or(1, |setups| setups.len());
-            compare::estimate(common, setups, points)
+        let speed = |comparison: &Comparison, points: usize| {
+            comparison.estimate(comparison.stacks.all().map_or(1, |setups| setups.len()), points)
         };
         match self {
             Case::Echo(a) => {
-                speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size) * points(&a.depth) * a.rate.len().max(1))
+                speed(&a.comparison, points(&a.conns) * points(&a.size) * points(&a.depth) * a.rate.len().max(1))
             }
-            Case::Stream(a) => speed(&a.common, &a.stacks, points(&a.flows) * points(&a.size) * points(&a.dir)),
+            Case::Stream(a) => speed(&a.comparison, points(&a.flows) * points(&a.size) * points(&a.dir)),
             // Two measurements, and time to become quiet before each.
-            Case::Idle(a) => speed(&a.common, &a.stacks, points(&a.conns)) * 4.0,
-            Case::Kv(a) => speed(&a.common, &a.stacks, points(&a.server) * points(&a.conns) * points(&a.depth)),
-            Case::Connect(a) => speed(&a.common, &a.stacks, points(&a.conns) * points(&a.size)),
-            Case::Http(a) => speed(&a.common, &a.stacks, points(&a.conns)),
-            Case::Block(a) => speed(&a.common, &a.stacks, points(&a.disk) * points(&a.depth) * points(&a.size)),
+            Case::Idle(a) => speed(&a.comparison, points(&a.conns)) * 4.0,
+            Case::Kv(a) => speed(&a.comparison, points(&a.server) * points(&a.conns) * points(&a.depth)),
+            Case::Connect(a) => speed(&a.comparison, points(&a.conns) * points(&a.size)),
+            Case::Http(a) => speed(&a.comparison, points(&a.conns)),
+            Case::Block(a) => speed(&a.comparison, points(&a.disk) * points(&a.depth) * points(&a.size)),
             Case::Instructions(_) => instructions::estimate(),
-            Case::Isolation(a) => speed(&a.common, &a.stacks, 1 + points(&a.flows)),
+            Case::Isolation(a) => speed(&a.comparison, 1 + points(&a.flows)),
             Case::Log(a) => {
-                let ways = a.stacks.all().map_or(1, |setups| log::ways(&setups));
-                compare::estimate(&a.common, ways, points(&a.conns) * points(&a.size))
+                let ways = a.comparison.stacks.all().map_or(1, |setups| log::ways(&setups));
+                a.comparison.estimate(ways, points(&a.conns) * points(&a.size))
             }
             Case::Loss(a) => {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;

@@ -1,11 +1,11 @@
 //! A disk over the network (thesis figure 5.16, with NBD for NVMe-over-TCP): `apps/nbd_ram` and fio.
-use super::compare::{self, combine, number};
+use super::compare::{Comparison, number, numbers};
 use super::kv::note_said;
 use super::window::server_and_stack;
-use crate::command::{Common, count, list};
+use crate::command::list;
 use crate::report::{Report, Run};
 use crate::servers::{self, split};
-use crate::setup::{Needs, Stacks};
+use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,9 +19,7 @@ const MEGABYTES: u64 = 64;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// What the disk does with blocks that arrive: in-place (uses them in the receive buffer, on OpenTOE), copy
     /// (receives them into memory first)
     #[arg(long, value_name = "WAY,...", default_value = "in-place")]
@@ -39,18 +37,14 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
     let axes = [
         ("disk", list(&arguments.disk, disk)?),
         ("depth", numbers(&arguments.depth, 1024)?),
         ("size", numbers(&arguments.size, 1 << 20)?),
     ];
-    let (warm_up, seconds) = compare::times(common);
-    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "read": arguments.read });
+    let (warm_up, seconds) = arguments.comparison.times();
     let kind = if arguments.read { "read" } else { "write" };
-    let mut report = Report::new("block", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    arguments.comparison.measure(tools, "block", (json!({ "read": arguments.read }), &axes), |setup, point| {
         let lab = setup.lab(tools, Needs { connections: 1, clients: 1 })?;
         let address = lab.address();
         let copy = if point["disk"] == "copy" { " -s" } else { "" };
@@ -69,8 +63,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         note_said(&mut run, said, before, &server, &*lab);
         run.gbit_per_s = Some(said.ops_per_s * number(point, "size") as f64 * 8.0 / 1e9);
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }
 
 fn disk(text: &str) -> Result<Value, String> {

@@ -1,15 +1,25 @@
 //! What all cases of speed have in common: points, each measured on every set-up in turn, and the table.
-use crate::command::Common;
+use crate::command::{Common, count, list};
 use crate::lab::Stack;
 use crate::report::{Report, Run, label, table};
-use crate::setup::Setup;
+use crate::setup::{Setup, Stacks};
 use crate::tools::Tools;
-use serde_json::Value;
+use clap::Args;
+use serde_json::{Value, json};
 
 /// What a measurement takes besides its seconds: starting daemon, server and client, and ending them.
 const AROUND_S: f64 = 1.0;
 /// Seconds of a measurement where nobody says.
 pub const SECONDS: f64 = 3.0;
+
+/// What all cases of speed take.
+#[derive(Args, Debug)]
+pub struct Comparison {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub stacks: Stacks,
+}
 
 /// A figure in the table: its heading, where it comes from, and how it is written.
 pub struct Column {
@@ -35,43 +45,59 @@ fn cpu_us(run: &Run) -> f64 {
     run.cpu_s.values().sum::<f64>() * 1e6 / requests
 }
 
-/// Seconds of each measurement and before it.
-pub fn times(common: &Common) -> (f64, f64) {
-    let seconds = common.seconds(SECONDS);
-    (if common.quick { 0.2 } else { (seconds / 4.0).clamp(0.3, 1.0) }, seconds)
-}
+impl Comparison {
+    /// Seconds before each measurement and of it.
+    pub fn times(&self) -> (f64, f64) {
+        let seconds = self.common.seconds(SECONDS);
+        (if self.common.quick { 0.2 } else { (seconds / 4.0).clamp(0.3, 1.0) }, seconds)
+    }
 
-/// How long a comparison takes, seconds.
-pub fn estimate(common: &Common, setups: usize, points: usize) -> f64 {
-    let (warm_up, seconds) = times(common);
-    (warm_up + seconds + AROUND_S) * (setups * points) as f64 * f64::from(common.pairs)
-}
+    /// How long it takes, seconds.
+    pub fn estimate(&self, setups: usize, points: usize) -> f64 {
+        let (warm_up, seconds) = self.times();
+        (warm_up + seconds + AROUND_S) * (setups * points) as f64 * f64::from(self.common.pairs)
+    }
 
-/// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike.
-/// What fails is noted in the report and does not end the rest.
-pub fn compare(
-    tools: &Tools,
-    common: &Common,
-    report: &mut Report,
-    (setups, points): (&[Setup], &[Value]),
-    measure: impl Fn(&Setup, &Value) -> Result<Run, String>,
-) -> Result<(), String> {
-    let count = setups.len() * points.len() * common.pairs as usize;
-    let about = estimate(common, setups.len(), points.len());
-    tools.say(&format!("{}: {count} measurements, about {about:.0} s", report.case));
-    for point in points {
-        for round in 1..=common.pairs {
-            for setup in setups {
-                let place = format!("{} on {}", label(point), setup.name());
-                let Some(mut run) = report.measured(tools, &place, measure(setup, point))? else { continue };
-                run.round = round;
-                run.figures.entry("seconds").or_insert(times(common).1.into());
-                tools.say(&format!("{place}: {}", sentence(&run)));
-                report.runs.push(run);
+    /// A report of it, with what the case says of itself besides.
+    pub fn report(&self, case: &str, own: Value) -> Report {
+        let (warm_up, seconds) = self.times();
+        let mut params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": self.common.pairs });
+        if let (Some(params), Value::Object(own)) = (params.as_object_mut(), own) {
+            params.extend(own);
+        }
+        Report::new(case, params)
+    }
+
+    /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike.
+    /// What fails is noted in the report and does not end the rest.
+    pub fn measure(
+        &self,
+        tools: &Tools,
+        case: &str,
+        (own, axes): (Value, &[Axis]),
+        measure: impl Fn(&Setup, &Value) -> Result<Run, String>,
+    ) -> Result<Report, String> {
+        let (setups, points) = (self.stacks.all()?, combine(axes));
+        let mut report = self.report(case, own);
+        let count = setups.len() * points.len() * self.common.pairs as usize;
+        let about = self.estimate(setups.len(), points.len());
+        tools.say(&format!("{case}: {count} measurements, about {about:.0} s"));
+        for point in &points {
+            for round in 1..=self.common.pairs {
+                for setup in &setups {
+                    let place = format!("{} on {}", label(point), setup.name());
+                    let Some(mut run) = report.measured(tools, &place, measure(setup, point))? else {
+                        continue;
+                    };
+                    run.round = round;
+                    run.figures.entry("seconds").or_insert(self.times().1.into());
+                    tools.say(&format!("{place}: {}", sentence(&run)));
+                    report.runs.push(run);
+                }
             }
         }
+        Ok(report)
     }
-    Ok(())
 }
 
 /// What was measured, in a few words.
@@ -130,8 +156,16 @@ pub fn three(value: f64) -> String {
     }
 }
 
+/// What is varied, by its name in the report, and its values.
+pub type Axis = (&'static str, Vec<Value>);
+
+/// The values of an axis of numbers, each from 1 to `most`.
+pub fn numbers(text: &str, most: usize) -> Result<Vec<Value>, String> {
+    list(text, |word| count(word, most).map(Value::from))
+}
+
 /// All combinations of values, the last one varying first: `[("a", [1, 2]), ("b", [3])]`.
-pub fn combine(axes: &[(&str, Vec<Value>)]) -> Vec<Value> {
+pub fn combine(axes: &[Axis]) -> Vec<Value> {
     let mut points = vec![serde_json::Map::new()];
     for (name, values) in axes {
         let wider = points.iter().flat_map(|point| {

@@ -1,13 +1,12 @@
 //! Short connections: open, request, reply, close (`apps/connect_client`, `apps/rpc_server -1`).
-use super::compare::{self, combine, number};
+use super::compare::{Comparison, number, numbers};
 use super::window;
-use crate::command::{Common, count, list};
 use crate::report::{Report, Run};
 use crate::sample::Sample;
-use crate::setup::{Needs, Stacks};
+use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PORT: u16 = 7777;
 
@@ -15,9 +14,7 @@ const PORT: u16 = 7777;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections at a time
     #[arg(long, value_name = "N,...", default_value = "16")]
     pub conns: String,
@@ -28,13 +25,9 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
     let axes = [("conns", numbers(&arguments.conns, 2000)?), ("size", numbers(&arguments.size, 32 << 10)?)];
-    let (warm_up, seconds) = compare::times(common);
-    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs });
-    let mut report = Report::new("connect", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    let (warm_up, seconds) = arguments.comparison.times();
+    arguments.comparison.measure(tools, "connect", (json!({}), &axes), |setup, point| {
         let (conns, size) = (number(point, "conns"), number(point, "size").max(8).to_string());
         let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
         let words = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
@@ -48,6 +41,5 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         let mut run = Run::on(setup, point);
         window::note(&mut run, &Sample::of(&printed)?, cpu_s);
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }

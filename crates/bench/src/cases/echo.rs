@@ -1,11 +1,10 @@
 //! Small messages there and back: `apps/rpc_client` and `apps/rpc_server`.
-use super::compare::{self, combine, number};
+use super::compare::{Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, count, list};
 use crate::lab::FabricPlan;
 use crate::report::{Report, Run};
-use crate::setup::{Needs, Setup, Stacks};
+use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,9 +18,7 @@ const CONNECTIONS_WARMED_A_SECOND: f64 = 8000.0;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections
     #[arg(long, value_name = "N,...", default_value = "1,16,128,1024")]
     pub conns: String,
@@ -54,9 +51,6 @@ fn buffer_kib(text: &str) -> Result<u32, String> {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let common = &arguments.common;
-    let setups = arguments.stacks.all()?;
-    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
     let mut axes = vec![
         ("conns", numbers(&arguments.conns, 4 * MOST_OF_A_PROGRAM)?),
         ("size", numbers(&arguments.size, 1 << 20)?),
@@ -68,14 +62,12 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     if !arguments.work.is_empty() {
         axes.push(("work", arguments.work.iter().map(|cycles| json!(cycles)).collect()));
     }
-    let (warm_up, seconds) = compare::times(common);
+    let (warm_up, seconds) = arguments.comparison.times();
     let params = json!({
-        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "batch": arguments.batch,
-        "buffer_kib": arguments.buffer,
+        "batch": arguments.batch, "buffer_kib": arguments.buffer,
         "loop": if arguments.rate.is_empty() { "closed" } else { "open" },
     });
-    let mut report = Report::new("echo", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    arguments.comparison.measure(tools, "echo", (params, &axes), |setup, point| {
         let load = load(setup, point, (warm_up, seconds), arguments.batch);
         let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
         let plan = FabricPlan { buffer: arguments.buffer << 10, ..FabricPlan::default() };
@@ -83,8 +75,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         let mut run = Run::on(setup, point);
         window::note(&mut run, &outcome.sample, outcome.cpu_s);
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }
 
 /// The load of a point.
@@ -116,6 +107,7 @@ fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setup::Stacks;
 
     #[test]
     fn many_connections_are_dealt_to_several_programs() {

@@ -1,14 +1,13 @@
 //! nginx and wrk.
-use super::compare::{self, combine, number};
+use super::compare::{Comparison, number, numbers};
 use super::kv::note_said;
 use super::window::server_and_stack;
-use crate::command::{Common, count, list};
 use crate::report::{Report, Run};
 use crate::servers::{self, split};
-use crate::setup::{Needs, Stacks};
+use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 const PORT: u16 = 80;
@@ -18,9 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections
     #[arg(long, value_name = "N,...", default_value = "64")]
     pub conns: String,
@@ -31,16 +28,12 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let axes = [("conns", list(&arguments.conns, |word| count(word, 3500).map(Value::from))?)];
-    let (warm_up, seconds) = compare::times(common);
+    let axes = [("conns", numbers(&arguments.conns, 3500)?)];
+    let (warm_up, seconds) = arguments.comparison.times();
     // wrk counts whole seconds.
     let (warm_up, seconds) = (warm_up.ceil() as u64, seconds.ceil() as u64);
-    let params = json!({
-        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "keep_alive": !arguments.close, "bytes": 100,
-    });
-    let mut report = Report::new("http", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "keep_alive": !arguments.close, "bytes": 100 });
+    arguments.comparison.measure(tools, "http", (params, &axes), |setup, point| {
         let conns = number(point, "conns");
         let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
         let address = lab.address().to_string();
@@ -61,6 +54,5 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         note_said(&mut run, said, before, &server, &*lab);
         run.figures.insert("seconds".into(), json!(seconds));
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }

@@ -2,15 +2,14 @@
 //!
 //! Memory is what `--conns` connections hold beyond what sixteen hold, so that what programs and daemon hold anyway is
 //! not counted.
-use super::compare::{self, Column, combine, number};
+use super::compare::{self, Column, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, count, list};
 use crate::lab::Lab;
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::report::{Report, Run};
-use crate::setup::{Needs, Setup, Stacks};
+use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -26,9 +25,7 @@ const MOST_OF_A_PROGRAM: u64 = 16_000;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections; each has exchanged 64 bytes before it is idle
     #[arg(long, value_name = "N,...", default_value = "1000,10000")]
     pub conns: String,
@@ -36,16 +33,13 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let conns = list(&arguments.conns, |word| count(word, MOST_OF_A_PROGRAM as usize).map(Value::from))?;
-    let (_, seconds) = compare::times(common);
-    let settle = if common.quick { 0.5 } else { SETTLE_S };
-    let params = json!({ "seconds": seconds, "settle_s": settle, "pairs": common.pairs, "few": FEW });
-    let mut report = Report::new("idle", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&[("conns", conns)])), |setup, point| {
-        measure(tools, setup, point, (settle, seconds))
-    })?;
-    Ok(report)
+    let axes = [("conns", numbers(&arguments.conns, MOST_OF_A_PROGRAM as usize)?)];
+    let (_, seconds) = arguments.comparison.times();
+    let settle = if arguments.comparison.common.quick { 0.5 } else { SETTLE_S };
+    let params = json!({ "settle_s": settle, "few": FEW });
+    arguments
+        .comparison
+        .measure(tools, "idle", (params, &axes), |setup, point| measure(tools, setup, point, (settle, seconds)))
 }
 
 fn measure(tools: &Tools, setup: &Setup, point: &Value, times: (f64, f64)) -> Result<Run, String> {

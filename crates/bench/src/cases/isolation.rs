@@ -1,11 +1,10 @@
 //! Isolation (thesis figure 5.19): connections that want answers quickly, alone and beside bulk flows into the same host.
 use super::bulk::{self, Flows};
-use super::compare::{self, combine};
+use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, count, list};
 use crate::report::{Report, Run};
-use crate::setup::{Needs, Setup, Stacks};
+use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,9 +13,7 @@ use serde_json::{Value, json};
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections with one 64-byte message in flight
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=2000))]
     pub conns: u64,
@@ -33,24 +30,18 @@ pub struct Arguments {
 
 /// Runs the case: without bulk flows, then with each number of them.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let mut flows = list(&arguments.flows, |word| count(word, 1000).map(Value::from))?;
+    let mut flows = numbers(&arguments.flows, 1000)?;
     flows.insert(0, 0.into());
-    let (warm_up, seconds) = compare::times(common);
     let params = json!({
-        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "conns": arguments.conns, "size": 64,
-        "bulk_mbit": arguments.bulk_mbit, "rate": arguments.rate,
+        "conns": arguments.conns, "size": 64, "bulk_mbit": arguments.bulk_mbit, "rate": arguments.rate,
     });
-    let mut report = Report::new("isolation", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&[("bulk_flows", flows)])), |setup, point| {
-        let beside = compare::number(point, "bulk_flows") as usize;
-        measure(tools, arguments, setup, point, beside)
-    })?;
-    Ok(report)
+    arguments.comparison.measure(tools, "isolation", (params, &[("bulk_flows", flows)]), |setup, point| {
+        measure(tools, arguments, setup, point, number(point, "bulk_flows") as usize)
+    })
 }
 
 fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value, beside: usize) -> Result<Run, String> {
-    let (warm_up, seconds) = compare::times(&arguments.common);
+    let (warm_up, seconds) = arguments.comparison.times();
     let connections = arguments.conns as usize;
     let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
     // The flows are under way before and until after the messages are measured.

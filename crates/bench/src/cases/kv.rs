@@ -1,13 +1,13 @@
 //! Key-value stores: memcached with `apps/kv_client`, redis with redis-benchmark.
-use super::compare::{self, combine, number};
+use super::compare::{Comparison, number, numbers};
 use super::window::{self, server_and_stack};
-use crate::command::{Common, count, list};
+use crate::command::list;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Report, Run};
 use crate::sample::{Latency, Sample};
 use crate::servers::{self, Said, split};
-use crate::setup::{Needs, Stacks};
+use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,9 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Servers: memcached, redis
     #[arg(long, value_name = "SERVER,...", default_value = "memcached,redis")]
     pub server: String,
@@ -46,19 +44,15 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
     let axes = [
         ("server", list(&arguments.server, server)?),
         ("conns", numbers(&arguments.conns, 3500)?),
         ("depth", numbers(&arguments.depth, 64)?),
         ("size", numbers(&arguments.size, 900)?),
     ];
-    let (warm_up, seconds) = compare::times(common);
-    let params =
-        json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "sets_percent": arguments.sets });
-    let mut report = Report::new("kv", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    let (warm_up, seconds) = arguments.comparison.times();
+    let params = json!({ "sets_percent": arguments.sets });
+    arguments.comparison.measure(tools, "kv", (params, &axes), |setup, point| {
         let lab = setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1 })?;
         let mut run = Run::on(setup, point);
         match point["server"] == "redis" {
@@ -66,8 +60,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
             false => memcached(tools, &*lab, point, (warm_up, seconds, arguments.sets), &mut run)?,
         }
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }
 
 fn memcached(

@@ -1,11 +1,11 @@
 //! A shared log (thesis 5.5.2, docs/SHARED-LOG.md): records of many connections appended to one log, by a plain server that
 //! receives to the log's end, and by the data-path, where the engine can.
 use super::bulk::{self, Ends};
-use super::compare::{self, combine};
-use crate::command::{Common, count, list};
+use super::compare::{Comparison, combine, number, numbers};
+use crate::command::list;
 use crate::lab::{FabricPlan, Lab, Stack};
 use crate::report::{Report, Run};
-use crate::setup::{Needs, Setup, Stacks};
+use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -22,9 +22,7 @@ const NOTE: u64 = 16;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Connections that write records as fast as they can
     #[arg(long, value_name = "N,...", default_value = "32")]
     pub conns: String,
@@ -35,27 +33,27 @@ pub struct Arguments {
 
 /// Runs the case: each set-up with a plain server, Laminar also with the log in its data-path.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let common = &arguments.common;
+    let comparison = &arguments.comparison;
     let axes = [
-        ("conns", list(&arguments.conns, |word| count(word, 2000).map(Value::from))?),
+        ("conns", numbers(&arguments.conns, 2000)?),
         ("size", list(&arguments.size, |word| record(word).map(Value::from))?),
     ];
     let mut ways: Vec<(Setup, bool)> = Vec::new();
-    for setup in arguments.stacks.all()? {
+    for setup in comparison.stacks.all()? {
         ways.push((setup, false));
         if has_log(&setup) {
             ways.push((setup, true));
         }
     }
-    let (warm_up, seconds) = compare::times(common);
-    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "records": RECORDS });
-    let mut report = Report::new("log", params);
+    let mut report = comparison.report("log", json!({ "records": RECORDS }));
     for point in combine(&axes) {
-        for round in 1..=common.pairs {
+        for round in 1..=comparison.common.pairs {
             for (setup, shared) in &ways {
                 let place = format!("{} on {}", crate::report::label(&point), name(setup, *shared));
-                let run = measure(tools, common, setup, &point, *shared);
-                let Some(mut run) = report.measured(tools, &place, run)? else { continue };
+                let run = measure(tools, comparison.times(), setup, &point, *shared);
+                let Some(mut run) = report.measured(tools, &place, run)? else {
+                    continue;
+                };
                 run.round = round;
                 tools.say(&format!("{place}: {:.0} k/s", run.ops_per_s.unwrap_or(f64::NAN) / 1e3));
                 report.runs.push(run);
@@ -85,14 +83,13 @@ fn name(setup: &Setup, shared: bool) -> String {
     if shared { format!("{}, data-path", setup.name()) } else { setup.name() }
 }
 
-fn measure(tools: &Tools, common: &Common, setup: &Setup, point: &Value, shared: bool) -> Result<Run, String> {
-    let (warm_up, seconds) = compare::times(common);
-    let (connections, size) = (compare::number(point, "conns"), compare::number(point, "size"));
+fn measure(tools: &Tools, times: (f64, f64), setup: &Setup, point: &Value, shared: bool) -> Result<Run, String> {
+    let (connections, size) = (number(point, "conns"), number(point, "size"));
     let bytes = if shared { (records(connections, size) * (size + NOTE)).next_power_of_two() } else { 0 };
     let log_bytes = u32::try_from(bytes).map_err(|_| "a log for so many connections is too large: take fewer")?;
     let plan = FabricPlan { log_bytes, ..FabricPlan::default() };
     let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1 }, plan)?;
-    let ends = start(tools, &*lab, connections, size, shared, (warm_up, seconds))?;
+    let ends = start(tools, &*lab, connections, size, shared, times)?;
     let moved = bulk::measure(tools, &*lab, ends)?;
     let mut run = Run { setup: name(setup, shared), ..Run::on(setup, point) };
     run.ops_per_s = Some(moved.bytes.iter().sum::<u64>() as f64 / size as f64 / moved.seconds);

@@ -1,10 +1,10 @@
 //! Bulk flows: `apps/flows`, through sockets or the zero-copy interface.
 use super::bulk::{self, Flows};
-use super::compare::{self, combine, number};
-use crate::command::{Common, count, list};
+use super::compare::{Comparison, number, numbers};
+use crate::command::list;
 use crate::lab::Stack;
 use crate::report::{Report, Run};
-use crate::setup::{Needs, Stacks};
+use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub common: Common,
-    #[command(flatten)]
-    pub stacks: Stacks,
+    pub comparison: Comparison,
     /// Flows
     #[arg(long, value_name = "N,...", default_value = "1")]
     pub flows: String,
@@ -35,23 +33,17 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let (common, setups) = (&arguments.common, arguments.stacks.all()?);
-    if arguments.zero_copy && arguments.stacks.port.contains("tap") {
+    if arguments.zero_copy && arguments.comparison.stacks.port.contains("tap") {
         return Err("--zero-copy needs both programs on OpenTOE: --port fabric".into());
     }
-    let numbers = |text: &str, most| list(text, |word| count(word, most).map(Value::from));
     let axes = [
         ("flows", numbers(&arguments.flows, 4000)?),
         ("size", numbers(&arguments.size, 1 << 24)?),
         ("dir", list(&arguments.dir, direction)?),
     ];
-    let (warm_up, seconds) = compare::times(common);
-    let params = json!({
-        "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "zero_copy": arguments.zero_copy,
-        "touch": arguments.touch,
-    });
-    let mut report = Report::new("stream", params);
-    compare::compare(tools, common, &mut report, (&setups, &combine(&axes)), |setup, point| {
+    let (warm_up, seconds) = arguments.comparison.times();
+    let params = json!({ "zero_copy": arguments.zero_copy, "touch": arguments.touch });
+    arguments.comparison.measure(tools, "stream", (params, &axes), |setup, point| {
         let flows = Flows {
             flows: number(point, "flows") as usize,
             size: number(point, "size"),
@@ -67,8 +59,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         run.errors = moved.lost;
         run.cpu_s.extend(moved.cpu_s);
         Ok(run)
-    })?;
-    Ok(report)
+    })
 }
 
 fn direction(text: &str) -> Result<Value, String> {
