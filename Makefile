@@ -14,7 +14,7 @@ help:
 	@echo 'make test    format, lints, unit tests, then real programs over every port'
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
 	@echo 'make faults  only the bad input and the killed processes (FAULTS="--filter hostile")'
-	@echo 'make endurance  a thousand kills each, 32,000 connections at once, a million one after the other: an hour'
+	@echo 'make endurance  a thousand kills each, modules loaded a thousand times, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
@@ -93,6 +93,8 @@ faults: build
 endurance: build
 	for victim in client server daemon; do for link in fabric tap-server tap-client; do \
 		$(AS_ROOT) $(TARGET)/release/endurance kills $$victim $$link 350 || exit 1; done; done
+	for load in "many fabric" "many tap-server" "vlan tap-server" "vlan tap-client" "splice tap-server" "splice fabric"; do \
+		$(AS_ROOT) $(TARGET)/release/endurance modules $$load 1000 || exit 1; done
 	$(AS_ROOT) $(TARGET)/release/endurance connections 32000
 	$(AS_ROOT) $(TARGET)/release/endurance churn fabric 1000000
 

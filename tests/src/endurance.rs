@@ -7,6 +7,7 @@ use crate::hostile::{Dice, own_memory};
 use crate::lab::{Lab, Link};
 use crate::process::Session;
 use crate::report::Outcome;
+use crate::turnover;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,22 @@ impl Victim {
             _ => None,
         }
     }
+}
+
+/// Modules come and go so often under load: `kind` is many, vlan (on a TAP link) or splice.
+pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: usize) -> Outcome {
+    let run = match kind {
+        "many" => turnover::many_times,
+        "vlan" if matches!(link, Link::TapServer | Link::TapClient) => turnover::vlan_times,
+        "splice" if link != Link::TapClient => turnover::splice_times,
+        _ => return Err(format!("there are no {kind} modules on {}", link.label())),
+    };
+    let mut lab = Lab::new(session, link, "flextoe")?;
+    session.begin_case(Duration::from_secs(280));
+    let seen = run(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)?;
+    session.begin_case(Duration::from_secs(60));
+    let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
+    Ok(format!("{seen}; {clean}"))
 }
 
 /// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must not

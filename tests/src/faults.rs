@@ -12,6 +12,7 @@ use crate::report::Outcome;
 use crate::splicing;
 use crate::strangers;
 use crate::takeover;
+use crate::turnover;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -61,11 +62,13 @@ pub const ALL: &[Fault] = &[
     fault("modules: firewall", MODULES, modules::firewall),
     fault("modules: classification", MODULES, modules::classify),
     fault("modules: SYN limiter", &[Link::TapServer, Link::Fabric, Link::LossyThreads], modules::syn_limit),
-    fault("modules: loaded and unloaded 1000 times", MODULES, modules::thousand),
+    fault("modules: loaded and unloaded 1000 times", MODULES, turnover::many),
+    fault("modules: VLAN, loaded and unloaded", &[Link::TapServer, Link::TapClient], turnover::vlan),
     fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
     fault("spliced without waiting", &[Link::TapServer, Link::Fabric], splicing::at_once),
+    fault("spliced, and the module loaded and unloaded", &[Link::TapServer, Link::Fabric], turnover::splice),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),
@@ -111,13 +114,22 @@ pub(crate) struct Bystanders<'a> {
 }
 
 impl<'a> Bystanders<'a> {
+    /// So many connections.
+    pub(crate) const CONNECTIONS: usize = 8;
+
     pub(crate) fn start(bench: &Bench<'a>) -> Result<Bystanders<'a>, String> {
         let bench = bench.on_another_port();
         let (address, port) = (bench.address(), bench.port());
         let server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;
-        let arguments = ["-c", &address, "-p", &port, "-n", "8", "-s", "700", "-d", "2", "-t", "4"];
+        let connections = Bystanders::CONNECTIONS.to_string();
+        let arguments = ["-c", &address, "-p", &port, "-n", &connections, "-s", "700", "-d", "2", "-t", "4"];
         let client = bench.client_in_background(&app("echo_client"), &arguments)?;
         Ok(Bystanders { _server: server, client })
+    }
+
+    /// Theirs is done.
+    pub(crate) fn have_ended(&mut self) -> Result<bool, String> {
+        self.client.ended().map(|status| status.is_some())
     }
 
     /// They noticed nothing.

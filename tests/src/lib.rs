@@ -25,3 +25,4 @@ pub mod report;
 pub mod splicing;
 mod strangers;
 mod takeover;
+mod turnover;

@@ -9,21 +9,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Loads and unloads under load.
-const TURNS: usize = 1000;
-/// How much more memory the daemon may have after each half of the turns, KiB. Allocators take some 3,500 at once, now and
-/// then, for frames as well; only what stays with every turn shows in both halves.
-const GROWTH_KIB: u64 = 4096;
-
 /// The daemon, and the host of it that modules are loaded on: the server's, where it is on OpenTOE.
-struct Host<'a> {
+pub(crate) struct Host<'a> {
     bench: &'a Bench<'a>,
-    daemon: &'a Daemon<'a>,
-    name: &'static str,
+    pub daemon: &'a Daemon<'a>,
+    pub name: &'static str,
 }
 
 impl<'a> Host<'a> {
-    fn of(bench: &'a Bench<'a>) -> Result<Host<'a>, String> {
+    pub fn of(bench: &'a Bench<'a>) -> Result<Host<'a>, String> {
         let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon here")?;
         let name = if bench.lab.server.is_accelerated() { "server" } else { "client" };
         Ok(Host { bench, daemon, name })
@@ -47,7 +41,7 @@ impl<'a> Host<'a> {
         Ok(answer["name"].as_str().unwrap_or_default().into())
     }
 
-    fn compile(&self, module: &str) -> Result<String, String> {
+    pub fn compile(&self, module: &str) -> Result<String, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let sources = [root.join("../xdp"), root.join("xdp")].map(|folder| folder.join(format!("{module}.c")));
         let source = sources.iter().find(|source| source.exists()).ok_or(format!("there is no {module}.c"))?;
@@ -64,6 +58,25 @@ impl<'a> Host<'a> {
         self.json(&["unload", module])
     }
 
+    /// Loads an object without starting a program for it, and says how it is called; `native:NAME` for one of Rust.
+    pub fn load_object(&self, object: &str) -> Outcome {
+        self.daemon.load_module(self.name, object)
+    }
+
+    /// As [`Host::unload`], without starting a program for it.
+    pub fn take_out(&self, module: &str) -> Result<(), String> {
+        let unload = json!({ "ask": "xdp", "verb": "unload", "host": self.name, "module": module });
+        self.daemon.ask_with(&unload, &[]).map(drop)
+    }
+
+    /// A counter that the host keeps for a kind of module, as `toe stats` shows it.
+    pub fn counter(&self, module: &str, name: &str) -> Result<u64, String> {
+        let stats = self.daemon.ask("stats")?;
+        let found = |host: &&Value| host["name"] == self.name || host["host"] == self.name;
+        let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
+        host["modules"][module][name].as_u64().ok_or(format!("toe stats knows no {name}: {host}"))
+    }
+
     /// A module's figures.
     fn figures(&self, module: &str) -> Result<Value, String> {
         let all = self.json(&["ls"])?;
@@ -76,13 +89,13 @@ impl<'a> Host<'a> {
     }
 
     /// How many frames a VLAN module changed; at least one.
-    fn tagged(&self, module: &str, what: &str) -> Result<u64, String> {
+    pub fn tagged(&self, module: &str, what: &str) -> Result<u64, String> {
         let config = self.json(&["map", "get", module, "config", "0"])?;
         let count = config["value"][what].as_u64().filter(|count| *count > 0);
         count.ok_or(format!("{module} changed no frame: {config}"))
     }
 
-    fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
+    pub fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
         self.toe(&["map", "set", module, map, key, value]).map(drop)
     }
 }
@@ -116,23 +129,38 @@ pub(crate) fn null(bench: &Bench) -> Outcome {
     Ok(format!("20 MB each way; null passed {passed} frames at {nanos} ns, {metered} were segments of flows"))
 }
 
+/// The kernel's end of the link, while it takes and gives only frames with VLAN tag 42.
+pub(crate) struct VlanPeer<'a>(&'a Host<'a>);
+
+impl<'a> VlanPeer<'a> {
+    pub fn start(host: &'a Host<'a>) -> Result<VlanPeer<'a>, String> {
+        let (object, peer) = (host.compile("peer_vlan")?, VlanPeer(host));
+        peer.tc(&["qdisc", "add", "dev", DEVICE, "clsact"])?;
+        for way in ["egress", "ingress"] {
+            let section = format!("tc/{way}");
+            peer.tc(&["filter", "add", "dev", DEVICE, way, "bpf", "direct-action", "obj", &object, "sec", &section])?;
+        }
+        Ok(peer)
+    }
+
+    pub fn stop(self) -> Result<(), String> {
+        self.tc(&["qdisc", "delete", "dev", DEVICE, "clsact"])
+    }
+
+    fn tc(&self, arguments: &[&str]) -> Result<(), String> {
+        let mut command = self.0.bench.lab.near.command("tc");
+        command.args(arguments);
+        self.0.bench.session.run(command).map(drop)
+    }
+}
+
 /// Frames carry a VLAN tag on the wire: the kernel's end drops what has none, and the host's TCP never sees it.
 pub(crate) fn vlan(bench: &Bench) -> Outcome {
     const TAG: &str = r#"{"tag": 42}"#;
     let host = Host::of(bench)?;
     let (strip, push) = (host.load("vlan_strip")?, host.load("vlan_push")?);
     host.set(&push, "config", "0", TAG)?;
-    let object = host.compile("peer_vlan")?;
-    let tc = |arguments: &[&str]| {
-        let mut command = bench.lab.near.command("tc");
-        command.args(arguments);
-        bench.session.run(command)
-    };
-    tc(&["qdisc", "add", "dev", DEVICE, "clsact"])?;
-    for way in ["egress", "ingress"] {
-        let section = format!("tc/{way}");
-        tc(&["filter", "add", "dev", DEVICE, way, "bpf", "direct-action", "obj", &object, "sec", &section])?;
-    }
+    let peer = VlanPeer::start(&host)?;
     stream(bench, "50000000")?;
     let (stripped, pushed) = (host.tagged(&strip, "stripped")?, host.tagged(&push, "pushed")?);
     // Without the tag on the way out, nothing gets through to the kernel; with it, connections go on.
@@ -142,7 +170,7 @@ pub(crate) fn vlan(bench: &Bench) -> Outcome {
     let push = host.load("vlan_push")?;
     host.set(&push, "config", "0", TAG)?;
     bystanders.finish()?;
-    tc(&["qdisc", "delete", "dev", DEVICE, "clsact"])?;
+    peer.stop()?;
     [strip, push].iter().try_for_each(|module| host.unload(module).map(drop))?;
     Ok(format!("50 MB each way in VLAN 42: {stripped} tags off, {pushed} on; taken out and put back under load"))
 }
@@ -208,51 +236,6 @@ pub(crate) fn syn_limit(bench: &Bench) -> Outcome {
     }
 }
 
-/// Modules come and go a thousand times under load: nobody notices, and nothing grows.
-pub(crate) fn thousand(bench: &Bench) -> Outcome {
-    let host = Host::of(bench)?;
-    let objects = [host.compile("null")?, host.compile("firewall")?, "native:meter".into()];
-    let (address, port) = (bench.address(), bench.port());
-    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
-    let endless = ["-c", &address, "-p", &port, "-u", "1000000000000"];
-    let mut client = bench.client_in_background(&app("stream"), &endless)?;
-    let bystanders = Bystanders::start(bench)?;
-    let (mut before, mut halfway) = (None, None);
-    for turn in 0..TURNS {
-        // What later turns use again has been made after the first ones.
-        if turn == 100 {
-            before = Some(Memory::of(host.daemon)?);
-        }
-        if turn == (TURNS + 100) / 2 {
-            halfway = Some(Memory::of(host.daemon)?);
-        }
-        let loaded = host.daemon.load_module(host.name, &objects[turn % objects.len()])?;
-        host.daemon.ask_with(&json!({ "ask": "xdp", "verb": "unload", "host": host.name, "module": loaded }), &[])?;
-    }
-    let (before, halfway) = (before.unwrap_or_default(), halfway.unwrap_or_default());
-    let mut after = Memory::of(host.daemon)?;
-    // The daemon closes a connection that asked a moment after the answer.
-    for _ in 0..100 {
-        if after.descriptors <= before.descriptors {
-            break;
-        }
-        bench.session.pause(Duration::from_millis(10))?;
-        after = Memory::of(host.daemon)?;
-    }
-    server.running().and_then(|()| client.running()).map_err(|error| format!("the endless transfer: {error}"))?;
-    bystanders.finish()?;
-    client.kill();
-    server.wait()?;
-    let halves = [halfway.kib.saturating_sub(before.kib), after.kib.saturating_sub(halfway.kib)];
-    if after.descriptors > before.descriptors || halves.iter().all(|grown| *grown > GROWTH_KIB) {
-        return Err(format!("the daemon grew: {before:?}, then {after:?}"));
-    }
-    Ok(format!(
-        "{TURNS} modules came and went; {} KiB more memory, no descriptor",
-        after.kib.saturating_sub(before.kib)
-    ))
-}
-
 /// A module that fails on every frame stops traffic, not the operator.
 pub(crate) fn abort(bench: &Bench) -> Outcome {
     let host = Host::of(bench)?;
@@ -267,23 +250,4 @@ pub(crate) fn abort(bench: &Bench) -> Outcome {
         return Err("no frame was aborted".into());
     }
     Ok(format!("{aborted} frames aborted ({counted}), then unloaded, and connections went on"))
-}
-
-/// What a daemon has.
-#[derive(Debug, Default)]
-struct Memory {
-    descriptors: usize,
-    kib: u64,
-}
-
-impl Memory {
-    fn of(daemon: &Daemon) -> Result<Memory, String> {
-        let process = daemon.id();
-        let failed = |error: std::io::Error| error.to_string();
-        let status = std::fs::read_to_string(format!("/proc/{process}/status")).map_err(failed)?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).ok_or("no RssAnon")?;
-        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)?.count();
-        Ok(Memory { descriptors, kib })
-    }
 }

@@ -2,18 +2,19 @@
 //! clients and the server behind it. So both peers are Linux over TAP, and OpenTOE over the fabric.
 use crate::cases::{Bench, PYTHON, app, number_after};
 use crate::lab::Link;
+use crate::modules::Host;
 use crate::process::Process;
 use crate::report::Outcome;
 use rustix::process::Signal;
 
 /// The proxy, and the server behind it.
-struct Proxied<'a> {
+pub(crate) struct Proxied<'a> {
     proxy: Process<'a>,
     _server: Process<'a>,
 }
 
 impl<'a> Proxied<'a> {
-    fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
+    pub fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
         Proxied::start_with(bench, &[])
     }
 
@@ -41,7 +42,7 @@ impl<'a> Proxied<'a> {
     }
 
     /// Connections that the proxy joined, as it says itself.
-    fn spliced(&self) -> u64 {
+    pub fn spliced(&self) -> u64 {
         let last = self.proxy.stdout().lines().last().map(String::from).unwrap_or_default();
         number_after(&last, "spliced").map_or(0, |number| number as u64)
     }
@@ -54,17 +55,9 @@ fn load_module(bench: &Bench) -> Result<(), String> {
     bench.session.run(daemon.toe(&["xdp", "load", &file, "--host", "server"])).map(drop)
 }
 
-/// A counter of the proxy's host, as `toe stats` shows it.
-fn counter(bench: &Bench, name: &str) -> Result<u64, String> {
-    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let stats = daemon.ask("stats")?;
-    let found = |host: &&serde_json::Value| host["name"] == "server" || host["host"] == "server";
-    let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-    host["modules"]["splice"][name].as_u64().ok_or(format!("toe stats knows no {name}: {host}"))
-}
-
 /// Both ways at once, each side closing first, resets, and many short connections.
 pub fn everything(bench: &Bench) -> Outcome {
+    let host = Host::of(bench)?;
     let proxied = Proxied::start(bench)?;
     let mut words = Vec::new();
     let (mut segments, mut passed) = (0, 0);
@@ -78,7 +71,8 @@ pub fn everything(bench: &Bench) -> Outcome {
     ] {
         if case == "many" {
             // Short connections are little else than openings and ends, which are the control plane's.
-            (segments, passed) = (counter(bench, "segments")?, counter(bench, "passed_by_control_plane")?);
+            (segments, passed) =
+                (host.counter("splice", "segments")?, host.counter("splice", "passed_by_control_plane")?);
         }
         let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
         words.push(said.trim().to_string());

@@ -1,0 +1,223 @@
+//! Modules come and go under load: no connection is lost, every byte is right, and nothing grows.
+use crate::cases::{Bench, PYTHON, app};
+use crate::daemon::Daemon;
+use crate::faults::Bystanders;
+use crate::hostile::own_memory;
+use crate::modules::{Host, VlanPeer};
+use crate::process::{Process, Session};
+use crate::report::Outcome;
+use crate::splicing::Proxied;
+use std::fs;
+use std::mem::replace;
+use std::time::Duration;
+
+/// Turns in an ordinary run, where a command of its own makes more (`endurance modules`).
+const SHORT: usize = 200;
+/// How much more memory the daemon may have after each half of the turns, KiB. Allocators take some 3,500 at once, now and
+/// then, for frames as well; only what stays with every turn shows in both halves.
+const GROWTH_KIB: u64 = 4096;
+/// How many more mappings: native code that stayed would be one or two of each turn.
+const MORE_MAPPINGS: usize = 40;
+/// Bytes each way of a transfer during which modules come and go.
+const TRANSFER: &str = "200000000";
+/// How long a module stays, and how long it is away, so that segments meet both.
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// Modules that watch or hold back, one after the other.
+pub(crate) fn many(bench: &Bench) -> Outcome {
+    many_times(bench, 1000)
+}
+
+/// VLAN tags are put on and taken off, between OpenTOE and a peer that takes nothing else.
+pub(crate) fn vlan(bench: &Bench) -> Outcome {
+    vlan_times(bench, SHORT)
+}
+
+/// The splice module, while connections are joined.
+pub(crate) fn splice(bench: &Bench) -> Outcome {
+    splice_times(bench, SHORT)
+}
+
+/// As [`many`], so many times.
+pub(crate) fn many_times(bench: &Bench, turns: usize) -> Outcome {
+    let host = Host::of(bench)?;
+    let objects = [host.compile("null")?, host.compile("firewall")?, host.compile("classify")?, "native:meter".into()];
+    let turn = |at: usize| {
+        let loaded = host.load_object(&objects[at % objects.len()])?;
+        host.take_out(&loaded)
+    };
+    during_transfers(bench, turns, || Transfer::streams(bench), turn)
+}
+
+/// As [`vlan`], so many times.
+pub(crate) fn vlan_times(bench: &Bench, turns: usize) -> Outcome {
+    let host = Host::of(bench)?;
+    let objects = [host.compile("vlan_strip")?, host.compile("vlan_push")?];
+    let load = |which: usize| {
+        let name = host.load_object(&objects[which])?;
+        if name == "vlan_push" { host.set(&name, "config", "0", r#"{"tag": 42}"#) } else { Ok(()) }
+    };
+    [0, 1].into_iter().try_for_each(load)?;
+    let peer = VlanPeer::start(&host)?;
+    // Without one of them nothing gets through in that direction: what is lost meanwhile is sent again.
+    let turn = |at: usize| {
+        host.take_out(["vlan_strip", "vlan_push"][at % 2])?;
+        load(at % 2)?;
+        bench.session.pause(MOMENT)
+    };
+    let said = during_transfers(bench, turns, || Transfer::streams(bench), turn)?;
+    let (stripped, pushed) = (host.tagged("vlan_strip", "stripped")?, host.tagged("vlan_push", "pushed")?);
+    peer.stop()?;
+    ["vlan_strip", "vlan_push"].into_iter().try_for_each(|name| host.take_out(name))?;
+    Ok(format!("{said}; the last ones took {stripped} tags off and put {pushed} on"))
+}
+
+/// As [`splice`], so many times. Without the module the control plane passes the segments of joined connections on.
+pub(crate) fn splice_times(bench: &Bench, turns: usize) -> Outcome {
+    let host = Host::of(bench)?;
+    let proxied = Proxied::start(bench)?;
+    let object = host.compile("splice")?;
+    let turn = |_| {
+        host.take_out("splice")?;
+        bench.session.pause(MOMENT)?;
+        host.load_object(&object)?;
+        bench.session.pause(MOMENT)
+    };
+    let said = during_transfers(bench, turns, || proxied.transfer(bench), turn)?;
+    let (segments, passed) = (host.counter("splice", "segments")?, host.counter("splice", "passed_by_control_plane")?);
+    if passed == 0 || segments <= passed {
+        return Err(format!(
+            "of {segments} segments, {passed} passed the control plane: the module was never away, or always"
+        ));
+    }
+    Ok(format!(
+        "{said}; {} pairs joined: {segments} segments, {passed} of them by the control plane",
+        proxied.spliced()
+    ))
+}
+
+/// A transfer whose programs compare every byte themselves.
+pub(crate) struct Transfer<'a> {
+    client: Process<'a>,
+    /// Where it serves this transfer only.
+    server: Option<Process<'a>>,
+    /// Connections that the host sees as established.
+    connections: usize,
+}
+
+impl<'a> Transfer<'a> {
+    /// By `apps/stream.c`, both ways at once.
+    fn streams(bench: &Bench<'a>) -> Result<Transfer<'a>, String> {
+        let bench = bench.on_another_port();
+        let (address, port) = (bench.address(), bench.port());
+        let server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+        let both = ["-c", &address, "-p", &port, "-u", TRANSFER, "-d", TRANSFER];
+        let client = bench.client_in_background(&app("stream"), &both)?;
+        Ok(Transfer { client, server: Some(server), connections: 1 })
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        self.client.succeed()?;
+        self.server.map_or(Ok(()), |mut server| server.succeed().map(drop))
+    }
+}
+
+impl<'a> Proxied<'a> {
+    /// Through the proxy, once it has joined the connections.
+    fn transfer(&self, bench: &Bench<'a>) -> Result<Transfer<'a>, String> {
+        let spliced = self.spliced();
+        let (script, address, port) = (bench.files.path("joined.py"), bench.address(), bench.port());
+        let arguments = [script.as_str(), "call", &address, &port, "both", TRANSFER];
+        let mut client = bench.client_in_background(PYTHON, &arguments)?;
+        bench.session.until("the splice", || {
+            client.running()?;
+            Ok(self.spliced() > spliced)
+        })?;
+        Ok(Transfer { client, server: None, connections: 0 })
+    }
+}
+
+/// So many turns while transfers run one after the other, and an echo beside them. Each of them must end well, and the
+/// daemon must have what it had.
+fn during_transfers<'a>(
+    bench: &Bench<'a>,
+    turns: usize,
+    mut start: impl FnMut() -> Result<Transfer<'a>, String>,
+    mut turn: impl FnMut(usize) -> Result<(), String>,
+) -> Outcome {
+    let Host { daemon, name: host, .. } = Host::of(bench)?;
+    let mut bystanders = Bystanders::start(bench)?;
+    // What later turns use again has been made after the first ones.
+    let marks = [turns / 10, (turns + turns / 10) / 2];
+    let (mut seen, mut transfers, mut done) = (Vec::new(), 0, 0);
+    while done < turns {
+        let mut transfer = start()?;
+        // Connections may not be opened where nothing gets through; that those that are there go on is what is shown.
+        let open = Bystanders::CONNECTIONS + transfer.connections;
+        bench.session.until("all connections", || {
+            let ended = transfer.client.ended()?.is_some() || bystanders.have_ended()?;
+            Ok(ended || daemon.established(host)? >= open)
+        })?;
+        while done < turns && transfer.client.ended()?.is_none() {
+            if marks.contains(&done) {
+                seen.push(Holds::of(daemon)?);
+            }
+            turn(done).map_err(|error| format!("turn {done}: {error}"))?;
+            done += 1;
+        }
+        transfer.finish().map_err(|error| format!("transfer {transfers}, after turn {done}: {error}"))?;
+        transfers += 1;
+        // They take some seconds; then new ones begin.
+        if bystanders.have_ended()? {
+            replace(&mut bystanders, Bystanders::start(bench)?).finish()?;
+        }
+    }
+    bystanders.finish()?;
+    let grown = compare(bench.session, daemon, &seen)?;
+    let bytes = TRANSFER.parse::<u64>().unwrap_or(0) / 1_000_000;
+    Ok(format!("{turns} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
+}
+
+/// What a daemon has.
+#[derive(Debug, Clone, Copy)]
+struct Holds {
+    descriptors: usize,
+    mappings: usize,
+    kib: u64,
+}
+
+impl Holds {
+    fn of(daemon: &Daemon) -> Result<Holds, String> {
+        let process = daemon.id();
+        let failed = |error: std::io::Error| error.to_string();
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)?.count();
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(failed)?;
+        // Regions and doorbells of programs that just run are no matter of modules: the end of a case looks at those.
+        let mappings = maps.lines().filter(|line| !line.contains("memfd:")).count();
+        Ok(Holds { descriptors, mappings, kib: own_memory(daemon)? })
+    }
+}
+
+/// What the daemon has now, beside what it had after a tenth and in the middle.
+fn compare(session: &Session, daemon: &Daemon, seen: &[Holds]) -> Outcome {
+    let [before, halfway] = seen else { return Err("too few turns to compare".into()) };
+    let mut after = Holds::of(daemon)?;
+    // The daemon closes a connection that asked, and a program's that ended, a moment later.
+    for _ in 0..100 {
+        if after.descriptors <= before.descriptors {
+            break;
+        }
+        session.pause(Duration::from_millis(10))?;
+        after = Holds::of(daemon)?;
+    }
+    let halves = [halfway.kib.saturating_sub(before.kib), after.kib.saturating_sub(halfway.kib)];
+    let grown = halves.iter().all(|grown| *grown > GROWTH_KIB);
+    if grown || after.descriptors > before.descriptors || after.mappings > before.mappings + MORE_MAPPINGS {
+        return Err(format!("the daemon grew: {before:?}, {halfway:?}, then {after:?}"));
+    }
+    Ok(format!(
+        "{} KiB and {} mappings more, no descriptor",
+        after.kib.saturating_sub(before.kib),
+        after.mappings.saturating_sub(before.mappings)
+    ))
+}
