@@ -31,6 +31,8 @@ const STEP: f64 = 312_500.0;
 const FULL_STEP: f64 = 6_250_000.0;
 /// Least rate, bytes a second: one segment in ten milliseconds keeps the measurements coming.
 const MIN_RATE: f64 = 150_000.0;
+/// Round trips at the least rate after which what is left of the round-trip time is taken to be the path's own.
+const PROOF: u32 = 8;
 /// Most, bytes a second.
 const MAX_RATE: f64 = 125e9;
 
@@ -45,13 +47,18 @@ pub struct Timely {
     difference: f64,
     /// No congestion was seen yet: the rate doubles.
     starting: bool,
+    /// What the round trip takes without a queue of this flow's making, nanoseconds; known once the flow was at its least
+    /// rate for long, and never more than any round trip since.
+    own: f64,
+    /// Round trips at the least rate, and the shortest of them.
+    least: (u32, f64),
 }
 
 impl Timely {
     pub(super) fn new(mss: u32) -> Timely {
         // Ten segments in T_low, as a window-based policy would start.
         let rate = initial_window(mss) as f64 * 1e9 / T_LOW;
-        Timely { rate, previous: None, difference: 0.0, starting: true }
+        Timely { rate, previous: None, difference: 0.0, starting: true, own: 0.0, least: (0, f64::INFINITY) }
     }
 
     pub(super) fn update(&mut self, sample: &Sample) -> Decision {
@@ -80,6 +87,16 @@ impl Timely {
         STEP * (self.rate / FULL_STEP).sqrt().min(1.0)
     }
 
+    /// How much longer the path's own round trip is than `T_low`. The papers' thresholds are for paths whose own round trip
+    /// is far below them. Where it is not (distance, or hosts that sleep between the few segments of slow flows, and wake up
+    /// late), every flow came down to the least rate and stayed there. A queue that the flow made is gone when it was at this
+    /// rate for some round trips. Shorter ones, later, show at once that less of it was the path's own.
+    fn beyond_control(&mut self, rtt: f64) -> f64 {
+        self.least = if self.rate > MIN_RATE { (0, rtt) } else { (self.least.0 + 1, self.least.1.min(rtt)) };
+        self.own = if self.least.0 >= PROOF { self.least.1 } else { self.own.min(rtt) };
+        (self.own - T_LOW).max(0.0)
+    }
+
     fn round(&mut self, rtt: Nanos, sample: &Sample) {
         let newest = self.previous.map_or(0.0, |previous| rtt as f64 - previous as f64);
         self.previous = Some(rtt);
@@ -87,7 +104,8 @@ impl Timely {
         let rtt = rtt as f64;
         // Every second segment's acknowledgement waits for the next: slow flows must not take that for a queue.
         let wait = (1e9 * f64::from(sample.mss) / self.rate).min(ACK_DELAY) / 2.0;
-        let (low, high) = (T_LOW + wait, T_HIGH + wait);
+        let beyond = wait + self.beyond_control(rtt);
+        let (low, high) = (T_LOW + beyond, T_HIGH + beyond);
         let step = if sample.window_limited(self.window(sample)) { self.step() } else { 0.0 };
         if rtt < low && self.starting {
             self.rate += if step > 0.0 { self.rate } else { 0.0 };
@@ -187,6 +205,41 @@ mod tests {
             timely.update(&with_rtt(180_000 + late * 150_000));
         }
         assert!(timely.rate > 8e6, "{}", timely.rate);
+    }
+
+    /// One flow alone on a path whose own round trip is longer than `T_high`, 125 MB/s, and a buffer of one millisecond.
+    #[test]
+    fn a_long_path_does_not_starve_a_flow() {
+        let (path, speed) = (3e6, 125e6);
+        let mut timely = Timely::new(MSS);
+        let (mut queue, mut longest, mut moved) = (0.0_f64, 0.0_f64, 0.0);
+        let rounds = 20_000;
+        for round in 0..rounds {
+            let rtt = path + queue / speed * 1e9;
+            timely.update(&with_rtt(rtt as Nanos));
+            let came = timely.rate * rtt / 1e9;
+            queue = (queue + came - speed * rtt / 1e9).max(0.0);
+            if round >= rounds / 2 {
+                longest = longest.max(queue);
+                moved += timely.rate.min(speed);
+            }
+        }
+        let share = moved / f64::from(rounds / 2) / speed;
+        assert!(share > 0.9, "{share} of the speed, at {} bytes a second", timely.rate);
+        assert!(longest / speed < 2e-3, "a queue of {} ms", longest / speed * 1e3);
+    }
+
+    #[test]
+    fn what_was_taken_for_the_paths_own_time_is_forgotten_when_a_shorter_one_comes() {
+        let mut timely = Timely { rate: MIN_RATE, starting: false, ..Timely::new(MSS) };
+        for _ in 0..PROOF {
+            timely.update(&with_rtt(3_000_000));
+        }
+        assert!(timely.rate > MIN_RATE, "a queue of its own would be gone");
+        timely.update(&with_rtt(100_000));
+        let before = timely.rate;
+        timely.update(&with_rtt(3_000_000));
+        assert!(timely.rate < before, "this is a queue");
     }
 
     #[test]

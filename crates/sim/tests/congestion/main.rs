@@ -114,6 +114,16 @@ fn many_bulk_flows_fill_a_link_evenly() {
     assert!(outcome.used - outcome.share < 0.01 && outcome.resent == 0, "nothing is sent twice: {outcome:?}");
 }
 
+/// The path's own round trip is longer than what TIMELY takes for a queue: its flows fill the link all the same.
+#[test]
+fn distance_is_no_queue() {
+    let plan = fairness(16, 1_000_000_000, 0);
+    let network = FabricConfig { delay_ns: MS, ..plan.network.clone() };
+    let plan = Plan { network, congestion: CongestionName::Timely, ..plan };
+    let outcome = measure(&plan, 16, Load::Bulk, SECOND, SECOND / 2);
+    assert!(outcome.share > 0.9 && outcome.jain > 0.95, "{outcome:?}");
+}
+
 /// `ENGINE=laminar STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test --release -p sim
 /// --test congestion -- --ignored --nocapture table`
 #[test]
