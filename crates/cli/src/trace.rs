@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace::{Kind, Point, PointSet};
 
@@ -26,14 +28,16 @@ pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref());
     let (answer, stream) = client::open(&socket, &Question::Trace(wish))?;
     eprintln!("toe: {} tracepoints are on; Ctrl-C ends it", answer["points"]);
-    end_when_due(stream.get_ref(), arguments.seconds).map_err(|e| format!("cannot receive signals: {e}"))?;
-    show(stream, arguments)
+    let enough =
+        end_when_due(stream.get_ref(), arguments.seconds).map_err(|e| format!("cannot receive signals: {e}"))?;
+    show(stream, arguments, &enough)
 }
 
-/// Shows lines until the daemon has sent the last one.
-fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Result<(), String> {
+/// Shows lines until the daemon has sent the last one. Who watches and has had enough does not want the thousands that are
+/// on their way; a file gets them all.
+fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enough: &AtomicBool) -> Result<(), String> {
     let (mut shown, mut line, mut out) = (0u64, String::new(), io::BufWriter::new(io::stdout()));
-    let mut known = HashSet::new();
+    let (mut known, watched, mut skipped) = (HashSet::new(), io::stdout().is_terminal(), 0);
     loop {
         line.clear();
         let read = stream.read_line(&mut line).map_err(|e| format!("the stream broke off: {e}"))?;
@@ -45,6 +49,7 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Re
         if let Some(missed) = record["missed"].as_u64() {
             if record["end"] == true {
                 let _ = out.flush();
+                let missed = missed + skipped;
                 let missed = if missed == 0 { String::new() } else { red(&format!(", {missed} were missed")) };
                 eprintln!("toe: {shown} records{missed}");
                 return Ok(());
@@ -52,6 +57,10 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Re
             continue;
         }
         if arguments.count.is_some_and(|count| shown >= count) {
+            continue;
+        }
+        if watched && enough.load(Ordering::Relaxed) {
+            skipped += 1;
             continue;
         }
         let text = match (arguments.json, introduction(&record).filter(|line| known.insert(line.clone()))) {
@@ -74,12 +83,15 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments) -> Re
     }
 }
 
-/// Ends the stream after some time, and on the first Ctrl-C; a second one ends at once.
-fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<()> {
+/// Ends the stream after some time, and on the first Ctrl-C, which what is returned tells; a second one ends at once.
+fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<Arc<AtomicBool>> {
     let (mut signals, end) = (Signals::new([SIGINT, SIGTERM])?, stream.try_clone()?);
+    let enough = Arc::new(AtomicBool::new(false));
+    let had = Arc::clone(&enough);
     std::thread::spawn(move || {
         let mut arrived = signals.forever();
         arrived.next();
+        had.store(true, Ordering::Relaxed);
         let _ = end.shutdown(Shutdown::Write);
         arrived.next();
         std::process::exit(130);
@@ -91,7 +103,7 @@ fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<()> {
             let _ = end.shutdown(Shutdown::Write);
         });
     }
-    Ok(())
+    Ok(enough)
 }
 
 /// What stands before the first record of a flow, so that its addresses are not in each of them.
@@ -100,7 +112,8 @@ fn introduction(record: &Value) -> Option<String> {
     Some(format!("{}: flow {flow} is {local} - {}", cell(&record["host"]), cell(&record["remote"])))
 }
 
-/// `12:30:01.000012345  a  flow 3  flextoe.protocol.sent  seq=1 payload=64 B`.
+/// `12:30:01.000012 a flow 3 flextoe.protocol.sent seq=1 payload=64 B`; nanoseconds, which a round of the data-path does not
+/// tell apart, are in the JSON only, so that most lines fit 80 columns.
 fn text(record: &Value) -> String {
     let time = record["time_ns"].as_u64().unwrap_or(0);
     let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
@@ -114,7 +127,7 @@ fn text(record: &Value) -> String {
     });
     let arguments: String = arguments.collect();
     let host = cell(&record["host"]);
-    format!("{hours:02}:{minutes:02}:{:02}.{nanos:09}  {host}  {flow}  {name} {arguments}", seconds % 60)
+    format!("{hours:02}:{minutes:02}:{:02}.{:06} {host} {flow} {name}{arguments}", seconds % 60, nanos / 1000)
 }
 
 fn list(points: PointSet, as_json: bool) {
@@ -166,7 +179,7 @@ mod tests {
             "local": "10.77.0.2:58966", "remote": "10.77.0.1:7777", "point": "flextoe.protocol.out_of_order",
             "args": { "seq": 4_294_967_295u32, "payload": 1448 },
         });
-        let line = "12:34:56.000012345  client0  flow 12  flextoe.protocol.out_of_order  seq=4294967295 payload=1448 B";
+        let line = "12:34:56.000012 client0 flow 12 flextoe.protocol.out_of_order seq=4294967295 payload=1448 B";
         assert_eq!(text(&record), line);
         assert_eq!(introduction(&record).unwrap(), "client0: flow 12 is 10.77.0.2:58966 - 10.77.0.1:7777");
         assert_eq!(introduction(&json!({ "flow": null, "local": null })), None);
