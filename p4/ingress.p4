@@ -325,7 +325,7 @@ control LaminarIngress(
         const entries = {
             (KIND_TX, TCP_FIN &&& TCP_FIN): count_fin();
         }
-        default_action = NoAction();
+        const default_action = NoAction();
     }
 
     action scale_0() { }

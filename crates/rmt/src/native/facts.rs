@@ -79,27 +79,44 @@ impl Bits {
     }
 }
 
-/// Of every field, by its number.
+/// What is known on a way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Facts(Vec<Bits>);
+pub(super) struct Facts {
+    /// Of every field, by its number.
+    bits: Vec<Bits>,
+    /// Tables in memory, and which of their actions ran: what follows a miss is seldom what follows a hit.
+    ran: Vec<(usize, usize)>,
+}
 
 impl Facts {
     /// Nothing.
     pub fn none(fields: usize) -> Facts {
-        Facts(vec![Bits::default(); fields])
+        Facts { bits: vec![Bits::default(); fields], ran: Vec::new() }
     }
 
     pub fn of(&self, id: FieldId) -> Bits {
-        self.0[id.0 as usize]
+        self.bits[id.0 as usize]
     }
 
     pub fn set(&mut self, id: FieldId, bits: Bits) {
-        self.0[id.0 as usize] = bits;
+        self.bits[id.0 as usize] = bits;
     }
 
     /// What holds after either of two ways.
     pub fn meet(&self, other: &Facts) -> Facts {
-        Facts(self.0.iter().zip(&other.0).map(|(a, b)| a.or(*b)).collect())
+        let bits = self.bits.iter().zip(&other.bits).map(|(a, b)| a.or(*b)).collect();
+        let ran = self.ran.iter().filter(|action| other.ran.contains(action)).copied().collect();
+        Facts { bits, ran }
+    }
+
+    /// This action of a table in memory ran.
+    pub fn ran(&mut self, table: usize, action: usize) {
+        self.ran.push((table, action));
+    }
+
+    /// From here on it does not matter which actions ran.
+    pub fn forget_actions(&mut self) {
+        self.ran.clear();
     }
 
     /// Only of these fields, and only where the whole value of one is known.
@@ -108,13 +125,13 @@ impl Facts {
             let id = FieldId(at as u32);
             if keep(id) && bits.whole(width(id)).is_some() { *bits } else { Bits::default() }
         };
-        Facts(self.0.iter().enumerate().map(kept).collect())
+        Facts { bits: self.bits.iter().enumerate().map(kept).collect(), ran: self.ran.clone() }
     }
 
-    /// Only of these fields.
+    /// Only of these fields, and nothing of tables.
     pub fn restricted_to(&self, keep: impl Fn(FieldId) -> bool) -> Facts {
         let kept = |(at, bits): (usize, &Bits)| if keep(FieldId(at as u32)) { *bits } else { Bits::default() };
-        Facts(self.0.iter().enumerate().map(kept).collect())
+        Facts { bits: self.bits.iter().enumerate().map(kept).collect(), ran: Vec::new() }
     }
 
     /// A condition holds, or does not.

@@ -6,9 +6,11 @@ use super::context::{self as at, In};
 use super::facts::Facts;
 use super::lower::{Lower, Refusal};
 use super::ways::Ways;
-use crate::ir::{Deparse, FieldId, Gress, ParseOp};
+use crate::ir::{Deparse, Expr, ExprKind, FieldId, Gress, ParseOp, Program};
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use std::collections::HashMap;
 
 const DROP: [&str; 2] =
     ["ingress_intrinsic_metadata_for_deparser_t.drop_ctl", "egress_intrinsic_metadata_for_deparser_t.drop_ctl"];
@@ -25,9 +27,14 @@ pub(super) struct Joint {
     crossings: Vec<(Block, Facts)>,
     /// Egress drops the packet.
     drops: bool,
-    /// The field by whose values egress parts its ways first. Nothing else is taken along of what ingress knows: it would
-    /// multiply the ways.
+    /// The field by whose values egress parts its ways first. What else ingress knows is a constant where it is the same on
+    /// all ways, and parts none: it would multiply them.
     selector: Option<FieldId>,
+    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only packets
+    /// cross in which it is below this, so that egress needs not look.
+    bounds: Vec<(FieldId, FieldId, u32)>,
+    /// Fields of egress that came from such fields.
+    inside: Vec<FieldId>,
 }
 
 impl<'p> Lower<'_, 'p> {
@@ -39,13 +46,19 @@ impl<'p> Lower<'_, 'p> {
         let selector = super::ways::selector_of(program, &program.egress);
         let ops = program.egress.states.iter().flat_map(|state| &state.ops);
         let read = ops.filter_map(|op| if let ParseOp::Extract(h, _) = op { Some(&program.headers[*h]) } else { None });
+        let limits = limits(program);
+        let mut bounds = Vec::new();
         for theirs in read {
             let like = |h: &&usize| program.headers[**h].type_name == theirs.type_name;
             let ours = made.iter().filter(like).flat_map(|h| program.headers[*h].fields.iter().zip(&theirs.fields));
-            let decides = ours.filter(|(_, theirs)| selector == Some(**theirs));
-            decides.for_each(|(ours, _)| self.ways.also_decides(*ours));
+            for (ours, theirs) in ours {
+                if selector == Some(*theirs) {
+                    self.ways.also_decides(*ours);
+                }
+                bounds.extend(limits.get(theirs).map(|limit| (*ours, *theirs, *limit)));
+            }
         }
-        self.joint.iter_mut().for_each(|joint| joint.selector = selector);
+        self.joint.iter_mut().for_each(|joint| (joint.selector, joint.bounds) = (selector, bounds.clone()));
         for name in [DROP[0], BYPASS] {
             program.ingress.intrinsic.get(name).into_iter().for_each(|id| self.ways.also_decides(*id));
         }
@@ -87,12 +100,25 @@ impl<'p> Lower<'_, 'p> {
         let Some((from, _)) = all.iter().find(same) else {
             return Err(Refusal::new("a header that egress divides otherwise"));
         };
-        let value = self.get_field(*from);
+        let from = *from;
+        let value = self.get_field(from);
         self.set_field(id, value);
-        if self.joint.as_ref().is_some_and(|joint| joint.selector == Some(id)) {
-            self.facts.set(id, self.facts.of(*from));
+        self.facts.set(id, self.facts.of(from));
+        if let Some(joint) = &mut self.joint {
+            let bounded = joint.bounds.iter().any(|(ours, theirs, _)| (*ours, *theirs) == (from, id));
+            joint.inside.extend(bounded.then_some(id));
+        }
+        if self.joint.as_ref().is_some_and(|joint| joint.selector != Some(id)) {
+            self.handed.push(id);
         }
         Ok(())
+    }
+
+    /// No packet came here whose index is beyond the end.
+    pub fn is_inside(&self, index: &Expr) -> bool {
+        let ExprKind::Field(id) = index.kind else { return false };
+        let joint = self.joint.as_ref().filter(|_| self.gress == Gress::Egress);
+        joint.is_some_and(|joint| joint.inside.contains(&id))
     }
 
     /// What the architecture tells of a packet. Between the halves it is ingress that said so.
@@ -162,7 +188,14 @@ impl<'p> Lower<'_, 'p> {
         let not = self.b.ins().bor(drop, bypass);
         let set = self.b.use_var(self.port_set);
         let unset = self.b.ins().bxor_imm(set, 1);
-        let not = self.b.ins().bor(not, unset);
+        let mut not = self.b.ins().bor(not, unset);
+        for (ours, _, limit) in self.joint.as_ref().map(|joint| joint.bounds.clone()).unwrap_or_default() {
+            let index = self.get_field(ours);
+            let limit = self.constant(self.type_of(index), limit.into());
+            let beyond = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, index, limit);
+            let beyond = self.b.ins().uextend(I64, beyond);
+            not = self.b.ins().bor(not, beyond);
+        }
         self.b.ins().brif(not, stay, &[], crossing, &[]);
         self.enter(stay);
         Ok(())
@@ -180,9 +213,12 @@ impl<'p> Lower<'_, 'p> {
         for (block, facts) in crossings {
             self.enter(block);
             self.facts = facts;
+            self.facts.forget_actions();
             self.begin_half();
+            self.handed.clear();
             self.parser()?;
         }
+        self.handed.clear();
         self.all_ways()?;
         // A packet that egress does not take is gone, whatever it was.
         let reject = self.reject;
@@ -216,10 +252,6 @@ impl<'p> Lower<'_, 'p> {
         let half = self.half;
         self.joint.iter_mut().for_each(|joint| joint.drops = drops);
         self.deparse(&half.deparser, position)?;
-        if drops {
-            let headers = self.joint.as_ref().map(|joint| joint.headers.clone()).unwrap_or_default();
-            headers.into_iter().for_each(|h| self.write_header(h, position));
-        }
         self.joint.iter_mut().for_each(|joint| joint.drops = false);
         let length = self.b.use_var(position);
         self.store(length, self.context, at::HEAD_LEN);
@@ -242,6 +274,23 @@ impl<'p> Lower<'_, 'p> {
         }
         self.answer(at::CROSSED);
     }
+}
+
+/// Fields that choose entries of registers in egress and that egress does not write, and the size of the smallest register.
+fn limits(program: &Program) -> HashMap<FieldId, u32> {
+    let egress = &program.egress;
+    let (mut written, mut used, mut out) = (vec![false; program.fields.len()], Vec::new(), HashMap::new());
+    super::live::may_write(program, &egress.control, &mut written);
+    super::live::deparser_writes(&egress.deparser, &mut written);
+    super::live::indices(program, &egress.control, &mut used);
+    for (register, index) in used {
+        let ExprKind::Field(id) = index.kind else { continue };
+        if !written[id.0 as usize] && program.field(id).ty.width() <= 32 {
+            let limit = out.entry(id).or_insert(u32::MAX);
+            *limit = program.registers[register].size.min(*limit);
+        }
+    }
+    out
 }
 
 /// The headers that a deparser emits, where it does nothing else.

@@ -314,6 +314,23 @@ pub(super) fn may_write(program: &Program, block: &[Stmt], out: &mut Fields) {
     }
 }
 
+/// Registers that these statements use, with their indices; actions of their tables included.
+pub(super) fn indices<'p>(program: &'p Program, block: &'p [Stmt], out: &mut Vec<(usize, &'p Expr)>) {
+    for stmt in block {
+        match &stmt.kind {
+            StmtKind::Exec(action, index, _) => out.push((program.register_actions[*action].register, index)),
+            StmtKind::If(_, yes, no) => [yes, no].into_iter().for_each(|b| indices(program, b, out)),
+            StmtKind::Apply(apply) => {
+                let actions = super::matching::actions_of(&program.tables[apply.table]);
+                actions.iter().for_each(|a| indices(program, &program.actions[*a].body, out));
+                let follow = [&apply.hit, &apply.miss, &apply.default].into_iter();
+                follow.chain(apply.arms.iter().map(|(_, b)| b)).for_each(|b| indices(program, b, out));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Numbers of the tables that these statements apply.
 pub(super) fn tables(block: &[Stmt], out: &mut Vec<usize>) {
     for stmt in block {

@@ -89,6 +89,8 @@ pub(super) struct Lower<'f, 'p> {
     pub table: u32,
     /// Where a function of both halves goes from one to the other.
     pub joint: Option<Joint>,
+    /// Fields that egress got from ingress just now, and by whose values it does not part its ways at the begin.
+    pub handed: Vec<FieldId>,
 }
 
 impl<'f, 'p> Lower<'f, 'p> {
@@ -188,6 +190,7 @@ impl<'f, 'p> Lower<'f, 'p> {
             ways: Ways::new(program, half),
             table: 0,
             joint: None,
+            handed: Vec::new(),
         };
         l.port_set = l.variable_of(I64);
         l.rest = l.variable_of(I64);
@@ -344,8 +347,9 @@ impl<'f, 'p> Lower<'f, 'p> {
             }
             StmtKind::Apply(_) => return Err(Refusal::new("a table applied by an action")),
             StmtKind::Exec(action, index, dsts) => {
+                let inside = self.is_inside(index);
                 let index = self.eval(index, scope)?;
-                return self.stateful(*action, index, dsts);
+                return self.stateful(*action, (index, inside), dsts);
             }
             StmtKind::Hash(unit, inputs, dst) => return self.hash(*unit, inputs, dst, scope),
             StmtKind::Random(dst) => self.random(dst),
@@ -419,15 +423,19 @@ impl<'f, 'p> Lower<'f, 'p> {
         entry
     }
 
-    /// Reads, modifies and writes one entry of a register. Beyond the end, zero is read and nothing is written.
-    fn stateful(&mut self, action: usize, index: Value, dsts: &[Option<Dst>]) -> Result<(), Refusal> {
+    /// Reads, modifies and writes one entry of a register: index, and whether it is known to be inside. Beyond the end,
+    /// zero is read and nothing is written.
+    fn stateful(&mut self, action: usize, index: (Value, bool), dsts: &[Option<Dst>]) -> Result<(), Refusal> {
         let program = self.program;
         let ra = &program.register_actions[action];
         let info = &program.registers[ra.register];
         let word = memory_type(info.words[0].width())?;
         let stride = info.words.len() as i64 * word.bytes() as i64;
         let base = self.part_of(at::REGISTERS, ra.register);
-        let index = self.entry_of(index, info.size, base, stride as u32);
+        let index = match index {
+            (index, true) => self.resize(index, I64),
+            (index, false) => self.entry_of(index, info.size, base, stride as u32),
+        };
         let offset = self.b.ins().imul_imm(index, stride);
         let address = self.b.ins().iadd(base, offset);
         let mut state = State { mem: Vec::new(), outs: Vec::new(), changed: vec![false; info.words.len()] };

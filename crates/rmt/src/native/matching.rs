@@ -4,7 +4,7 @@ use super::context as at;
 use super::facts::Bits;
 use super::live::Ahead;
 use super::lower::{Lower, Refusal, call};
-use super::tables::{Form, record_words};
+use super::tables::{Form, HASH_FACTOR, HASH_SEED, record_words};
 use super::values::{Operand, Scope, container};
 use super::ways::{Next, Way, follow};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
@@ -101,9 +101,12 @@ impl<'p> Lower<'_, 'p> {
         }
         switch.emit(&mut self.b, action, blocks[0]);
         let before = self.facts.clone();
-        for (action, block) in actions.iter().zip(blocks) {
+        for (place, (action, block)) in actions.iter().zip(blocks).enumerate() {
             self.enter(block);
             self.facts = before.clone();
+            if may_hit {
+                self.facts.ran(site.apply.table, place);
+            }
             let args = self.record_data(*action, record);
             let program = self.program;
             self.block(&program.actions[*action].body, Scope { args: &args, ..Scope::default() })?;
@@ -174,17 +177,9 @@ impl<'p> Lower<'_, 'p> {
 
     /// The record for a packed key.
     fn find(&mut self, site: &Site<'p>, words: &[Value]) -> Value {
-        let flags = MemFlags::trusted().with_readonly().with_can_move();
         match (Form::of(site.table), words) {
             (Form::Direct, [key]) => self.find_direct(site, *key),
-            (Form::Hashed, [_] | [_, _]) => {
-                let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
-                let view = self.b.ins().iadd_imm(views, (site.apply.table * at::VIEW_SIZE) as i64);
-                match words {
-                    [key] => call(self, |h| h.probe_one, &[view, *key]),
-                    _ => call(self, |h| h.probe_two, &[view, words[0], words[1]]),
-                }
-            }
+            (Form::Hashed, [_] | [_, _]) => self.find_hashed(site, words),
             _ => {
                 let address = self.scratch(words.len() as u32 * 8);
                 for (at, word) in words.iter().enumerate() {
@@ -194,6 +189,68 @@ impl<'p> Lower<'_, 'p> {
                 call(self, |h| h.lookup, &[context, table, address])
             }
         }
+    }
+
+    /// Where its hash says, which is where it is mostly; otherwise a function looks further.
+    fn find_hashed(&mut self, site: &Site<'p>, words: &[Value]) -> Value {
+        let flags = MemFlags::trusted().with_readonly().with_can_move();
+        let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
+        let view = (site.apply.table * at::VIEW_SIZE) as i32;
+        let [look, miss, further, after] = [(); 4].map(|()| self.b.create_block());
+        let record = self.b.append_block_param(after, I64);
+        let hash = self.hash_words(words);
+        let limit = self.b.ins().load(I64, flags, views, view + at::VIEW_LIMIT);
+        let place = self.b.ins().band(hash, limit);
+        let slots = self.b.ins().load(I64, flags, views, view + at::VIEW_SLOTS);
+        let offset = self.b.ins().ishl_imm(place, 2);
+        let slot = self.b.ins().iadd(slots, offset);
+        let number = self.b.ins().load(I32, flags, slot, 0);
+        self.b.ins().brif(number, look, &[], miss, &[]);
+        self.enter(look);
+        let width = (words.len() + record_words(self.program, site.table)) as i64 * 8;
+        let entries = self.b.ins().load(I64, flags, views, view + at::VIEW_ENTRIES);
+        let number = self.b.ins().uextend(I64, number);
+        let offset = self.b.ins().imul_imm(number, width);
+        // The first entry's number is 1.
+        let end = self.b.ins().iadd(entries, offset);
+        let mut differ = None;
+        for (at, word) in words.iter().enumerate() {
+            let key = self.b.ins().load(I64, flags, end, at as i32 * 8 - width as i32);
+            let other = self.b.ins().bxor(key, *word);
+            differ = Some(match differ {
+                Some(before) => self.b.ins().bor(before, other),
+                None => other,
+            });
+        }
+        let found = self.b.ins().iadd_imm(end, words.len() as i64 * 8 - width);
+        let differ = differ.unwrap_or(found);
+        self.b.ins().brif(differ, further, &[], after, &[found.into()]);
+        self.enter(miss);
+        let default = self.b.ins().load(I64, flags, views, view + at::VIEW_DEFAULT);
+        self.b.ins().jump(after, &[default.into()]);
+        self.b.set_cold_block(further);
+        self.enter(further);
+        let view = self.b.ins().iadd_imm(views, i64::from(view));
+        let found = match words {
+            [key] => call(self, |h| h.probe_one, &[view, *key]),
+            _ => call(self, |h| h.probe_two, &[view, words[0], words[1]]),
+        };
+        self.b.ins().jump(after, &[found.into()]);
+        self.enter(after);
+        record
+    }
+
+    /// As [`super::tables::hash`].
+    fn hash_words(&mut self, words: &[Value]) -> Value {
+        let mut mixed = self.b.ins().iconst(I64, HASH_SEED as i64);
+        let factor = self.b.ins().iconst(I64, HASH_FACTOR as i64);
+        for word in words {
+            let one = self.b.ins().bxor(mixed, *word);
+            let (high, low) = (self.b.ins().umulhi(one, factor), self.b.ins().imul(one, factor));
+            mixed = self.b.ins().bxor(high, low);
+        }
+        let high = self.b.ins().ushr_imm(mixed, 32);
+        self.b.ins().bxor(mixed, high)
     }
 
     /// A small key is its own place.

@@ -135,7 +135,8 @@ impl<'p> Lower<'_, 'p> {
     fn spot(&mut self, state: usize, cursor: u32, residuals: &[(usize, Dst)], known: &mut Vec<(Spot, Block)>) -> Block {
         let program = self.program;
         let on: Vec<FieldId> = self.half.states.iter().flat_map(|state| &state.on).flat_map(Expr::fields).collect();
-        let keep = |id: FieldId| self.ways.decides(id.0 as usize) || on.contains(&id);
+        let all = self.between().is_some();
+        let keep = |id: FieldId| all || self.ways.decides(id.0 as usize) || on.contains(&id);
         let facts = self.facts.restricted(keep, |id| program.field(id).ty.width());
         let here = |k: &Spot| k.0 == state && k.1 == cursor && k.2 == residuals;
         let full = known.iter().filter(|(k, _)| here(k)).count() >= COPIES;

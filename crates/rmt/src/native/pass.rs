@@ -111,7 +111,7 @@ pub struct Through {
     /// this way has no joined code, and the traffic manager has it now.
     pub crossed: bool,
     /// Of a packet that crossed: what egress made of it, with the port that ingress chose, and the bytes of the packet
-    /// that ingress took. Where egress dropped it, the headers with which it came there.
+    /// that ingress took. Where egress dropped it, it has no headers.
     pub output: Output,
 }
 
@@ -146,6 +146,7 @@ impl Native {
     }
 
     /// Most bytes of headers that a half emits.
+    #[inline]
     pub fn room(&self) -> usize {
         self.head_bytes[0].max(self.head_bytes[1])
     }

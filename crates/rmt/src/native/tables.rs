@@ -287,11 +287,15 @@ impl Exact {
     }
 }
 
-/// Where an entry's place is sought first.
+/// What a hash begins with, and what it is multiplied by.
+pub(super) const HASH_SEED: u64 = 0x243f_6a88_85a3_08d3;
+pub(super) const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Where an entry's place is sought first. Generated code has it, too.
 #[inline(always)]
 pub(super) fn hash(words: &[u64]) -> usize {
-    let mixed = words.iter().fold(0x243f_6a88_85a3_08d3u64, |h, w| {
-        let wide = (h ^ w) as u128 * 0x9e37_79b9_7f4a_7c15;
+    let mixed = words.iter().fold(HASH_SEED, |h, w| {
+        let wide = (h ^ w) as u128 * HASH_FACTOR as u128;
         (wide >> 64) as u64 ^ wide as u64
     });
     (mixed ^ mixed >> 32) as usize

@@ -72,7 +72,9 @@ pub(super) struct Ways<'p> {
     /// Numbers of statements, such that every way goes up.
     order: HashMap<usize, u32>,
     known: HashMap<Place<'p>, Vec<(Facts, Block)>>,
-    work: BTreeMap<(u32, u32), (Block, Way<'p>, Facts)>,
+    work: BTreeMap<(u32, u32), (Block, Way<'p>)>,
+    /// What is the same on all ways that lead to a block so far.
+    met: HashMap<Block, Facts>,
     count: u32,
     deciders: Fields,
     /// Fields that may be written from a place on.
@@ -84,12 +86,15 @@ impl<'p> Ways<'p> {
         let mut order = HashMap::new();
         number(&half.control, &mut order);
         let deciders = super::live::deciders(program, half);
-        Ways { order, known: HashMap::new(), work: BTreeMap::new(), count: 0, deciders, written: HashMap::new() }
+        let (known, work, met) = (HashMap::new(), BTreeMap::new(), HashMap::new());
+        Ways { order, known, work, met, count: 0, deciders, written: HashMap::new() }
     }
 
-    /// The next place whose ways there are all known.
+    /// The next place whose ways there are all known, and what is known on each of them.
     pub fn pop(&mut self) -> Option<(Block, Way<'p>, Facts)> {
-        Some(self.work.pop_first()?.1)
+        let (block, way) = self.work.pop_first()?.1;
+        let facts = self.met.remove(&block)?;
+        Some((block, way, facts))
     }
 
     /// This field's values decide about something that this half does not know.
@@ -139,7 +144,9 @@ impl<'p> Way<'p> {
 impl<'p> Lower<'_, 'p> {
     /// Ends the code of this way, as far as it is its own, with a jump.
     pub fn go(&mut self, way: Way<'p>) {
-        let facts = self.what_matters(&way);
+        let mut facts = self.what_matters(&way);
+        // What ingress knew of the headers between the halves parts no ways.
+        self.handed.iter().for_each(|id| facts.set(*id, Bits::default()));
         let place = way.place();
         let control = self.written(&Next::END.then(&self.half.control));
         let fixed = facts.restricted_to(|id| !control[id.0 as usize]);
@@ -154,11 +161,14 @@ impl<'p> Lower<'_, 'p> {
         let facts = [facts, fixed].into_iter().find(|facts| fits(facts)).unwrap_or(none);
         if let Some((_, block)) = copies.iter().find(|(f, _)| *f == facts) {
             let block = *block;
+            // What decides nothing is still a constant, where it is the same on all ways: it needs no register.
+            self.ways.met.entry(block).and_modify(|met| *met = met.meet(&self.facts));
             self.b.ins().jump(block, &[]);
             return;
         }
         let block = self.b.create_block();
-        copies.push((facts.clone(), block));
+        copies.push((facts, block));
+        self.ways.met.insert(block, self.facts.clone());
         self.b.ins().jump(block, &[]);
         // An action stands between its table and what follows.
         let order = match &way {
@@ -167,7 +177,7 @@ impl<'p> Lower<'_, 'p> {
         };
         self.ways.count += 1;
         let key = (order, self.ways.count);
-        self.ways.work.insert(key, (block, way, facts));
+        self.ways.work.insert(key, (block, way));
     }
 
     pub fn order(&self, stmt: &Stmt) -> u32 {
