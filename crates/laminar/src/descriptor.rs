@@ -1,10 +1,7 @@
-//! `dma_h` and `seg_h` of `p4/headers.p4`, as bytes: what pipeline and host say to each other, and what ingress says
-//! to egress.
+//! `dma_h` of `p4/headers.p4`, as bytes: what pipeline and host say to each other.
 
 /// Bytes of a `dma_h`.
 pub(crate) const DMA_LEN: usize = 36;
-/// Bytes of a `seg_h`.
-pub(crate) const SEG_LEN: usize = 42;
 
 /// Ports of the pipeline.
 pub(crate) const PORT_HOST: u16 = 64;
@@ -52,18 +49,19 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Dma {
+    /// In words; the last has four bytes too many.
     #[inline]
-    pub fn bytes(&self) -> [u8; DMA_LEN] {
+    pub fn bytes(&self) -> [[u8; 8]; DMA_LEN.div_ceil(8)] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let kind = u32::from(self.op) << 24 | u32::from(self.flags) << 16 | u32::from(self.context);
         let which = u32::from(self.flow) << 16 | u32::from(self.length);
-        let mut out = [0; DMA_LEN];
-        out[..8].copy_from_slice(&pair(kind, which).to_be_bytes());
-        out[8..16].copy_from_slice(&u64::from(self.skip).to_be_bytes());
-        out[16..24].copy_from_slice(&pair(self.address, self.position).to_be_bytes());
-        out[24..32].copy_from_slice(&pair(self.una, self.edge).to_be_bytes());
-        out[32..].copy_from_slice(&self.credits.to_be_bytes());
-        out
+        [
+            pair(kind, which).to_be_bytes(),
+            u64::from(self.skip).to_be_bytes(),
+            pair(self.address, self.position).to_be_bytes(),
+            pair(self.una, self.edge).to_be_bytes(),
+            pair(self.credits, 0).to_be_bytes(),
+        ]
     }
 
     /// Nothing where the bytes are too few.
@@ -109,11 +107,6 @@ impl LogPlace {
     }
 }
 
-/// What the engine counts by, of a `seg_h`: flow and payload bytes.
-pub(crate) fn segment(bytes: &[u8]) -> Option<(u16, u16)> {
-    (bytes.len() >= SEG_LEN).then(|| (half(bytes, 6), half(bytes, 10)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +126,7 @@ mod tests {
             edge: 9,
             credits: u32::MAX,
         };
-        assert_eq!(Dma::parse(&dma.bytes()), Some(dma));
+        assert_eq!(Dma::parse(dma.bytes().as_flattened()), Some(dma));
         assert_eq!(Dma::parse(&[0; DMA_LEN - 1]), None);
     }
 }

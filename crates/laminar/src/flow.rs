@@ -411,10 +411,10 @@ impl Flow {
         }
     }
 
-    /// What the pipeline measured until this acknowledgement.
+    /// What the pipeline measured until this acknowledgement: bytes under ECN echo, if it has one.
     #[inline]
-    pub fn measure(&mut self, id: u32, program: &Program) {
-        if self.params.ecn {
+    pub fn measure(&mut self, id: u32, echoes: bool, program: &Program) {
+        if self.params.ecn && echoes {
             let bytes = program.ecn_bytes(id);
             if bytes != self.ecn_seen {
                 self.ecn(bytes);

@@ -1,5 +1,5 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_RX, Dma, FAST_RETRANSMIT, LogPlace};
+use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::Change;
 use crate::switch::{Carried, Outcome};
 use crate::{ACK_DELAY, Laminar, slow};
@@ -7,6 +7,7 @@ use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
 use shm::{Mirror, Span};
+use wire::tcp::Flags;
 use wire::{ethernet, ipv4, tcp};
 
 const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
@@ -50,7 +51,8 @@ impl Laminar {
     /// A descriptor likewise.
     #[inline]
     pub(crate) fn entry(&mut self, port: u16, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
-        let outcome = self.switch.entry(port, &dma.bytes(), carried, burst.pool);
+        let bytes = dma.bytes();
+        let outcome = self.switch.entry(port, &bytes.as_flattened()[..DMA_LEN], carried, burst.pool);
         self.take(outcome, burst);
         self.take_pseudo(burst);
     }
@@ -100,23 +102,22 @@ impl Laminar {
                 self.refuse(frame, reason, None, burst);
             }
             Outcome::Refused(_) => {}
-            Outcome::Spent(flow, length, answered, carried) => {
-                self.spent(flow.into(), length, answered, carried, burst)
-            }
+            Outcome::Spent(answered, carried) => self.spent(answered, carried, burst),
         }
     }
 
     /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
-    fn spent(&mut self, id: u32, length: u16, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
+    fn spent(&mut self, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
         let Carried::Received(frame, _) = carried else { return };
+        let (id, length) = self.owner(&frame).map_or((None, 0), |(id, length)| (Some(id), length));
         let now = self.now;
-        if let Some(flow) = self.flow(id) {
+        if let Some(flow) = id.and_then(|id| self.flow(id)) {
             flow.heard(now);
         }
         if answered && length > 0 {
-            return self.refuse(frame, Drop::Duplicate, Some(id), burst);
+            return self.refuse(frame, Drop::Duplicate, id, burst);
         }
-        self.record(&frame, Some(id), Place::Accepted, burst);
+        self.record(&frame, id, Place::Accepted, burst);
         burst.pool.put(frame);
     }
 
@@ -155,7 +156,7 @@ impl Laminar {
         let change = flow.follow(dma, now);
         let moved = change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & FAST_RETRANSMIT != 0;
         if change.acked {
-            flow.measure(id, &self.switch.program);
+            flow.measure(id, echoes(&carried), &self.switch.program);
         }
         if dma.flags & ACK_DELAYED != 0 {
             flow.ack_due.get_or_insert(now + ACK_DELAY);
@@ -228,6 +229,13 @@ impl Laminar {
     }
 }
 
+/// The segment echoes ECN marks.
+#[inline]
+fn echoes(carried: &Carried) -> bool {
+    let Carried::Received(frame, _) = carried else { return false };
+    frame.bytes().get(TCP_AT + tcp::FLAGS_AT).is_some_and(|flags| flags & Flags::ECE.0 != 0)
+}
+
 /// Puts the pseudo-header's sum in the place of the TCP checksum.
 fn leave_checksum(frame: &mut Frame, payload: u32) {
     let Some(headers) = frame.bytes_mut().get_mut(ethernet::HEADER_LEN..) else { return };
@@ -248,8 +256,12 @@ fn leave_checksum(frame: &mut Frame, payload: u32) {
 
 /// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
 /// from the referenced ones, or both.
+#[inline]
 pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
     let bytes = frame.bytes();
+    if let Some(span) = frame.payload().filter(|_| payload_at == bytes.len() && dma.skip == 0) {
+        return buffer.write_part(dma.address, span, (0, dma.length.into()));
+    }
     let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
     let position = dma.address.wrapping_add(dma.skip);
     let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);

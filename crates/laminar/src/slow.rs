@@ -128,6 +128,12 @@ impl Laminar {
         self.take_fin(flow, burst);
     }
 
+    /// Flow and payload bytes of a segment that no descriptor tells of.
+    pub(crate) fn owner(&self, frame: &Frame) -> Option<(u32, u32)> {
+        let parts = parts(frame).ok()?;
+        Some((self.tuples.get(&parts.tuple).copied()?, parts.payload))
+    }
+
     /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to
     /// drop it.
     fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_>) -> Result<(), Option<Drop>> {

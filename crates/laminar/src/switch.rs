@@ -1,11 +1,14 @@
 //! The glue around the program, from parser to deparser: ports, traffic manager, mirror (thesis section 5.2).
-use crate::descriptor::{DMA_LEN, PORT_CPU, PORT_HOST, PORT_NET, segment};
+use crate::descriptor::{PORT_CPU, PORT_HOST, PORT_NET};
 use crate::program::Program;
 use engine::{Frame, FramePool};
 use rmt::ir::Gress;
 use rmt::native::{Input, Mirrored, Through};
 use std::collections::VecDeque;
+use wire::{ethernet, ipv4, tcp};
 
+/// Bytes of a segment's headers without options.
+const PLAIN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::HEADER_LEN;
 /// Packets that wait between the halves at most.
 const QUEUE: usize = 4096;
 
@@ -48,8 +51,8 @@ pub(crate) enum Outcome {
     Cpu(Box<Frame>),
     /// Dropped at ingress.
     Refused(Carried),
-    /// Dropped at egress: flow, payload bytes, and whether an acknowledgement is sent for it.
-    Spent(u16, u16, bool, Carried),
+    /// Dropped at egress; whether an acknowledgement is sent for it.
+    Spent(bool, Carried),
 }
 
 /// The switch. A packet goes through both halves at once, then the pseudo segments that it caused: these the traffic
@@ -123,17 +126,12 @@ impl Switch {
         (End::Egress(output.kept), port, rest, output.has_copies())
     }
 
-    /// The packet whose headers are in `between` through egress: whether it left, and whether copies wait. Where it did
-    /// not, `behind` has the headers with which it came.
+    /// The packet whose headers are in `between` through egress: whether it left, and whether copies wait.
     fn egress(&mut self, port: u16, queue: u8, length: usize) -> (bool, bool) {
         self.counts[1] += 1;
         let bytes = &self.between[..self.len];
         let output = self.program.native.one(Gress::Egress, Input { port, queue, bytes, length }, &mut self.behind);
-        if output.kept {
-            self.len = output.head_len();
-        } else {
-            self.behind[..self.len].copy_from_slice(&self.between[..self.len]);
-        }
+        self.len = output.head_len();
         if output.has_copies() {
             self.queue_copies();
         }
@@ -157,10 +155,7 @@ impl Switch {
         let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
         match self.pass(input) {
             (End::Egress(true), PORT_HOST, rest, _) => Outcome::Host(Carried::Received(frame, rest)),
-            (End::Egress(false), _, rest, answered) => {
-                let (flow, length) = segment(self.head()).unwrap_or((u16::MAX, 0));
-                Outcome::Spent(flow, length, answered, Carried::Received(frame, rest))
-            }
+            (End::Egress(false), _, rest, answered) => Outcome::Spent(answered, Carried::Received(frame, rest)),
             (End::Past, port, rest, _) => {
                 rewrite(&mut frame, self.head(), rest);
                 if port == PORT_CPU { Outcome::Cpu(frame) } else { Outcome::Forward(frame) }
@@ -172,12 +167,12 @@ impl Switch {
 
     /// A packet of the host, the control plane or the packet generator, headers only.
     #[inline(always)]
-    pub fn entry(&mut self, port: u16, bytes: &[u8; DMA_LEN], carried: Carried, pool: &mut FramePool) -> Outcome {
+    pub fn entry(&mut self, port: u16, bytes: &[u8], carried: Carried, pool: &mut FramePool) -> Outcome {
         let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };
         match self.pass(input) {
             (End::Egress(true), PORT_HOST, ..) => Outcome::Host(carried),
             (End::Egress(true), ..) => Outcome::Network(self.headers(pool), carried),
-            (End::Egress(false), ..) => Outcome::Spent(u16::MAX, 0, false, carried),
+            (End::Egress(false), ..) => Outcome::Spent(false, carried),
             (End::Past | End::Refused, ..) => Outcome::Refused(carried),
         }
     }
@@ -193,7 +188,7 @@ impl Switch {
         }
         self.between[..self.len].copy_from_slice(front);
         Some(match (self.egress(copy.port, copy.queue, front.len()), copy.port) {
-            ((false, _), _) => Outcome::Spent(u16::MAX, 0, false, Carried::Nothing),
+            ((false, _), _) => Outcome::Spent(false, Carried::Nothing),
             (_, PORT_HOST) => Outcome::Host(Carried::Nothing),
             _ => Outcome::Network(self.headers(pool), Carried::Nothing),
         })
@@ -209,7 +204,12 @@ impl Switch {
     #[inline]
     fn headers(&self, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
-        frame.bytes_vec().extend_from_slice(self.head());
+        let (head, bytes) = (self.head(), frame.bytes_vec());
+        // Most have no options: so many bytes are moved without a call.
+        match <&[u8; PLAIN]>::try_from(head) {
+            Ok(plain) => bytes.extend_from_slice(plain),
+            Err(_) => bytes.extend_from_slice(head),
+        }
         frame
     }
 }

@@ -64,8 +64,10 @@ impl<const W: usize> Producer<W> {
         if self.free() == 0 {
             return Err(Full);
         }
-        for (place, word) in self.place.descriptor::<W>(self.tail).iter().zip(descriptor) {
-            place.store(word, Relaxed);
+        let (place, mut at) = (self.place.descriptor::<W>(self.tail), 0);
+        while at < W {
+            place[at].store(descriptor[at], Relaxed);
+            at += 1;
         }
         self.tail = self.tail.wrapping_add(1);
         Ok(())
@@ -118,10 +120,12 @@ impl<const W: usize> Consumer<W> {
         if self.head == self.tail && !self.refresh()? {
             return Ok(None);
         }
-        // A loop: the compiler does not inline what `map` of an array is made of.
-        let mut descriptor = [0; W];
-        for (word, place) in descriptor.iter_mut().zip(self.place.descriptor::<W>(self.head)) {
-            *word = place.load(Relaxed);
+        // Counted: the compiler does not inline what `map` of an array, or a loop over two, is made of.
+        let (mut descriptor, mut at) = ([0; W], 0);
+        let place = self.place.descriptor::<W>(self.head);
+        while at < W {
+            descriptor[at] = place[at].load(Relaxed);
+            at += 1;
         }
         self.head = self.head.wrapping_add(1);
         self.place.head().store(self.head, Release);

@@ -11,6 +11,8 @@ pub const MAX_HEADER_LEN: usize = 60;
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Where the checksum stands in the header.
 pub const CHECKSUM_AT: usize = 16;
+/// Byte of the flags.
+pub const FLAGS_AT: usize = 13;
 
 /// The control bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
