@@ -94,6 +94,21 @@ pub const ALL: &[Experiment] = &[
         plots: &["incast-latency", "incast-fairness"],
     },
     Experiment {
+        name: "toe bench incast, laminar",
+        arguments: &["incast", "--points", "4:8", "--congestion", "dctcp", "--engine", "laminar"],
+        runs: 1,
+        figures: &["/share_of_rate", "/jain", "/latency_us/p9999", "/cpu_s/toed"],
+        plots: &[],
+    },
+    Experiment {
+        name: "toe bench log, laminar",
+        // A plain server, the log in the data-path, and Linux.
+        arguments: &["log", "--conns", "4", "--size", "256", "--engine", "laminar"],
+        runs: 3,
+        figures: &["/ops_per_s", "/gbit_per_s"],
+        plots: &[],
+    },
+    Experiment {
         name: "toe bench fairness",
         arguments: &["fairness", "--flows", "16"],
         runs: 2,
