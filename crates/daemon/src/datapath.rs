@@ -9,7 +9,7 @@ use control::{Application, Host, HostState};
 use engine::ContextId;
 use port::{DropCounts, Fabric, Frame, FramePool, Nanos, Port};
 use rustix::event::{Timespec, epoll};
-use shm::Crowd;
+use shm::{Crowd, reserve};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +23,8 @@ use wire::Mac;
 const BURST: usize = 64;
 /// How long a daemon that is taken over waits for a moment at which it may stop.
 const SETTLE: Nanos = 500_000_000;
+/// After so long a silence, frames that a burst needed and the allocator's free pages go back to the system.
+const SILENCE: Nanos = 1_000_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 
@@ -378,13 +380,18 @@ impl DataPath {
         let now = self.clock.now();
         let deadline = self.next_deadline(now);
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
-            let timeout = deadline.map(|deadline| timespec(deadline - now));
+            let silence = self.pool.has_spare().then_some(now + SILENCE);
+            let timeout = deadline.into_iter().chain(silence).min().map(|end| timespec(end - now));
             let mut events =
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
             self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
             // Interrupted or woken: either way the next round looks at everything.
             let woken = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
             let slept = self.clock.now() - now;
+            if woken == 0 && silence.is_some() && slept >= SILENCE {
+                self.pool.free_spare();
+                reserve::give_back();
+            }
             self.figures.sleeps += 1;
             self.figures.asleep += slept;
             self.tracer.refresh();

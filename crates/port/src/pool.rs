@@ -9,6 +9,8 @@ const SMALL: usize = 256;
 const LARGE: usize = 65_536 + 128;
 /// Frames kept locally before half of them go to the shared store.
 const LOCAL: usize = 512;
+/// Frames of each size that a pool keeps that gives back the rest: those of one burst.
+const KEPT: [usize; 2] = [64, 4];
 
 struct Store {
     small: ArrayQueue<Box<Frame>>,
@@ -80,6 +82,21 @@ impl FramePool {
         self.keep(frame);
     }
 
+    /// There are more frames than a quiet host needs.
+    pub fn has_spare(&self) -> bool {
+        let [small, large] = KEPT;
+        let local = self.small.len() > small || self.large.len() > large;
+        local || !self.store.small.is_empty() || !self.store.large.is_empty()
+    }
+
+    /// Frees these. Other handles keep what they have at hand.
+    pub fn free_spare(&mut self) {
+        let [small, large] = KEPT;
+        self.small.truncate(small);
+        self.large.truncate(large);
+        while self.store.small.pop().is_some() || self.store.large.pop().is_some() {}
+    }
+
     /// Keeps a large frame, or one of many.
     #[inline(never)]
     fn keep(&mut self, frame: Box<Frame>) {
@@ -101,5 +118,24 @@ impl Clone for FramePool {
     /// Another handle to the same store.
     fn clone(&self) -> FramePool {
         FramePool { small: Vec::new(), large: Vec::new(), store: Arc::clone(&self.store) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_burst_a_pool_gives_back_what_it_does_not_need() {
+        let mut pool = FramePool::new(4096);
+        let burst: Vec<_> = (0..3006).map(|at| if at < 3000 { pool.small() } else { pool.large() }).collect();
+        burst.into_iter().for_each(|frame| pool.put(frame));
+        assert!(pool.has_spare() && !pool.store.small.is_empty());
+        pool.free_spare();
+        assert!(!pool.has_spare());
+        assert_eq!([pool.small.len(), pool.large.len()], KEPT);
+        let frames: Vec<_> = (0..100).map(|_| pool.small()).collect();
+        frames.into_iter().for_each(|frame| pool.put(frame));
+        assert_eq!(pool.small.len(), 100);
     }
 }
