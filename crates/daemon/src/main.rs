@@ -60,10 +60,6 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
         config.service.socket = Some(socket.clone());
     }
     logging::start(config.service.log);
-    if !shm::reserve::keep() {
-        let mib = shm::reserve::BYTES >> 20;
-        return Err(format!("the system has no {mib} MiB of memory for bad times: end something else first"));
-    }
     daemon::run(
         &config,
         &Options { owner: arguments.owner, announce: arguments.announce, log: None, takeover: arguments.takeover },

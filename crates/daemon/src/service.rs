@@ -18,7 +18,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use shm::handover;
+use shm::{handover, reserve};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,8 +47,13 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// The same for the daemon of one program, which ends by itself and is in nobody's way.
 const LONG_FAREWELL: Duration = Duration::from_secs(10);
 
-/// Runs a daemon until it is told to end. The error is a sentence.
+/// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but it is
+/// used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
+    if !reserve::keep() {
+        let mib = reserve::BYTES >> 20;
+        return Err(format!("the system has no {mib} MiB of memory for bad times: end something else first"));
+    }
     let failed = |e: io::Error| format!("the daemon cannot watch its sockets: {e}");
     raise_descriptor_limit();
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
