@@ -1,5 +1,6 @@
 //! Attached applications, with their slots.
-use context::{ControlEnd, Endpoint, Geometry, Reply, Slot, Unaccelerated};
+use crate::labels::Labels;
+use context::{ControlEnd, Endpoint, Geometry, Reply, Slot};
 use engine::{ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
@@ -41,14 +42,6 @@ pub(crate) enum Life {
     Gone,
 }
 
-/// What a descriptor of the application is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub reason: Unaccelerated,
-    pub slot: Option<Slot>,
-    pub binding: u32,
-}
-
 /// An attached application.
 pub(crate) struct Context {
     pub application: Application,
@@ -62,7 +55,7 @@ pub(crate) struct Context {
     pub bindings: BTreeSet<u32>,
     /// Connections that it is opening, by tag.
     pub connects: BTreeMap<u32, u32>,
-    pub labels: BTreeMap<u32, Label>,
+    pub labels: Labels,
     /// It has registered a shared log.
     pub has_log: bool,
     /// Replies that found the ring full.
@@ -73,6 +66,8 @@ pub(crate) struct Context {
 impl Context {
     pub fn new(application: Application, end: ControlEnd, cached_buffers: u32) -> Context {
         let slots = Slots::new(end.geometry(), cached_buffers);
+        // One for each slot, and some for sockets without one.
+        let most_labels = end.geometry().slots.saturating_add(1024);
         Context {
             application,
             end,
@@ -82,7 +77,7 @@ impl Context {
             flows: BTreeSet::new(),
             bindings: BTreeSet::new(),
             connects: BTreeMap::new(),
-            labels: BTreeMap::new(),
+            labels: Labels::new(most_labels),
             has_log: false,
             backlog: VecDeque::new(),
             to_ring: false,
@@ -133,11 +128,6 @@ impl Context {
     pub fn waiting_replies(&self) -> Vec<[u64; 8]> {
         self.backlog.iter().map(|reply| reply.to_words()).collect()
     }
-
-    /// Most labels that it may leave: one for each slot, and some for sockets without one.
-    pub fn most_labels(&self) -> usize {
-        self.end.geometry().slots as usize + 1024
-    }
 }
 
 /// Which slots are in use, and how often each was.
@@ -161,7 +151,10 @@ pub(crate) struct Slots {
     free: Vec<Vec<u32>>,
     geometry: Geometry,
     used: u32,
-    buffers: BTreeMap<u32, Buffers>,
+    /// Those that are mapped, by slot.
+    buffers: Vec<Option<Buffers>>,
+    /// How many of them there are.
+    mapped: usize,
     cached: usize,
 }
 
@@ -174,7 +167,8 @@ impl Slots {
             free: vec![Vec::new(); sizes],
             geometry,
             used: 0,
-            buffers: BTreeMap::new(),
+            buffers: Vec::new(),
+            mapped: 0,
             cached: cached as usize,
         }
     }
@@ -238,19 +232,23 @@ impl Slots {
 
     /// The slot's buffers, mapped now or before.
     pub fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
-        if let Some(buffers) = self.buffers.get(&index) {
+        if let Some(Some(buffers)) = self.buffers.get(index as usize) {
             return Ok(buffers.clone());
         }
         let (rx, tx) = end.map_buffers(index)?;
         let buffers = (Arc::new(rx), Arc::new(tx));
-        self.buffers.insert(index, buffers.clone());
+        if self.buffers.len() <= index as usize {
+            self.buffers.resize(index as usize + 1, None);
+        }
+        self.buffers[index as usize] = Some(buffers.clone());
+        self.mapped += 1;
         Ok(buffers)
     }
 
     /// Somebody besides this table still refers to the slot's buffers: the engine, or frames on their way.
     pub fn is_referred_to(&self, slot: Slot) -> bool {
         let shared = |(rx, tx): &Buffers| Arc::strong_count(rx) > 1 || Arc::strong_count(tx) > 1;
-        self.buffers.get(&slot.index).is_some_and(shared)
+        self.buffers.get(slot.index as usize).and_then(Option::as_ref).is_some_and(shared)
     }
 
     /// Gives a slot back. Beyond the number that is kept, its buffers are unmapped and their memory returned.
@@ -261,8 +259,9 @@ impl Slots {
         self.put_back(slot.index);
         self.used -= 1;
         // The engine may still have to copy out of them: a connection that moves to another context.
-        let spare = self.buffers.len() > self.cached && !self.is_referred_to(slot);
-        if spare && self.buffers.remove(&slot.index).is_some() {
+        let spare = self.mapped > self.cached && !self.is_referred_to(slot);
+        if spare && self.buffers.get_mut(index).and_then(Option::take).is_some() {
+            self.mapped -= 1;
             // Memory that the system does not take back now is taken back with the region.
             let _ = end.discard_buffers(slot.index);
         }

@@ -5,6 +5,7 @@ use crate::timing::{FlowOptions, Pace};
 use context::Slot;
 use engine::{ContextId, FlowStats, FourTuple};
 use serde::{Deserialize, Serialize};
+use shm::Pooled;
 use std::net::Ipv4Addr;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(crate) struct Flow {
     /// Payload bytes of a full segment now: path MTU discovery lowers it.
     pub mss: u16,
     pub iss: Seq,
-    pub stats: Arc<FlowStats>,
+    pub stats: Pooled<FlowStats>,
     /// What applications call it.
     pub names: Names,
     /// Which of them its notices go to.

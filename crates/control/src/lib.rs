@@ -18,6 +18,7 @@ mod holders;
 mod host;
 mod icmp;
 mod input;
+mod labels;
 mod logs;
 mod net;
 mod opening;

@@ -438,7 +438,7 @@ impl Plane {
             agreed: open.agreed,
             mss,
             iss: open.iss,
-            stats: stats_of(now, &open),
+            stats: self.stats.put(stats_of(now, &open)),
             names: Name { context, slot, open: true, taken: true }.into(),
             current: 0,
             holders: Holder::Context(context).into(),
@@ -488,7 +488,7 @@ impl Plane {
             dctcp_echo: flow.pace.policy.kind() == Congestion::Dctcp,
             cwnd: flow.pace.enforced.cwnd,
             rate: flow.pace.enforced.rate,
-            stats: Arc::clone(&flow.stats),
+            stats: flow.stats.clone(),
         })
     }
 
@@ -577,12 +577,12 @@ impl Plane {
 }
 
 /// Counters of a flow as they stand before the engine's first segment.
-fn stats_of(now: Nanos, open: &Established) -> Arc<FlowStats> {
+fn stats_of(now: Nanos, open: &Established) -> FlowStats {
     let stats = FlowStats::default();
     stats.snd_nxt.store((open.iss + 1).0, Relaxed);
     stats.snd_una.store((open.iss + 1).0, Relaxed);
     stats.rcv_nxt.store((open.irs + 1).0, Relaxed);
     stats.snd_wnd.store(open.snd_wnd, Relaxed);
     stats.last_rx_ns.store(now, Relaxed);
-    Arc::new(stats)
+    stats
 }

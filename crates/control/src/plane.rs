@@ -16,8 +16,9 @@ use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
 use context::{Endpoint, Reply, Turns};
-use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FourTuple, Nanos};
+use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FlowStats, FourTuple, Nanos};
 use port::{Capabilities, Frame};
+use shm::Pool;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -164,6 +165,8 @@ pub(crate) struct Plane {
     pub bindings: Bindings,
     pub openings: Slab<Opening>,
     pub flows: Slab<Flow>,
+    /// Where their counters lie.
+    pub stats: Pool<FlowStats>,
     pub waits: Slab<Wait>,
     /// Keys of waits in the order in which they came, some of them over.
     pub wait_order: VecDeque<(Nanos, u32)>,
@@ -219,6 +222,7 @@ impl Plane {
             bindings: Bindings::default(),
             openings: Slab::new(config.limits.max_openings),
             flows: Slab::new(config.max_flows),
+            stats: Pool::default(),
             waits: Slab::new(config.limits.max_time_wait.max(1)),
             wait_order: VecDeque::new(),
             connections: Connections::new(config.ephemeral_first..=config.ephemeral_last),

@@ -3,7 +3,8 @@ use crate::bindings::{Binding, Listener};
 use crate::closing::Positions;
 use crate::config::PortRule;
 use crate::congestion::Policy;
-use crate::contexts::{Application, Holder, Label};
+use crate::contexts::{Application, Holder};
+use crate::labels::Label;
 use crate::opening::Connect;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
@@ -323,10 +324,9 @@ impl Plane {
             self.named(id, slot);
         }
         let Some(context) = self.contexts.get_mut(id.0) else { return };
-        if context.labels.len() >= context.most_labels() && !context.labels.contains_key(&fd) {
-            return self.drops.count(Drop::RequestInvalid);
+        if !context.labels.set(fd, label) {
+            self.drops.count(Drop::RequestInvalid);
         }
-        context.labels.insert(fd, label);
     }
 }
 

@@ -126,7 +126,7 @@ impl Plane {
         let mut contexts = self.contexts.iter().map(|(_, context)| context);
         let own = |context: &&crate::contexts::Context| context.alive() && context.application.pid == pid;
         contexts.by_ref().filter(own).find_map(|context| {
-            let label = context.labels.get(&fd)?;
+            let label = context.labels.get(fd)?;
             Some(LabelView {
                 pid,
                 fd,

@@ -13,7 +13,7 @@ pub use stats::{FlowFigures, FlowStats};
 
 use context::{EngineEnd, LogEnd};
 use serde::{Deserialize, Serialize};
-use shm::Mirror;
+use shm::{Mirror, Pooled};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use trace::Traces;
@@ -105,7 +105,7 @@ pub struct FlowParams {
     /// Sending rate, bytes a second; 0 for no limit.
     pub rate: u64,
     /// Its counters, shared with the control plane.
-    pub stats: Arc<FlowStats>,
+    pub stats: Pooled<FlowStats>,
 }
 
 /// State of the timestamps option.

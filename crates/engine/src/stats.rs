@@ -8,7 +8,7 @@ macro_rules! counters {
         /// A flow's counters (thesis table 4.1, post-processor: `cnt_ackb`, `cnt_ecnb`, `cnt_fretx`, `rtt_est`). All
         /// accesses are relaxed: each is read alone, and updates commute.
         #[derive(Default, Debug)]
-        #[repr(C, align(64))]
+        #[repr(C)]
         pub struct FlowStats { $($(#[$doc])+ pub $name: $atomic,)+ }
 
         /// All of [`FlowStats`] at one moment.
@@ -38,7 +38,10 @@ macro_rules! counters {
     };
 }
 
-// The first line of the cache is all that timing and congestion control look at.
+// In a pool each begins a line of the cache, and with what the pool keeps of it fits two (docs/MEMORY.md).
+const _: () = assert!(size_of::<FlowStats>() <= 120);
+
+// The first line is all that timing and congestion control look at.
 counters! {
     /// Bytes acknowledged by the peer, in total.
     acked_bytes: AtomicU64 => u64,

@@ -19,7 +19,7 @@ use engine::{Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
 use port::capture::{Queue, Wanted};
-use shm::{Doorbell, Mirror, Region};
+use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ struct Host {
     app: AppEnd,
     buffers: Vec<(Mirror, Mirror)>,
     written: Vec<u32>,
-    stats: Vec<Arc<FlowStats>>,
+    stats: Vec<Pooled<FlowStats>>,
     commands: Vec<Command>,
     rx: Vec<Box<engine::Frame>>,
     tx: Vec<Box<engine::Frame>>,
@@ -105,7 +105,7 @@ impl Host {
         }
         for index in 0..connections {
             let (rx, tx) = control_end.map_buffers(index).expect("address space");
-            let stats = Arc::new(FlowStats::default());
+            let stats = Pooled::new(FlowStats::default());
             let params = flow(first, index, Arc::new(rx), Arc::new(tx), &stats);
             host.commands.push(Command::Install(Box::new(params)));
             let slot = Slot { index, generation: 0 };
@@ -196,7 +196,7 @@ impl Host {
     }
 }
 
-fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Arc<FlowStats>) -> FlowParams {
+fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Pooled<FlowStats>) -> FlowParams {
     let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let port = 10_000 + index as u16;
     let tuple = if first {
@@ -229,7 +229,7 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Arc<F
         dctcp_echo: false,
         cwnd: 1 << 20,
         rate: 0,
-        stats: Arc::clone(stats),
+        stats: stats.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::message::{Buffers, Control, Job, Marks, Segment, Tally, Work};
 use crate::slots::Slots;
 use engine::{Drop, FlowParams, FlowStats, Frame, FramePool, Nanos};
 use port::Checksum;
-use shm::Mirror;
+use shm::{Mirror, Pooled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -17,7 +17,7 @@ use wire::template::{self, Template};
 /// too, and only for segments that the protocol module decided to send.
 struct PostState {
     headers: Template,
-    stats: Arc<FlowStats>,
+    stats: Pooled<FlowStats>,
     /// For the DMA module where that is on the same thread: as in the paper, this module gives it addresses (Pos).
     buffers: Buffers,
 }
@@ -123,7 +123,7 @@ impl PostState {
         let (link, addresses) = ((p.local_mac, p.remote_mac), (p.tuple.local_ip, p.tuple.remote_ip));
         let headers = Template::new(link, addresses, (p.tuple.local_port, p.tuple.remote_port));
         let buffers = Buffers { rx: Arc::clone(&p.rx), tx: Arc::clone(&p.tx) };
-        PostState { headers, stats: Arc::clone(&p.stats), buffers }
+        PostState { headers, stats: p.stats.clone(), buffers }
     }
 
     /// Makes the frame of a segment to send.

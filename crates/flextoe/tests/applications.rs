@@ -7,7 +7,7 @@ use context::{Bump, Notice};
 use engine::{Command, ContextId, Drop, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
 use flextoe::Mapping;
 use proptest::prelude::*;
-use std::sync::Arc;
+use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::tcp::Flags;
 use wire::{Mac, Seq};
@@ -108,7 +108,7 @@ proptest! {
 }
 
 /// Another flow of the same context, from another port of the peer.
-fn second_flow(flow: u32, index: u32, port: u16, stats: &Arc<FlowStats>) -> FlowParams {
+fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> FlowParams {
     let (_, _, rx, tx) = make_context(4096, 4096);
     FlowParams {
         flow: FlowId(flow),
@@ -135,7 +135,7 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Arc<FlowStats>) -> Flow
         dctcp_echo: false,
         cwnd: 10_000,
         rate: 0,
-        stats: Arc::clone(stats),
+        stats: stats.clone(),
     }
 }
 
@@ -143,7 +143,7 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Arc<FlowStats>) -> Flow
 #[test]
 fn a_full_ring_delays_notices_and_merges_them() {
     let mut solo = Solo::plain();
-    let stats = Arc::new(FlowStats::default());
+    let stats = Pooled::new(FlowStats::default());
     let other = second_flow(6, 1, 81, &stats);
     solo.command(Command::Install(Box::new(other)));
     // 64 entries: filled with one notice for each round.
@@ -299,7 +299,7 @@ fn commands_for_a_flow_that_is_not_there_are_ignored() {
 fn a_flow_number_can_be_used_again_at_once() {
     let mut solo = Solo::plain();
     solo.write(5000, false);
-    let stats = Arc::new(FlowStats::default());
+    let stats = Pooled::new(FlowStats::default());
     let mut again = second_flow(FLOW.0, 1, 90, &stats);
     again.snd_wnd = 0;
     solo.side.commands.push(Command::Remove(FLOW));

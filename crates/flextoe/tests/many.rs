@@ -8,7 +8,7 @@ use engine::{
     FramePool, Limits, Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::Mirror;
+use shm::{Mirror, Pooled};
 use std::sync::Arc;
 use wire::Seq;
 
@@ -29,7 +29,7 @@ fn total(flow: u32, life: u32, first: bool) -> u32 {
 /// One end of a flow.
 struct Conn {
     life: u32,
-    stats: Arc<FlowStats>,
+    stats: Pooled<FlowStats>,
     buffers: (Mirror, Mirror),
     written: u32,
     freed: u32,
@@ -89,7 +89,7 @@ impl Host {
         let slot = Slot { index: flow, generation: life as u16 };
         let (app, control) = &self.contexts[(flow % CONTEXTS) as usize];
         let (rx, tx) = control.map_buffers(flow).unwrap();
-        let stats = Arc::new(FlowStats::default());
+        let stats = Pooled::new(FlowStats::default());
         let base = tuple(self.first);
         // Other ports in each life: frames of an earlier one may still be on their way.
         let port = 2000 + (life * FLOWS + flow) as u16;
@@ -122,7 +122,7 @@ impl Host {
             dctcp_echo: false,
             cwnd: 8000,
             rate: if flow % 5 == 0 { 50_000_000 } else { 0 },
-            stats: Arc::clone(&stats),
+            stats: stats.clone(),
         };
         let buffers = app.map_buffers(slot).unwrap();
         self.commands.push(Command::Install(Box::new(params)));

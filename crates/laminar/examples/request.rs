@@ -12,7 +12,7 @@ use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, 
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
-use shm::{Doorbell, Mirror, Region};
+use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,7 +167,7 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>) -> FlowParams
         dctcp_echo: true,
         cwnd: 65536,
         rate: 0,
-        stats: Arc::new(FlowStats::default()),
+        stats: Pooled::new(FlowStats::default()),
     }
 }
 

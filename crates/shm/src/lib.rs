@@ -23,6 +23,8 @@ mod mirror;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(not(loom))]
+mod pooled;
+#[cfg(not(loom))]
 mod prefetch;
 #[cfg(not(loom))]
 mod region;
@@ -39,6 +41,8 @@ pub use crowd::Crowd;
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]
 pub use mirror::{Mirror, Span};
+#[cfg(not(loom))]
+pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]
 pub use prefetch::{prefer_huge_pages, prefetch};
 #[cfg(not(loom))]

@@ -154,7 +154,7 @@ impl Plane {
             flows: context.flows.iter().copied().collect(),
             bindings: context.bindings.iter().copied().collect(),
             connects: context.connects.iter().map(|(tag, key)| (*tag, *key)).collect(),
-            labels: context.labels.iter().map(|(fd, label)| (*fd, *label)).collect(),
+            labels: context.labels.iter().collect(),
             replies: context.waiting_replies(),
         };
         self.contexts.iter().map(state).collect()

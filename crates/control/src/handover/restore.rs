@@ -63,7 +63,9 @@ impl Plane {
         context.flows = state.flows.into_iter().collect();
         context.bindings = state.bindings.into_iter().collect();
         context.connects = state.connects.into_iter().collect();
-        context.labels = state.labels.into_iter().collect();
+        for (fd, label) in state.labels {
+            context.labels.set(fd, label);
+        }
         state.replies.into_iter().filter_map(Reply::from_words).for_each(|reply| context.reply(reply));
         let room = self.contexts.insert_at(state.id, context);
         room.ok_or("max_contexts is smaller than what is attached")?;
@@ -143,7 +145,7 @@ impl Plane {
             agreed: state.agreed,
             mss: state.mss,
             iss: state.iss,
-            stats: Arc::new(stats),
+            stats: self.stats.put(stats),
             names: state.names.try_into()?,
             current: state.current,
             holders: state.holders.into_iter().collect(),

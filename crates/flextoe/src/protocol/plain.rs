@@ -169,7 +169,7 @@ mod tests {
     use crate::protocol::Protocol;
     use engine::{ContextId, FlowId, FlowParams, FourTuple, Nanos, Slot, TimestampState};
     use proptest::prelude::*;
-    use shm::{Mirror, PAGE, Region};
+    use shm::{Mirror, PAGE, Pooled, Region};
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use trace::Tracer;
@@ -208,7 +208,7 @@ mod tests {
             dctcp_echo: ecn,
             cwnd: 2500,
             rate: 0,
-            stats: Arc::default(),
+            stats: Pooled::default(),
         };
         let mut protocol = Protocol::new(0, 1, true);
         protocol.control(&Control::Install(Arc::new(params)), 0);

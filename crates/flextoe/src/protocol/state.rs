@@ -2,7 +2,7 @@
 use super::challenges::Challenges;
 use crate::message::{Positions, Segment};
 use engine::{FlowEnd, FlowParams, FlowStats, Nanos, Resume, TimestampState};
-use std::sync::Arc;
+use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, TIMESTAMPS_LEN, Timestamps};
@@ -121,7 +121,7 @@ pub(crate) struct Fixed {
     pub sack: bool,
     pub ecn: bool,
     pub dctcp_echo: bool,
-    pub stats: Arc<FlowStats>,
+    pub stats: Pooled<FlowStats>,
 }
 
 impl Fixed {
@@ -141,7 +141,7 @@ impl Fixed {
             sack: p.sack,
             ecn: p.ecn,
             dctcp_echo: p.dctcp_echo,
-            stats: Arc::clone(&p.stats),
+            stats: p.stats.clone(),
         }
     }
 }

@@ -10,7 +10,7 @@ use engine::{
     FramePool, Limits, LoadedModule, Slot, TimestampState, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::{Doorbell, Mirror, Region};
+use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Mac, Seq};
@@ -218,7 +218,7 @@ pub struct Side {
     pub back: Vec<(Exception, Box<Frame>)>,
     pub tx: Vec<Box<Frame>>,
     pub app: App,
-    pub stats: Arc<FlowStats>,
+    pub stats: Pooled<FlowStats>,
     pub timers: Timers,
     pub seen: Vec<Event>,
     mss: u16,
@@ -266,7 +266,7 @@ impl Side {
         let workers = engine.workers();
         let slot = Slot { index: 0, generation: 3 };
         let (app_rx, app_tx) = end.map_buffers(slot).unwrap();
-        let stats = Arc::new(FlowStats::default());
+        let stats = Pooled::new(FlowStats::default());
         let cwnd = 10 * config.mss as u32;
         let (own, other) = (config.iss.wrapping_add(if first { 0 } else { 77 }), config.iss);
         let other = other.wrapping_add(if first { 77 } else { 0 });
@@ -295,7 +295,7 @@ impl Side {
             dctcp_echo: config.dctcp,
             cwnd,
             rate: config.rate,
-            stats: Arc::clone(&stats),
+            stats: stats.clone(),
         };
         let commands = vec![Command::Attach(ContextId(1), engine_end), Command::Install(Box::new(params))];
         Side {
