@@ -101,6 +101,16 @@ pub enum Reply {
         /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
         errno: u16,
     },
+    /// A connection that was claimed had ended in order before that: what a last notice would say. The slot stays until
+    /// [`crate::Request::Close`].
+    Ended {
+        /// Which connection.
+        slot: Slot,
+        /// Where the peer's bytes end, as in [`crate::Notice`].
+        rx_tail: u32,
+        /// Where its own bytes end, all of them acknowledged.
+        tx_tail: u32,
+    },
     /// Answer to [`crate::Request::Rest`]: the application repeats its bump.
     Rested {
         /// Which connection.
@@ -203,6 +213,11 @@ impl Reply {
                 w[0] = pair(14, done as u32);
                 w[1] = put_slot(slot);
             }
+            Reply::Ended { slot, rx_tail, tx_tail } => {
+                w[0] = pair(15, 0);
+                w[1] = put_slot(slot);
+                w[2] = pair(rx_tail, tx_tail);
+            }
             Reply::SpliceOver { slot, errno } => {
                 w[0] = pair(13, errno as u32);
                 w[1] = put_slot(slot);
@@ -234,6 +249,7 @@ impl Reply {
             11 => Reply::Claimed { tag, slot: get_slot(w[1]) },
             12 => Reply::Info { tag, info: FlowInfo::get(&w) },
             13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
+            15 => Reply::Ended { slot: get_slot(w[1]), rx_tail: w[2] as u32, tx_tail: high(w[2]) },
             14 => Reply::Rested { slot: get_slot(w[1]), done: tag != 0 },
             _ => return None,
         })
@@ -294,6 +310,7 @@ mod tests {
             Reply::Info { tag: 11, info },
             Reply::SpliceOver { slot: SLOT, errno: 104 },
             Reply::Rested { slot: SLOT, done: true },
+            Reply::Ended { slot: SLOT, rx_tail: 7, tx_tail: u32::MAX },
         ] {
             assert_eq!(Reply::from_words(reply.to_words()), Some(reply));
         }

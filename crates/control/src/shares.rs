@@ -3,6 +3,7 @@ use crate::contexts::{Application, Context, Holder, Life, ends};
 use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
+use crate::tcp::State;
 use crate::timers::Timer;
 use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot, Turns};
 use engine::{Command, ContextId, FlowId, Nanos};
@@ -137,12 +138,23 @@ impl Plane {
             self.commands.push(Command::Rename { flow: id, context: child, slot });
         } else {
             match spliced {
-                Spliced::No => self.reply(child, Reply::Error { slot, errno: libc::ECONNRESET as u16 }),
+                Spliced::No => self.reply(child, self.end_reply(id, slot)),
                 Spliced::In(_) => {}
                 Spliced::Over(errno) => self.reply(child, Reply::SpliceOver { slot, errno }),
             }
         }
         Ok(())
+    }
+
+    /// What becomes known late of a connection that has ended. Where both sides had said all, that is its end like any
+    /// other, and whoever reads finds the last bytes.
+    fn end_reply(&self, id: FlowId, slot: Slot) -> Reply {
+        let flow = self.flows.get(id.0).filter(|flow| matches!(flow.closing.state, State::TimeWait | State::Closed));
+        let Some(flow) = flow else { return Reply::Error { slot, errno: libc::ECONNRESET as u16 } };
+        let figures = flow.stats.read();
+        // SYN and FIN are acknowledged too.
+        let tx_tail = figures.snd_una.wrapping_sub(flow.iss.0).wrapping_sub(2);
+        Reply::Ended { slot, rx_tail: figures.rx_bytes as u32, tx_tail }
     }
 
     /// The process of a context is gone.

@@ -344,12 +344,19 @@ impl Lib {
             }
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
+            Reply::Ended { slot, rx_tail, tx_tail } => self.ended(Notice { slot, rx_tail, tx_tail, fin: true }),
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Rested { slot, done } => self.rested(slot, done),
             // Which slots are free is the control plane's business.
             Reply::Freed { .. } => {}
         }
+    }
+
+    /// The last notice of a connection, by another way.
+    fn ended(&mut self, notice: Notice) {
+        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
+        context.take_notice(sockets, sets, &notice);
     }
 
     fn answer(&mut self, tag: u32, reply: Reply) {

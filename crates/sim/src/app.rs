@@ -273,17 +273,21 @@ impl App {
 
     fn take_notices(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         while let Some(words) = self.end.notices.pop().map_err(|_| "the ring of notices is corrupt")? {
-            let notice = Notice::from_words(words);
-            let known = self.connections.get_mut(&notice.slot.index);
-            // One for a connection given up is late. One for a connection that it does not have yet is early: the two
-            // pairs are not ordered.
-            let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else {
-                self.early.insert(notice.slot.index, notice);
-                continue;
-            };
-            connection.notice(now, notice, &mut scene.pairs[connection.pair])?;
-            self.due.insert(notice.slot.index, 0);
+            self.take_notice(now, scene, Notice::from_words(words))?;
         }
+        Ok(())
+    }
+
+    pub(crate) fn take_notice(&mut self, now: Nanos, scene: &mut Scene, notice: Notice) -> Result<(), String> {
+        let known = self.connections.get_mut(&notice.slot.index);
+        // One for a connection given up is late. One for a connection that it does not have yet is early: the two
+        // pairs are not ordered.
+        let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else {
+            self.early.insert(notice.slot.index, notice);
+            return Ok(());
+        };
+        connection.notice(now, notice, &mut scene.pairs[connection.pair])?;
+        self.due.insert(notice.slot.index, 0);
         Ok(())
     }
 

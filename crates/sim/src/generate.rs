@@ -1,6 +1,7 @@
 //! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
 use crate::plan::{
-    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Plan, Script, Takeover, Turns,
+    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Midst, Plan, Script, Takeover,
+    Turns,
 };
 use crate::random::Random;
 use flextoe::Mapping;
@@ -264,9 +265,17 @@ fn take_over(random: &mut Random, plan: &mut Plan) {
         return;
     }
     for _ in 0..random.spread(1, 4) {
-        let host = random.up_to(plan.hosts.len() as u64 - 1) as usize;
-        let (at_us, refused) = (random.spread(10, 200_000), random.one_in(4));
-        plan.takeovers.push(Takeover { host, at_us, refused });
+        let (mut host, mut at_us) = (random.up_to(plan.hosts.len() as u64 - 1) as usize, random.spread(10, 200_000));
+        // Every other one in the middle of something, and with what is on its way.
+        if random.one_in(2) {
+            let call = &plan.calls[random.up_to(plan.calls.len() as u64 - 1) as usize];
+            let app = if random.one_in(2) { call.app } else { plan.listens[call.to].app };
+            (host, at_us) = (plan.apps[app].host, call.start_us + random.spread(1, 50_000));
+        }
+        let with = random.pick(&[None, Some(Midst::Unacknowledged), Some(Midst::Unread)]);
+        let (refused, loses) = (random.one_in(4), random.one_in(2));
+        let lost_us = if loses { random.spread(10, 100_000) } else { 0 };
+        plan.takeovers.push(Takeover { host, at_us, with, refused, lost_us });
     }
 }
 

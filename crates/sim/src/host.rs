@@ -4,7 +4,7 @@ use crate::random::Random;
 use crate::scene::Scene;
 use crate::takeover::Takeovers;
 use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
-use control::{Application, CongestionName, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use control::{Application, CongestionName, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, Engine, Limits, Worker};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
@@ -40,6 +40,8 @@ pub struct SimHost {
     /// When its clock leaps, and by how much.
     jumps: Vec<(Nanos, i64)>,
     pub(crate) takeovers: Takeovers,
+    /// Its connections as they were when it changed hands, until its next round.
+    pub(crate) before_takeover: Vec<FlowView>,
 }
 
 impl SimHost {
@@ -89,6 +91,7 @@ impl SimHost {
             cuts: plan.cuts.iter().filter(of_host).map(times).collect(),
             jumps: plan.jumps.iter().filter(|jump| jump.host == index).map(leap).collect(),
             takeovers,
+            before_takeover: Vec::new(),
         })
     }
 
@@ -148,7 +151,7 @@ impl SimHost {
         }
         self.rx.iter().for_each(|frame| scene.inspector.received(now - scene.start, frame));
         let clock = self.clock(now);
-        scene.figures.takeovers += u64::from(self.change_hands(now)?);
+        scene.figures.takeovers += u64::from(self.change_hands(now, scene)?);
         done += self.host.poll(clock, &mut self.rx, &mut self.tx, &mut self.pool);
         done += self.poll_workers(clock);
         for frame in &self.tx {
@@ -159,11 +162,34 @@ impl SimHost {
         }
         self.port.send(now, &mut self.tx, &mut self.pool, &mut drops);
         self.idle_rounds = if done > 0 { 0 } else { self.idle_rounds + 1 };
+        if self.workers.is_empty() || self.idle_rounds > 3 {
+            self.check_takeover()?;
+        }
+        self.check_windows(scene)?;
         // A worker may be skipped in a round, so one round without work does not say that there is none.
         self.busy = done > 0 || !self.workers.is_empty() && self.idle_rounds < 4;
         let late = if self.random.chance(self.plan.stall) { self.random.up_to(self.plan.stall_ns) } else { 0 };
         self.free_at = now + self.plan.poll_ns.max(1) + late;
         check_drops(&drops)
+    }
+
+    /// For so long its link is cut.
+    pub(crate) fn lose_frames(&mut self, now: Nanos, lost_us: u64) {
+        self.cuts.push((now, now + lost_us * 1000));
+    }
+
+    /// Who begins to send knows the window that it was told.
+    fn check_windows(&self, scene: &mut Scene) -> Result<(), String> {
+        let begun = std::mem::take(&mut scene.inspector.begun);
+        // Modules on threads of their own may know older ones.
+        if begun.is_empty() || !self.workers.is_empty() {
+            return Ok(());
+        }
+        let flows = self.host.flows();
+        begun.into_iter().try_for_each(|ends| {
+            let is_it = |flow: &&FlowView| flow.flow.is_some() && ends.is_of(flow.local, flow.remote);
+            flows.iter().find(is_it).map_or(Ok(()), |flow| scene.inspector.check_known_window(ends, flow))
+        })
     }
 
     /// The workers, in an order that follows from the seed; some run more often than others.

@@ -1,9 +1,10 @@
 //! Looks at every frame between a host and the network, and checks what RFC 9293 demands of a sender, knowing both
 //! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
-use crate::pair::{CLIENT, Pair, SERVER, Stage};
+use crate::pair::{CLIENT, Half, Pair, SERVER, Stage};
+use control::FlowView;
 use port::{Checksum, Frame};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::checksum::Sum;
 use wire::tcp::Flags;
 use wire::{EtherType, Seq, ethernet, ipv4, tcp};
@@ -21,7 +22,16 @@ impl Ends {
     fn reversed(self) -> Ends {
         Ends { from: self.to, to: self.from }
     }
+
+    /// This is the direction in which `local` sends to `remote`.
+    pub fn is_of(self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        let plain = |address: SocketAddrV4| (*address.ip(), address.port());
+        (self.from, self.to) == (plain(local), plain(remote))
+    }
 }
+
+/// So many right edges are remembered as told.
+const TOLD: usize = 16;
 
 /// What is known of one direction of a connection.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,6 +53,8 @@ struct Direction {
     edge: Option<Seq>,
     /// The same, of what the other side has received.
     edge_received: Option<Seq>,
+    /// The right edges that the other side has received last.
+    told: [Option<Seq>; TOLD],
 }
 
 /// A TCP segment as it stands in a frame.
@@ -72,6 +84,8 @@ pub struct Inspector {
     pub tracing: bool,
     /// These lines, the last ones.
     pub trace: VecDeque<String>,
+    /// Where data was sent for the first time, since somebody looked.
+    pub begun: Vec<Ends>,
     /// The first SYN and the first SYN-ACK: initial sequence numbers, and the SYN's timestamp.
     pub first: [Option<(Seq, u32)>; 2],
 }
@@ -135,7 +149,26 @@ impl Inspector {
         if known && plausible(direction, &header) {
             let edge = header.ack + window(&header, direction, &reverse);
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
+            direction.told.rotate_right(1);
+            direction.told[0] = Some(edge);
         }
+    }
+
+    /// A host that begins to send knows a window that it was told: one that is smaller would break nothing, only be slow.
+    pub fn check_known_window(&self, ends: Ends, flow: &FlowView) -> Result<(), String> {
+        let (Some(direction), Some(reverse)) = (self.directions.get(&ends), self.directions.get(&ends.reversed()))
+        else {
+            return Ok(());
+        };
+        let figure = |name| flow.figures.get(name).map_or(0, |value| *value as u32);
+        let known = Seq(figure("snd_una")) + figure("snd_wnd");
+        let of_syn = direction.isn.zip(reverse.syn_window).map(|(isn, window)| isn + 1 + u32::from(window));
+        let told = reverse.told.into_iter().chain([of_syn]).flatten();
+        if told.clone().any(|edge| edge == known) {
+            return Ok(());
+        }
+        let told: Vec<u32> = told.map(|edge| edge - Seq(figure("snd_una"))).collect();
+        Err(format!("{} bytes are its peer's window, of {told:?} that it was told: {flow:?}", figure("snd_wnd")))
     }
 
     fn digest(&mut self, now: u64, frame: &Frame) {
@@ -167,19 +200,23 @@ impl Inspector {
         check_ack(header, peer_isn, &reverse)?;
         check_edge(header, direction, &reverse)?;
         check_size(segment, &reverse)?;
+        let pair = self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side)));
+        if let Some((pair, side)) = pair {
+            check_room(header, direction, (&reverse, peer_isn), &pair.halves[side])?;
+        }
         let fin = header.flags.has(Flags::FIN);
         if payload.is_empty() && !fin {
             return Ok(());
         }
         check_window(segment, isn, &reverse)?;
         let end = header.seq + payload.len() as u32 + u32::from(fin);
+        if direction.sent_end == isn + 1 {
+            self.begun.push(*ends);
+        }
         self.resent += u64::from(header.seq.before(direction.sent_end));
         direction.sent_end = direction.sent_end.max(end);
         direction.fin |= fin;
-        match self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side))) {
-            Some((pair, side)) => check_payload(segment, isn, pair, side),
-            None => Ok(()),
-        }
+        pair.map_or(Ok(()), |(pair, side)| check_payload(segment, isn, pair, side))
     }
 
     /// With a new connection between the same ends, an earlier one whose client is done with it is over. The new one may
@@ -288,6 +325,22 @@ fn check_edge(header: &tcp::Header, direction: &mut Direction, reverse: &Directi
         }
     }
     direction.edge = Some(direction.edge.map_or(edge, |old| old.max(edge)));
+    Ok(())
+}
+
+/// What is offered fits into the receive buffer, beside what the application has not taken out of it.
+fn check_room(
+    header: &tcp::Header,
+    direction: &Direction,
+    (reverse, peer_isn): (&Direction, Seq),
+    half: &Half,
+) -> Result<(), String> {
+    let Some(buffer) = half.buffer.as_ref().filter(|_| !reverse.fin) else { return Ok(()) };
+    let room = peer_isn + 1 + (half.read as u32).wrapping_add(buffer.size());
+    let edge = header.ack + window(header, direction, reverse);
+    if room.before(edge) {
+        return Err(format!("its window ends {} bytes beyond its receive buffer", edge - room));
+    }
     Ok(())
 }
 

@@ -318,11 +318,31 @@ pub struct Jump {
 pub struct Takeover {
     /// Which host.
     pub host: usize,
-    /// When, microseconds.
+    /// When, microseconds: or later, as soon as this is so.
     pub at_us: u64,
+    /// What one of its connections has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<Midst>,
     /// It is stopped, and nobody takes it: it goes on by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
+    /// For how long after it all frames from and to the host are lost, microseconds: a new daemon's fabric begins empty.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_us: u64,
+}
+
+/// What makes a moment a good one for a takeover to go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Midst {
+    /// Its application wrote everything that it will, and not all is acknowledged.
+    Unacknowledged,
+    /// It acknowledged what its application has not read.
+    Unread,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl Plan {

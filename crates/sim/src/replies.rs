@@ -3,7 +3,7 @@ use crate::app::{App, Held, Purpose, Unknown};
 use crate::pair::{CLIENT, Half, SERVER, Stage};
 use crate::plan::Plan;
 use crate::scene::Scene;
-use context::{Endpoint, Reply, Request, Slot};
+use context::{Endpoint, Notice, Reply, Request, Slot};
 use port::Nanos;
 
 /// How long a connection that came in may have a client that does not know of it.
@@ -70,6 +70,9 @@ impl App {
             Reply::Unaccept { slot, .. } => self.unaccept(now, scene, slot),
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
+            Reply::Ended { slot, rx_tail, tx_tail } => {
+                self.take_notice(now, scene, Notice { slot, rx_tail, tx_tail, fin: true })
+            }
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Rested { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),

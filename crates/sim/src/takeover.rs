@@ -1,8 +1,10 @@
 //! Takeovers: a host stops in the middle of anything, and another one goes on from its state, as between two daemons.
 use crate::host::{SimHost, fresh_host};
-use crate::plan::Plan;
+use crate::pair::{CLIENT, SERVER, Stage, script};
+use crate::plan::{Midst, Plan, Takeover};
+use crate::scene::Scene;
 use context::daemon_ends;
-use control::HostState;
+use control::{FlowView, HostState};
 use port::Nanos;
 use shm::Region;
 use std::collections::HashMap;
@@ -11,15 +13,14 @@ use std::sync::Arc;
 /// Rounds within which an engine has given everything up.
 const STOPS_WITHIN: u32 = 10_000;
 
-/// When a host is to be taken over: times, and whether nobody takes it in the end.
-pub(crate) struct Takeovers(Vec<(Nanos, bool)>);
+/// When a host is to be taken over, the last one first.
+pub(crate) struct Takeovers(Vec<(Nanos, Takeover)>);
 
 impl Takeovers {
     pub fn new(plan: &Plan, host: usize, start: Nanos) -> Takeovers {
         let mine = plan.takeovers.iter().filter(|takeover| takeover.host == host);
-        let mut all: Vec<_> = mine.map(|takeover| (start + takeover.at_us * 1000, takeover.refused)).collect();
-        all.sort_unstable();
-        all.reverse();
+        let mut all: Vec<_> = mine.map(|takeover| (start + takeover.at_us * 1000, *takeover)).collect();
+        all.sort_by_key(|(at, takeover)| std::cmp::Reverse((*at, takeover.refused)));
         Takeovers(all)
     }
 
@@ -31,14 +32,15 @@ impl Takeovers {
 
 impl SimHost {
     /// A takeover, where one is due and nothing is in the middle of several rounds. Says whether there was one.
-    pub(crate) fn change_hands(&mut self, now: Nanos) -> Result<bool, String> {
+    pub(crate) fn change_hands(&mut self, now: Nanos, scene: &Scene) -> Result<bool, String> {
         let due = self.takeovers.0.last().copied().filter(|(at, _)| *at <= now);
-        let Some((_, refused)) = due.filter(|_| self.host.is_settled()) else { return Ok(false) };
+        let ready = |(_, takeover): &(Nanos, Takeover)| is_in_the_midst(takeover, scene) && self.host.is_settled();
+        let Some((_, takeover)) = due.filter(ready) else { return Ok(false) };
         self.takeovers.0.pop();
         if self.host.handover_obstacle().is_some() {
             return Ok(false);
         }
-        let clock = self.clock(now);
+        let (clock, before) = (self.clock(now), self.host.flows());
         self.host.stop();
         for _ in 0..STOPS_WITHIN {
             if self.host.is_stopped() {
@@ -50,12 +52,37 @@ impl SimHost {
         if !self.host.is_stopped() {
             return Err("it does not stop for a takeover".into());
         }
-        if refused {
+        if takeover.refused {
             self.host.go_on(clock);
         } else {
             self.go_on_as_another(clock)?;
         }
+        self.lose_frames(now, takeover.lost_us);
+        self.before_takeover = before;
         Ok(true)
+    }
+
+    /// Once a host that changed hands runs again: it has everything to send that it had.
+    pub(crate) fn check_takeover(&mut self) -> Result<(), String> {
+        if self.before_takeover.is_empty() {
+            return Ok(());
+        }
+        let after = self.host.flows();
+        for old in std::mem::take(&mut self.before_takeover) {
+            let same = |new: &&FlowView| new.flow == old.flow && (new.local, new.remote) == (old.local, old.remote);
+            let Some(new) = after.iter().find(same) else { continue };
+            if [old.state, new.state].contains(&"CLOSED") {
+                continue;
+            }
+            // Acknowledgements may have come with the round.
+            let una = |flow: &FlowView| flow.figures.get("snd_una").map_or(0, |una| *una as u32);
+            let acked = u64::from(una(new).wrapping_sub(una(&old)));
+            let (had, has) = (to_send(&old), to_send(new) + acked);
+            if has < had {
+                return Err(format!("after a takeover {has} bytes are to be sent, {had} were: {old:?}, now {new:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Another host takes the place of the stopped one, with nothing but its state and descriptors.
@@ -79,4 +106,26 @@ impl SimHost {
         self.host = new;
         Ok(())
     }
+}
+
+/// What the application wrote and the peer has not acknowledged, with FIN.
+fn to_send(flow: &FlowView) -> u64 {
+    ["unsent", "outstanding"].iter().filter_map(|name| flow.figures.get(name)).sum()
+}
+
+/// One of its host's connections has what the takeover waits for.
+fn is_in_the_midst(takeover: &Takeover, scene: &Scene) -> bool {
+    let Some(with) = takeover.with else { return true };
+    let plan = &scene.plan;
+    scene.pairs.iter().any(|pair| {
+        let call = &plan.calls[pair.call];
+        [(CLIENT, call.app), (SERVER, plan.listens[call.to].app)].into_iter().any(|(side, app)| {
+            let (mine, theirs) = (&pair.halves[side], &pair.halves[1 - side]);
+            let here = plan.apps[app].host == takeover.host && mine.stage == Stage::Open;
+            here && match with {
+                Midst::Unacknowledged => mine.written > mine.acked && mine.written == script(call, side).send,
+                Midst::Unread => theirs.acked > mine.read,
+            }
+        })
+    })
 }

@@ -14,7 +14,7 @@ use trace::Traces;
 
 /// Virtual time at which scenarios start, unless they aim at something.
 const BASE: Nanos = 1_000_000_000_000;
-/// Rounds of all hosts and applications after which a scenario counts as endless.
+/// Rounds of all hosts and applications after which a scenario counts as endless, counted anew when somebody gave up.
 const MOST_STEPS: u64 = 3_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -364,6 +364,7 @@ impl World {
         // They may wait for a slot or a place in a table that one of those has.
         if given_up {
             sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
+            self.steps = 0;
         }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
