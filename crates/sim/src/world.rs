@@ -14,7 +14,7 @@ use trace::Traces;
 
 /// Virtual time at which scenarios start, unless they aim at something.
 const BASE: Nanos = 1_000_000_000_000;
-/// Rounds of all hosts and applications after which a scenario counts as endless, counted anew when somebody gave up.
+/// Rounds of all hosts and applications from one look at the progress to the next, after which a scenario counts as endless.
 const MOST_STEPS: u64 = 3_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -342,9 +342,11 @@ impl World {
         if self.now < self.next_check {
             return Ok(());
         }
-        self.next_check = self.now + self.patience / 4;
+        (self.next_check, self.steps) = (self.now + self.patience / 4, 0);
         let (now, patience) = (self.now, self.patience);
-        let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(pair.progress_at) > patience;
+        // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait for its place.
+        let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
+        let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(pair.progress_at) > waits(pair);
         let still: Vec<usize> = (0..self.scene.pairs.len()).filter(|pair| stands(&self.scene.pairs[*pair])).collect();
         let (spoiled, sound): (Vec<usize>, Vec<usize>) =
             still.into_iter().partition(|pair| self.scene.pairs[*pair].spoiled.is_some());
@@ -364,7 +366,6 @@ impl World {
         // They may wait for a slot or a place in a table that one of those has.
         if given_up {
             sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
-            self.steps = 0;
         }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
