@@ -7,7 +7,8 @@ mod module;
 mod stats;
 
 pub use context::Slot;
-pub use module::{LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage, Verdict};
+pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource};
+pub use module::{Segment, Stage, Verdict};
 pub use port::{Drop, DropCounts, DropSet, Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 

@@ -75,12 +75,47 @@ pub struct Segment<'a> {
     pub now: Nanos,
 }
 
+/// What a module may change of frames besides their metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Nothing: the engine leaves checksums alone.
+    Nothing,
+    /// Only something in front, as who puts a VLAN tag on or takes one off: the engine need not look at the rest.
+    Front(Front),
+    /// Any of its bytes, and its length.
+    Anything,
+}
+
+/// The part of a frame that a module changes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Front {
+    /// Whatever it writes stands before this byte, counted from where the frame began before; what it puts in front of that,
+    /// too. The length changes at the front only.
+    pub below: u32,
+    /// Most bytes that it takes off the front.
+    pub strips: u32,
+}
+
 /// One replica of a module. Its state is its own: no other module or replica sees it. What later modules should know
 /// it leaves in the frame's metadata.
 pub trait Module: Send {
     /// Processes one segment.
     fn process(&mut self, segment: Segment<'_>) -> Verdict;
+
+    /// The same of those frames of a batch, of no known flow, that were let pass so far; counts the verdicts. Here so that each
+    /// module has a loop of its own.
+    fn process_frames(&mut self, frames: &mut [Box<Frame>], verdicts: &mut [Verdict], now: Nanos) -> Counts {
+        let mut counts = Counts::default();
+        for (frame, verdict) in frames.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
+            *verdict = self.process(Segment { frame, flow: None, now });
+            counts[*verdict as usize] += 1;
+        }
+        counts
+    }
 }
+
+/// How often there was each verdict, in the order of [`Verdict::ALL`].
+pub type Counts = [u64; Verdict::ALL.len()];
 
 /// What replicas of a module are made from.
 pub trait ModuleSource: Send + Sync {
@@ -91,9 +126,9 @@ pub trait ModuleSource: Send + Sync {
     /// It must see all bytes of a frame in one piece: payload by reference is copied into the frame first. Otherwise
     /// it sees at least all headers.
     fn whole_frames(&self) -> bool;
-    /// It may change a frame's bytes or length. Where it never does, the engine leaves checksums alone.
-    fn changes_frames(&self) -> bool {
-        true
+    /// What it may change of a frame.
+    fn changes(&self) -> Changes {
+        Changes::Anything
     }
     /// Makes a replica. `index` counts the replicas of this module in this engine from 0.
     fn replica(&self, index: u32) -> Box<dyn Module>;
@@ -135,7 +170,7 @@ impl ModuleFigures {
     pub const TIMED: u64 = 16;
 
     /// Adds what one replica did in a batch, and the ticks that it took where they were counted.
-    pub fn add(&self, verdicts: [u64; 5], ticks: Option<u64>) {
+    pub fn add(&self, verdicts: Counts, ticks: Option<u64>) {
         let runs = verdicts.iter().sum();
         self.runs.fetch_add(runs, Relaxed);
         if let Some(ticks) = ticks {

@@ -15,7 +15,7 @@
 //! tracepoints are on.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
-use engine::{Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
+use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
 use port::capture::{Queue, Wanted};
@@ -271,8 +271,8 @@ impl ModuleSource for Ingress {
     fn whole_frames(&self) -> bool {
         false
     }
-    fn changes_frames(&self) -> bool {
-        self.strips
+    fn changes(&self) -> Changes {
+        if self.strips { Changes::Front(Front { below: 16, strips: 4 }) } else { Changes::Nothing }
     }
     fn replica(&self, _index: u32) -> Box<dyn Module> {
         Box::new(Ingress { strips: self.strips })

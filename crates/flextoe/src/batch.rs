@@ -15,7 +15,7 @@ impl Batch {
     /// Adds a work.
     #[inline(always)]
     pub fn add(&mut self, flow: u32, job: Job) -> &mut Work {
-        if self.len == self.places.len() {
+        if self.len >= self.places.len() {
             self.grow();
         }
         let work = &mut self.places[self.len];

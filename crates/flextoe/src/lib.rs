@@ -70,7 +70,7 @@ pub struct FlexToe {
     /// The same of those that did not come from the port.
     waiting_back: VecDeque<(Exception, Box<Frame>)>,
     batch: Batch,
-    /// A batch of received frames on its way through ingress modules.
+    /// Received frames that ingress modules let pass, where they did not let all; empty between rounds.
     arrivals: Vec<Box<Frame>>,
     /// Modules on the way out.
     egress: Chain,
@@ -129,6 +129,9 @@ impl FlexToe {
 
     /// Sends the collected works into the pipeline: received frames.
     fn run_received(&mut self, burst: &mut Burst<'_>) {
+        if self.batch.is_empty() {
+            return;
+        }
         if let Pipeline::Local(local) = &mut self.pipeline {
             local.receive(&mut self.batch, self.now, &self.service, burst);
         }
@@ -339,14 +342,19 @@ impl FlexToe {
             // Another host's modules may have left something.
             frames.iter_mut().for_each(|frame| frame.metadata = [0; 4]);
         }
+        if let Pipeline::Local(local) = &mut self.pipeline {
+            if !local.ingress.is_empty() && !frames.is_empty() {
+                modules::admit(&mut local.ingress, &mut frames, &mut self.arrivals, self.now, burst);
+            }
+        }
         let mut left = frames.drain(..);
         while left.len() > 0 {
-            match &mut self.pipeline {
-                Pipeline::Local(local) if !local.ingress.is_empty() => {
-                    self.arrivals.extend(left.by_ref().take(BATCH));
-                    modules::admit(&mut local.ingress, &mut self.arrivals, &mut self.batch, self.now, burst);
+            let FlexToe { pipeline, batch, service, now, .. } = self;
+            match pipeline {
+                Pipeline::Local(local) => {
+                    local.arrive(&mut left.by_ref().take(BATCH), batch, *now, service, burst);
                 }
-                _ => self.batch.receive_most(&mut left, BATCH),
+                Pipeline::Threads(_) => batch.receive_most(&mut left, BATCH),
             }
             self.run_received(burst);
         }

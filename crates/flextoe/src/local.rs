@@ -1,18 +1,21 @@
 //! All modules on the engine's own thread: a batch goes through one module, then the next.
-use crate::MANY;
 use crate::batch::Batch;
 use crate::dma::Dma;
 use crate::mapping::Mapping;
-use crate::message::{Control, Job, Work};
+use crate::message::{Control, Job, Received, Work};
 use crate::modules::{self, Chain};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
-use crate::protocol::Protocol;
+use crate::protocol::{self, Protocol};
 use crate::record;
 use crate::service::{Count, Service};
-use crate::traced::ModuleName;
-use engine::{Burst, Event, FlowId, Limits, LoadedModule, Nanos, Stage};
+use crate::traced::{self, ModuleName, Said};
+use crate::{BATCH, MANY};
+use engine::{Burst, Event, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
+use std::iter::Take;
 use std::sync::Arc;
+use std::vec::Drain;
+use trace::Point;
 
 pub(crate) struct Local {
     pub ingress: Chain,
@@ -62,6 +65,70 @@ impl Local {
         self.dma.control(control);
     }
 
+    /// Received frames. While nobody looks at a module alone, each goes through all modules at once, up to the first one that
+    /// is not plain; that one and those behind it become works.
+    pub fn arrive(
+        &mut self,
+        frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
+        batch: &mut Batch,
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_>,
+    ) {
+        let [preprocess, protocol, ..] = &self.counts;
+        let due = [(preprocess, ModuleName::Preprocess), (protocol, ModuleName::Protocol)];
+        let timed = due.iter().any(|(count, module)| count.is_due(*module, &service.tracer));
+        let watched = service.tracer.is_streaming() || burst.recorder.is_some();
+        let passed = self.flow.iter().any(|chain| !chain.is_empty());
+        // Of many flows, what is needed of each is asked for ahead, batch by batch.
+        if !(watched || timed || passed || self.flows >= MANY) {
+            let other = match service.tracer.is_active() {
+                false => self.straight::<false>(frames, now, service, burst),
+                true => self.straight::<true>(frames, now, service, burst),
+            };
+            other.into_iter().for_each(|frame| batch.receive(frame));
+        }
+        batch.receive_most(frames, BATCH);
+    }
+
+    /// Plain segments, from the port to the application without a work; returns the first frame that is none. `COUNTED` where
+    /// tracepoints are on.
+    #[inline(never)]
+    fn straight<const COUNTED: bool>(
+        &mut self,
+        frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_>,
+    ) -> Option<Box<Frame>> {
+        let Local { preprocess, protocols, postprocess, counts, .. } = self;
+        // With several, flow groups are told apart batch by batch.
+        let [protocol] = &mut protocols[..] else { return None };
+        let (mut done, mut other, mut said) = (0, None, Said::new());
+        for frame in frames {
+            let Some((flow, summary)) = preprocess.plain(&frame) else {
+                other = Some(frame);
+                break;
+            };
+            let start = if COUNTED { service.tracer.sample() } else { 0 };
+            let Some(received) = protocol.receive_plain(flow, &summary, now) else {
+                other = Some(frame);
+                break;
+            };
+            if COUNTED {
+                said.segment(&received, start, &service.tracer);
+            }
+            take_in(postprocess, flow, &received, (Some(frame), summary.payload_at), now, service, burst);
+            done += 1;
+        }
+        if COUNTED && done > 0 {
+            said.end(&service.tracer);
+            service.tracer.add(Point::Identified, done as u64);
+        }
+        counts.iter().zip(ModuleName::ALL).for_each(|(count, name)| count.took(name, done, &service.tracer));
+        other
+    }
+
     /// The modules that only received segments pass: pre-processing and those of operators for flows.
     pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
@@ -99,8 +166,11 @@ impl Local {
         let (count, tracer) = (&self.counts[1], &service.tracer);
         let start = count.begin(ModuleName::Protocol, tracer);
         let flushes = batch.last().is_some_and(|work| matches!(work.job, Job::Flush { .. }));
-        if start == 0 && !flushes && !tracer.is_active() && burst.recorder.is_none() {
-            return self.run_straight(batch, now, service, burst);
+        if start == 0 && !flushes && !tracer.is_streaming() && burst.recorder.is_none() {
+            return match tracer.is_active() {
+                false => self.run_straight::<false>(batch, now, service, burst),
+                true => self.run_straight::<true>(batch, now, service, burst),
+            };
         }
         batch.iter_mut().for_each(Work::begin);
         for protocol in &mut self.protocols {
@@ -112,8 +182,15 @@ impl Local {
     }
 
     /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes after
-    /// it at once, and what modules say to each other of a plain one is never written down.
-    fn run_straight(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    /// it at once, and what modules say to each other of a plain one is never written down. `COUNTED` where tracepoints are
+    /// on.
+    fn run_straight<const COUNTED: bool>(
+        &mut self,
+        batch: &mut Batch,
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_>,
+    ) {
         if self.flows >= MANY {
             self.prefetch(batch, service);
         }
@@ -121,17 +198,17 @@ impl Local {
         while let Some(work) = left.first_mut() {
             // Those of a kind follow each other, and each kind has a loop of its own.
             let done = match work.job {
-                Job::Receive => self.segments(left, now, service, burst),
-                Job::Bump { .. } => self.descriptors(left, now, service, burst),
+                Job::Receive => self.segments::<COUNTED>(left, now, service, burst),
+                Job::Bump { .. } => self.descriptors::<COUNTED>(left, now, service, burst),
                 _ => 0,
             };
             if done == 0 {
-                self.any(&mut left[0], now, service, burst);
+                self.any::<COUNTED>(&mut left[0], now, service, burst);
             }
             left = &mut left[done.max(1)..];
         }
-        let names = [ModuleName::Protocol, ModuleName::Postprocess, ModuleName::Dma];
-        self.counts[1..].iter().zip(names).for_each(|(count, name)| count.end(name, batch, 0, &service.tracer));
+        let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
+        after.for_each(|(count, name)| count.took(name, batch.len(), &service.tracer));
         batch.clear();
     }
 
@@ -165,39 +242,56 @@ impl Local {
 
     /// Plain segments of a flow group, up to a work that is none; returns how many.
     #[inline(never)]
-    fn segments(&mut self, works: &mut [Work], now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
-        let group = works[0].group;
+    fn segments<const COUNTED: bool>(
+        &mut self,
+        works: &mut [Work],
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_>,
+    ) -> usize {
+        let (group, mut said) = (works[0].group, Said::new());
         let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
-        for (at, work) in works.iter_mut().enumerate() {
+        let mut done = 0;
+        for work in works.iter_mut() {
             if work.group != group || !matches!(work.job, Job::Receive) {
-                return at;
+                break;
             }
-            let Some(received) = protocol.receive_plain(work, now) else { return at };
-            let buffer = self.postprocess.received(work.flow, &received.tally, now);
-            if let Some(frame) = work.frame.take() {
-                if let Some(buffer) = buffer {
-                    Dma::received(&frame, work.summary.payload_at, received.place, buffer);
-                }
-                burst.pool.put(frame);
+            let start = if COUNTED { service.tracer.sample() } else { 0 };
+            let Some(received) = protocol.receive_plain(work.flow, &work.summary, now) else { break };
+            if COUNTED {
+                said.segment(&received, start, &service.tracer);
             }
-            service.contexts.notify(work.flow, received.notice);
-            if let Some(report) = received.report {
-                service.scheduler.report(work.flow, report, false, now);
-            }
+            let frame = (work.frame.take(), work.summary.payload_at);
+            take_in(&self.postprocess, work.flow, &received, frame, now, service, burst);
+            done += 1;
         }
-        works.len()
+        if COUNTED {
+            said.end(&service.tracer);
+        }
+        done
     }
 
     /// The same of descriptors.
     #[inline(never)]
-    fn descriptors(&mut self, works: &mut [Work], now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
-        let group = works[0].group;
+    fn descriptors<const COUNTED: bool>(
+        &mut self,
+        works: &mut [Work],
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_>,
+    ) -> usize {
+        let (group, mut said) = (works[0].group, Said::new());
         let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
-        for (at, work) in works.iter_mut().enumerate() {
+        let mut done = 0;
+        for work in works.iter_mut() {
             if work.group != group {
-                return at;
+                break;
             }
-            let Some(sent) = protocol.bump_plain(work, now) else { return at };
+            let start = if COUNTED { service.tracer.sample() } else { 0 };
+            let Some(sent) = protocol.bump_plain(work, now) else { break };
+            if COUNTED {
+                said.descriptor(&sent, start, &service.tracer);
+            }
             if let Some(segment) = &sent.segment {
                 if let Some((mut frame, buffer)) = self.postprocess.sent(work.flow, segment, burst.pool) {
                     Dma::sent(&mut frame, segment, buffer);
@@ -211,19 +305,28 @@ impl Local {
             if let Some(report) = sent.report {
                 service.scheduler.report(work.flow, report, false, now);
             }
+            done += 1;
         }
-        works.len()
+        if COUNTED {
+            said.end(&service.tracer);
+        }
+        done
     }
 
     /// Whatever is not plain.
     #[inline(never)]
-    fn any(&mut self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    fn any<const COUNTED: bool>(&mut self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
         work.begin();
         if let Some(protocol) = self.protocols.get_mut(work.group as usize) {
             protocol.any_step(work, now);
         }
         self.postprocess.one::<false>(work, now, burst.pool);
         self.dma.one(work);
+        if COUNTED {
+            let (one, tracer) = (std::slice::from_ref(work), &service.tracer);
+            protocol::count(one, work.group, tracer);
+            traced::batch(ModuleName::Dma, one, tracer);
+        }
         service.leave(work, now, burst);
     }
 
@@ -244,5 +347,29 @@ impl Local {
 
     pub fn counts(&self) -> &[Arc<Count>] {
         &self.counts
+    }
+}
+
+/// What comes after the protocol module of a plain segment: `frame`, whose payload starts at that byte.
+#[inline(always)]
+fn take_in(
+    postprocess: &Postprocess,
+    flow: u32,
+    received: &Received,
+    (frame, payload_at): (Option<Box<Frame>>, u32),
+    now: Nanos,
+    service: &mut Service,
+    burst: &mut Burst<'_>,
+) {
+    let buffer = postprocess.received(flow, &received.tally, now);
+    if let Some(frame) = frame {
+        if let Some(buffer) = buffer {
+            Dma::received(&frame, payload_at, received.place, buffer);
+        }
+        burst.pool.put(frame);
+    }
+    service.contexts.notify(flow, received.notice);
+    if let Some(report) = received.report {
+        service.scheduler.report(flow, report, false, now);
     }
 }

@@ -1,6 +1,6 @@
 //! Modules in Rust, through the same interface as those in eBPF, as examples of its rules (FlexTOE section 3.3): a
 //! segment is seen once, state is a replica's own, and what a later module should know travels with the frame.
-use engine::{FlowId, Module, ModuleSource, Segment, Stage, Verdict};
+use engine::{Changes, FlowId, Module, ModuleSource, Segment, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,8 +38,8 @@ impl ModuleSource for Classifier {
     fn whole_frames(&self) -> bool {
         false
     }
-    fn changes_frames(&self) -> bool {
-        false
+    fn changes(&self) -> Changes {
+        Changes::Nothing
     }
     fn replica(&self, _index: u32) -> Box<dyn Module> {
         Box::new(Classifier)
@@ -104,8 +104,8 @@ impl ModuleSource for Meter {
     fn whole_frames(&self) -> bool {
         false
     }
-    fn changes_frames(&self) -> bool {
-        false
+    fn changes(&self) -> Changes {
+        Changes::Nothing
     }
     fn replica(&self, _index: u32) -> Box<dyn Module> {
         let flows = vec![Metered::default(); self.published.len()];

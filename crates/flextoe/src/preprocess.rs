@@ -97,10 +97,18 @@ impl Preprocess {
         match self.identify(&plain.parties(), plain.station()) {
             Some((flow, group)) => {
                 (work.flow, work.group) = (flow, group);
-                summarise(&plain, &mut work.summary);
+                work.summary = summary(&plain);
             }
             None => refuse(work, Refusal::Exception(Exception::NoFlow)),
         }
+    }
+
+    /// The flow and the header summary of a plain segment of an installed flow.
+    #[inline(always)]
+    pub fn plain(&self, frame: &Frame) -> Option<(u32, Summary)> {
+        let plain = plain(frame)?;
+        let (flow, _) = self.identify(&plain.parties(), plain.station())?;
+        Some((flow, summary(&plain)))
     }
 
     /// As [`Preprocess::receive`], of a segment whose headers are not plain.
@@ -142,7 +150,7 @@ fn refuse(work: &mut Work, refusal: Refusal) {
 pub(crate) fn read_again(work: &mut Work) {
     let Some(frame) = work.frame.as_mut() else { return };
     if let Some(plain) = plain(frame) {
-        return summarise(&plain, &mut work.summary);
+        return work.summary = summary(&plain);
     }
     if let Err(refusal) = validate_any(frame, &mut work.summary) {
         refuse(work, refusal);
@@ -155,10 +163,10 @@ fn plain(frame: &Frame) -> Option<Plain<'_>> {
     if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
 }
 
-/// Fills the header summary of a segment whose headers are plain.
+/// The header summary of a segment whose headers are plain.
 #[inline(always)]
-fn summarise(plain: &Plain<'_>, summary: &mut Summary) {
-    *summary = Summary {
+fn summary(plain: &Plain<'_>) -> Summary {
+    Summary {
         seq: plain.seq(),
         ack: plain.ack(),
         flags: plain.flags(),
@@ -168,7 +176,7 @@ fn summarise(plain: &Plain<'_>, summary: &mut Summary) {
         payload_at: plain.payload_at(),
         payload_len: plain.payload_len(),
         ce: plain.ecn() == Ecn::Ce,
-    };
+    }
 }
 
 /// Checks headers and checksum of any segment, and fills the header summary. Returns whom it concerns, and to which

@@ -133,25 +133,37 @@ impl Count {
         self.batches.store(self.batches.load(Relaxed) + 1, Relaxed);
     }
 
+    /// The next batch is one that is timed.
+    #[inline]
+    pub fn is_due(&self, module: ModuleName, tracer: &Tracer) -> bool {
+        let batches = self.batches.load(Relaxed);
+        batches % TIMED == 0 || (batches % TRACED == 0 && tracer.is_on(module.points().1))
+    }
+
     /// A module is about to process a batch: the time, where it is to be taken; otherwise 0.
     #[inline]
     pub fn begin(&self, module: ModuleName, tracer: &Tracer) -> u64 {
-        let batches = self.batches.load(Relaxed);
-        let due = batches % TIMED == 0 || (batches % TRACED == 0 && tracer.is_on(module.points().1));
-        if due { tracer.ticks().max(1) } else { 0 }
+        if self.is_due(module, tracer) { tracer.ticks().max(1) } else { 0 }
+    }
+
+    /// The module has processed so many works, and that is all that there is to say.
+    #[inline]
+    pub fn took(&self, module: ModuleName, works: usize, tracer: &Tracer) {
+        self.batch(works);
+        if works > 0 {
+            tracer.value(module.points().0, NO_FLOW, works as u64);
+        }
     }
 
     /// The module has processed it.
     #[inline]
     pub fn end(&self, module: ModuleName, works: &[Work], start: u64, tracer: &Tracer) {
-        self.batch(works.len());
-        let (batch, time) = module.points();
-        tracer.value(batch, NO_FLOW, works.len() as u64);
+        self.took(module, works.len(), tracer);
         if start != 0 {
             let took = tracer.ticks().saturating_sub(start);
             self.timed.store(self.timed.load(Relaxed) + works.len() as u64, Relaxed);
             self.time.store(self.time.load(Relaxed) + took, Relaxed);
-            tracer.value(time, NO_FLOW, took);
+            tracer.value(module.points().1, NO_FLOW, took);
         }
         traced::batch(module, works, tracer);
     }

@@ -1,9 +1,9 @@
 //! What modules say at tracepoints (FlexTOE section 5.1). A module notes what it did in the works that it passes on,
 //! so most of it is read off a batch after the module, and costs one branch a batch while nothing is on. What only the
 //! protocol module knows is in `protocol/traced.rs`.
-use crate::message::{Job, Work};
+use crate::message::{Job, Marks, Received, Sent, Work};
 use engine::{Drop, Exception};
-use trace::{Point, Tracer};
+use trace::{NO_FLOW, Point, Tracer};
 
 /// The module that processed a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub(crate) enum ModuleName {
 }
 
 impl ModuleName {
+    /// In the order in which works pass them.
+    pub const ALL: [ModuleName; 4] =
+        [ModuleName::Preprocess, ModuleName::Protocol, ModuleName::Postprocess, ModuleName::Dma];
+
     /// How much it takes at once, and for how long.
     pub fn points(self) -> (Point, Point) {
         match self {
@@ -75,6 +79,66 @@ impl Runs {
     }
 }
 
+/// What plain works of a batch were, which nobody wrote down: counted at once, where nobody watches records.
+pub(crate) struct Said {
+    in_order: u64,
+    acked: u64,
+    windows: u64,
+    closed: u64,
+    bumps: u64,
+    sent: u64,
+    rtt: Runs,
+    placed: Runs,
+    attached: Runs,
+}
+
+impl Said {
+    pub fn new() -> Said {
+        let [rtt, placed, attached] = [Point::Rtt, Point::DmaPlaced, Point::DmaAttached].map(Runs::new);
+        Said { in_order: 0, acked: 0, windows: 0, closed: 0, bumps: 0, sent: 0, rtt, placed, attached }
+    }
+
+    /// A received segment, whose protocol step began at `start`, if it was timed.
+    #[inline(always)]
+    pub fn segment(&mut self, received: &Received, start: u64, tracer: &Tracer) {
+        let tally = &received.tally;
+        let point = if tally.delivered > 0 { Point::ReceiveDataTime } else { Point::ReceiveAckTime };
+        tracer.since(point, NO_FLOW, start);
+        let closed = tally.marks.has(Marks::WINDOW_CLOSED);
+        self.in_order += (tally.delivered > 0) as u64;
+        self.acked += (tally.acked > 0) as u64;
+        self.windows += (closed || tally.marks.has(Marks::WINDOW_CHANGED)) as u64;
+        self.closed += closed as u64;
+        self.rtt.add(tally.rtt.into(), tracer);
+        self.placed.add(received.place.len.into(), tracer);
+    }
+
+    /// A descriptor, the same.
+    #[inline(always)]
+    pub fn descriptor(&mut self, sent: &Sent, start: u64, tracer: &Tracer) {
+        tracer.since(Point::BumpTime, NO_FLOW, start);
+        self.bumps += 1;
+        if let Some(segment) = &sent.segment {
+            self.sent += 1;
+            self.attached.add(segment.fields.payload_len.into(), tracer);
+        }
+    }
+
+    #[inline(never)]
+    pub fn end(&self, tracer: &Tracer) {
+        let counts = [
+            (Point::InOrder, self.in_order),
+            (Point::Acked, self.acked),
+            (Point::WindowChanged, self.windows),
+            (Point::WindowClosed, self.closed),
+            (Point::Bump, self.bumps),
+            (Point::Sent, self.sent),
+        ];
+        counts.iter().for_each(|(point, times)| tracer.add(*point, *times));
+        [&self.rtt, &self.placed, &self.attached].iter().for_each(|runs| runs.end(tracer));
+    }
+}
+
 /// As [`read_off`], where nobody watches records: counted once a batch.
 #[cold]
 fn count(module: ModuleName, works: &[Work], tracer: &Tracer) {
@@ -127,10 +191,10 @@ fn preprocessed(work: &Work, tracer: &Tracer) {
         }
         Job::Void => {
             for reason in work.drops.iter() {
-                tracer.event(Point::PreprocessDropped, trace::NO_FLOW, [reason as u64, bytes]);
+                tracer.event(Point::PreprocessDropped, NO_FLOW, [reason as u64, bytes]);
             }
             if let Some(why) = work.exception {
-                tracer.event(Point::PreprocessException, trace::NO_FLOW, [exception(why), bytes]);
+                tracer.event(Point::PreprocessException, NO_FLOW, [exception(why), bytes]);
             }
         }
         _ => {}
@@ -159,7 +223,7 @@ fn exception(why: Exception) -> u64 {
 /// Descriptors that the context queue module took, and the turns that were given with them.
 #[inline(always)]
 pub(crate) fn descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
-    tracer.value(Point::Descriptors, trace::NO_FLOW, taken as u64);
+    tracer.value(Point::Descriptors, NO_FLOW, taken as u64);
     if tracer.is_on(Point::Turn) {
         let turns = works.iter().filter(|work| work.is_turn());
         match tracer.is_streaming() {

@@ -4,8 +4,8 @@ mod common;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
+use engine::{Changes, FlowId, Verdict};
 use engine::{Drop, Exception, Frame, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage};
-use engine::{FlowId, Verdict};
 use flextoe::Mapping;
 use flextoe::native::{Classifier, Meter, Metered};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use wire::plain::Plain;
 struct Source<F> {
     stage: Stage,
     whole: bool,
-    changes: bool,
+    changes: Changes,
     make: F,
 }
 
@@ -32,7 +32,7 @@ impl<F: Fn(u32) -> Box<dyn Module> + Send + Sync> ModuleSource for Source<F> {
     fn whole_frames(&self) -> bool {
         self.whole
     }
-    fn changes_frames(&self) -> bool {
+    fn changes(&self) -> Changes {
         self.changes
     }
     fn replica(&self, index: u32) -> Box<dyn Module> {
@@ -54,7 +54,7 @@ fn loaded(id: u32, source: impl ModuleSource + 'static) -> LoadedModule {
 
 /// A module without state.
 fn simple(id: u32, stage: Stage, whole: bool, body: fn(Segment<'_>) -> Verdict) -> LoadedModule {
-    let changes = stage != Stage::Flow;
+    let changes = if stage == Stage::Flow { Changes::Nothing } else { Changes::Anything };
     loaded(id, Source { stage, whole, changes, make: move |_| Box::new(Body(body)) as Box<dyn Module> })
 }
 
@@ -345,9 +345,9 @@ fn pair(generation: u32, strangers: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> [
     };
     let id = generation * 10;
     [
-        loaded(id, Source { stage: Stage::Ingress, whole: false, changes: false, make: mark }),
-        loaded(id + 1, Source { stage: Stage::Flow, whole: false, changes: false, make: check }),
-        loaded(id + 2, Source { stage: Stage::Egress, whole: false, changes: false, make: check_out }),
+        loaded(id, Source { stage: Stage::Ingress, whole: false, changes: Changes::Nothing, make: mark }),
+        loaded(id + 1, Source { stage: Stage::Flow, whole: false, changes: Changes::Nothing, make: check }),
+        loaded(id + 2, Source { stage: Stage::Egress, whole: false, changes: Changes::Nothing, make: check_out }),
     ]
 }
 
@@ -365,7 +365,7 @@ fn a_change_under_traffic_is_atomic_and_modules_that_stay_keep_their_state() {
                 Source {
                     stage: Stage::Flow,
                     whole: false,
-                    changes: false,
+                    changes: Changes::Nothing,
                     make: move |_| {
                         made.fetch_add(1, Relaxed);
                         Box::new(Body(|_: Segment<'_>| Verdict::Pass)) as Box<dyn Module>

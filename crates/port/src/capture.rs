@@ -64,25 +64,53 @@ impl Fate {
     }
 }
 
-impl fmt::Display for Sight<'_> {
-    /// As in a capture's comment: `flow 3 protocol: dropped: outside_window`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Sight<'_> {
+    /// Appends what a capture says of the frame: `flow 3 protocol: dropped: outside_window`. Said of each frame, so without
+    /// what formatting can do beyond.
+    pub fn describe(&self, into: &mut String) {
         if let Some(flow) = self.flow {
-            write!(f, "flow {flow} ")?;
+            into.push_str("flow ");
+            decimal(flow, into);
+            into.push(' ');
         }
-        write!(f, "{}: ", self.module)?;
-        match self.fate {
-            Fate::Accepted => f.write_str("accepted"),
-            Fate::Held => f.write_str("held until accepted"),
-            Fate::Returned => f.write_str("returned"),
-            Fate::Sent => f.write_str("sent"),
-            Fate::SentAgain => f.write_str("sent again"),
-            Fate::Dropped(reasons) => {
-                let labels: Vec<&str> = reasons.iter().map(|reason| reason.label()).collect();
-                write!(f, "dropped: {}", labels.join(", "))
+        into.push_str(self.module);
+        into.push_str(match self.fate {
+            Fate::Accepted => ": accepted",
+            Fate::Held => ": held until accepted",
+            Fate::Returned => ": returned",
+            Fate::Sent => ": sent",
+            Fate::SentAgain => ": sent again",
+            Fate::Dropped(_) => ": dropped: ",
+        });
+        if let Fate::Dropped(reasons) = self.fate {
+            for (number, reason) in reasons.iter().enumerate() {
+                into.push_str(if number > 0 { ", " } else { "" });
+                into.push_str(reason.label());
             }
         }
     }
+}
+
+impl fmt::Display for Sight<'_> {
+    /// As [`Sight::describe`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.describe(&mut text);
+        f.write_str(&text)
+    }
+}
+
+fn decimal(mut number: u32, into: &mut String) {
+    let (mut digits, mut from) = ([b'0'; 10], 10);
+    loop {
+        from -= 1;
+        digits[from] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    into.extend(digits[from..].iter().map(|digit| char::from(*digit)));
 }
 
 /// Which frames somebody wants, and how much of each.
@@ -111,5 +139,25 @@ impl Wanted {
         self.flow.is_none_or(|flow| sight.flow == Some(flow))
             && (!self.dropped || matches!(sight.fate, Fate::Dropped(_)))
             && self.direction.is_none_or(|direction| sight.direction == direction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Drop;
+
+    #[test]
+    fn what_is_known_of_a_frame_in_words() {
+        let sight = |flow, fate| Sight { direction: Direction::In, flow, module: "protocol", fate }.to_string();
+        for flow in [0, 9, 10, 4_000_000_007, u32::MAX] {
+            assert_eq!(sight(Some(flow), Fate::Sent), format!("flow {flow} protocol: sent"));
+        }
+        assert_eq!(sight(None, Fate::Held), "protocol: held until accepted");
+        let mut reasons = DropSet::from(Drop::Ipv4);
+        assert_eq!(sight(None, Fate::Dropped(reasons)), "protocol: dropped: ipv4");
+        reasons.add(Drop::Ethernet);
+        let labels: Vec<&str> = reasons.iter().map(|reason| reason.label()).collect();
+        assert_eq!(sight(None, Fate::Dropped(reasons)), format!("protocol: dropped: {}", labels.join(", ")));
     }
 }

@@ -199,9 +199,7 @@ impl Frame {
     /// where the capacity is too small.
     pub fn flatten(&mut self) {
         if let Some(span) = self.payload.take() {
-            let at = self.bytes.len();
-            self.bytes.resize(at + span.len(), 0);
-            span.read(&mut self.bytes[at..]);
+            span.append(&mut self.bytes);
         }
     }
 

@@ -36,12 +36,18 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Whether [`small`] does it, and without the shortest ones' cases.
+#[inline(always)]
+pub(crate) fn is_small(len: usize) -> bool {
+    (16..=SMALL).contains(&len)
+}
+
 /// 4 to 64 bytes: the first and the last ones, which may be the same. All are loaded before any is stored.
 ///
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
-unsafe fn small(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn small(from: *const u8, to: *mut u8, len: usize) {
     if len < 16 {
         // SAFETY: as the caller's.
         return unsafe { tiny(from, to, len) };

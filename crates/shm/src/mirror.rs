@@ -128,8 +128,12 @@ impl Mirror {
     /// that is not within.
     #[inline(always)]
     pub fn write_part(&self, pos: u32, span: &Span, (skip, len): (u32, u32)) {
-        assert!(skip as u64 + len as u64 <= span.len as u64 && len as usize <= self.size);
+        assert!(skip as u64 + len as u64 <= span.len as u64);
         if let Some(from) = span.mirror.piece(span.pos.wrapping_add(skip), len as usize) {
+            if let (Some(to), true) = (self.piece(pos, len as usize), copy::is_small(len as usize)) {
+                // SAFETY: both pieces have `len` bytes.
+                return unsafe { copy::small(from, to, len as usize) };
+            }
             // SAFETY: a piece of a ring is valid for its length.
             return unsafe { self.fill(pos, from, len as usize) };
         }
@@ -202,6 +206,20 @@ impl Span {
         self.mirror.read(self.pos, into);
     }
 
+    /// Appends the bytes to `into`, copied out once.
+    #[inline]
+    pub fn append(&self, into: &mut Vec<u8>) {
+        into.reserve(self.len());
+        for (from, len) in self.pieces() {
+            // SAFETY: a piece of the ring is valid for its length; there is room behind what `into` has, and so many of those
+            // bytes are written now.
+            unsafe {
+                copy(from, into.as_mut_ptr().add(into.len()), len);
+                into.set_len(into.len() + len);
+            }
+        }
+    }
+
     /// Address and length of the at most two pieces of memory in which the bytes lie, for `iovec`s: valid while the span
     /// lives.
     #[inline]
@@ -237,6 +255,9 @@ mod tests {
             let mut back = vec![0; 200];
             b.read(to, &mut back);
             assert_eq!(back, bytes[50..250]);
+            let mut appended = vec![9; 3];
+            span.append(&mut appended);
+            assert_eq!((&appended[..3], &appended[3..]), (&[9; 3][..], &bytes[50..250]));
             b.write(0, &[0; PAGE]);
         }
     }

@@ -4,7 +4,7 @@ use crate::maps::{self, Epochs, Map, Setting};
 use crate::native::jit::{self, Code};
 use crate::native::{Fault, Log, Run, Shared, interp};
 use crate::object::Object;
-use engine::{Module, ModuleSource, Segment, Stage, Verdict};
+use engine::{Changes, Front, Module, ModuleSource, Segment, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -135,8 +135,12 @@ impl ModuleSource for Program {
     fn whole_frames(&self) -> bool {
         !self.object.frags
     }
-    fn changes_frames(&self) -> bool {
-        self.facts.writes_packet
+    fn changes(&self) -> Changes {
+        match self.facts.written.map(|written| (u32::try_from(written.below), u32::try_from(written.stripped))) {
+            None => Changes::Nothing,
+            Some((Ok(below), Ok(strips))) => Changes::Front(Front { below, strips }),
+            Some(_) => Changes::Anything,
+        }
     }
     fn replica(&self, index: u32) -> Box<dyn Module> {
         Box::new(Replica { program: self.code.clone(), run: Run::new(&self.shared, index, self.replicas) })

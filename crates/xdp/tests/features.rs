@@ -1,7 +1,7 @@
 //! What C may use: calls, loops, atomics, maps of all kinds, helpers; compiled and interpreted alike.
 mod common;
 use common::*;
-use engine::{ModuleSource, Verdict};
+use engine::{Changes, Front, ModuleSource, Verdict};
 use std::sync::Arc;
 use xdp::Program;
 
@@ -60,6 +60,35 @@ fn the_ends_of_a_frame_move() {
     assert_eq!((after.len(), after[0], after[3], &after[4..8]), (54, 0xaa, 0xbb, &[0, 1, 2, 3][..]));
     assert_eq!(after[20..22], [1, 1]);
     assert_eq!(both(&program(body), &[0; 12]).0, Verdict::Drop);
+}
+
+/// Which part of a frame a program changes is known when it is loaded, since checksums follow from it.
+#[test]
+fn how_far_into_a_frame_a_program_writes() {
+    let changes = |body: &str| {
+        let start = "SEC(\"xdp\") int f(struct xdp_md *c) { __u8 *p = (void *)(long)c->data, *e = (void *)(long)c->data_end; \
+            if (p + 64 > e) return XDP_PASS;";
+        program(&format!("{start} {body} return XDP_PASS; }}")).changes()
+    };
+    let front = |below, strips| Changes::Front(Front { below, strips });
+    assert_eq!(changes("if (p[3] == 1) return XDP_DROP;"), Changes::Nothing);
+    assert_eq!(changes("p[5] = 1; if (p[9] == 3) *(__u16 *)(p + 12) = 7;"), front(14, 0));
+    assert_eq!(
+        changes("if (bpf_xdp_adjust_meta(c, -4)) return XDP_DROP; *(__u32 *)(long)c->data_meta = 5;"),
+        Changes::Nothing
+    );
+    // Behind a front that moved, offsets count from there.
+    let moved = "p = (void *)(long)c->data; e = (void *)(long)c->data_end; if (p + 9 > e) return XDP_DROP; p[8] = 1;";
+    assert_eq!(changes(&format!("if (bpf_xdp_adjust_head(c, 4)) return XDP_DROP; {moved}")), front(13, 4));
+    assert_eq!(changes(&format!("if (bpf_xdp_adjust_head(c, -4)) return XDP_DROP; {moved}")), front(9, 0));
+    assert_eq!(changes("bpf_xdp_adjust_head(c, 4); bpf_xdp_adjust_head(c, 8);"), front(12, 12));
+    // Whatever cannot be known counts as anything.
+    let far = |changes| matches!(changes, Changes::Front(Front { below, .. }) if below > 2000);
+    assert!(far(changes("bpf_xdp_adjust_head(c, p[0]);")));
+    assert!(far(changes("bpf_xdp_adjust_tail(c, -4);")));
+    assert!(far(changes("bpf_xdp_store_bytes(c, 0, \"x\", 1);")));
+    assert_eq!(changes("bpf_xdp_load_bytes(c, 30, p + 40, 8);"), front(48, 0), "a helper writes, too");
+    assert!(far(changes("for (int i = 0; i < p[0]; i++) bpf_xdp_adjust_head(c, 2);")));
 }
 
 #[test]

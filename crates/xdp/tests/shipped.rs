@@ -1,13 +1,13 @@
 //! The modules in `xdp/`: what each does to frames.
 mod common;
 use common::*;
-use engine::{ModuleSource, Stage, Verdict};
+use engine::{Changes, Front, ModuleSource, Stage, Verdict};
 
 #[test]
 fn null_passes_everything_and_changes_nothing() {
     let program = load(&shipped("null")).unwrap();
     assert_eq!((program.name(), program.stage()), ("null", Stage::Ingress));
-    assert!(!program.whole_frames() && !program.changes_frames());
+    assert!(!program.whole_frames() && program.changes() == Changes::Nothing);
     let mut replica = program.replica(0);
     assert_eq!(run(&mut *replica, &mut frame(&[0; 60])), Verdict::Pass);
     assert_eq!(run(&mut *replica, &mut frame(&[])), Verdict::Pass);
@@ -16,7 +16,7 @@ fn null_passes_everything_and_changes_nothing() {
 #[test]
 fn firewall_passes_without_rules() {
     let program = load(&shipped("firewall")).unwrap();
-    assert!(!program.changes_frames());
+    assert_eq!(program.changes(), Changes::Nothing);
     let mut replica = program.replica(0);
     assert_eq!(run(&mut *replica, &mut frame(&packet(6, [10, 1, 2, 3], (1, 2)))), Verdict::Pass);
 }
@@ -52,7 +52,7 @@ fn tagged(tag: u16) -> Vec<u8> {
 #[test]
 fn vlan_strip_takes_the_tag_off_and_leaves_it_in_metadata() {
     let program = load(&shipped("vlan_strip")).unwrap();
-    assert!(program.changes_frames());
+    assert_eq!(program.changes(), Changes::Front(Front { below: 16, strips: 4 }), "addresses, and a tag off");
     let mut replica = program.replica(0);
     let plain = packet(6, [10, 1, 2, 3], (1, 2));
     let mut one = frame(&tagged(0x6005));
@@ -74,6 +74,8 @@ fn vlan_strip_takes_the_tag_off_and_leaves_it_in_metadata() {
 fn vlan_push_is_the_reverse() {
     let program = load(&shipped("vlan_push")).unwrap();
     assert_eq!(program.stage(), Stage::Egress);
+    // Where no room is given, it would write as much further behind.
+    assert_eq!(program.changes(), Changes::Front(Front { below: 16, strips: 0 }));
     let mut replica = program.replica(0);
     let mut one = frame(&packet(6, [10, 1, 2, 3], (1, 2)));
     run(&mut *replica, &mut one);

@@ -2,13 +2,12 @@
 //! own do, one module after the other.
 mod checksums;
 
-use crate::batch::Batch;
 use crate::message::{Job, Skips, Work};
 use crate::{preprocess, record};
-use checksums::Headers;
+use checksums::{Headers, Noted};
 use engine::{
-    Burst, Drop, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures, Nanos, Segment, Stage,
-    Verdict,
+    Burst, Changes, Counts, Drop, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures, Nanos,
+    Segment, Stage, Verdict,
 };
 
 /// The replicas of a stage's modules that stand in one place: each sees all frames that pass there.
@@ -19,12 +18,13 @@ pub(crate) struct Chain {
     modules: Vec<Seat>,
     /// A module wants all bytes in one piece.
     whole: bool,
-    /// A module may change frames.
-    changes: bool,
+    /// What all of them together may change.
+    changes: Changes,
     /// Of the present batch, for each of its items.
     verdicts: Vec<Verdict>,
-    /// Headers as they were before the first module, where one may change them.
+    /// What frames were before the first module, where one may change them.
     before: Vec<Headers>,
+    fronts: Vec<Noted>,
 }
 
 struct Seat {
@@ -44,9 +44,10 @@ impl Chain {
             index,
             modules: Vec::new(),
             whole: false,
-            changes: false,
+            changes: Changes::Nothing,
             verdicts: Vec::new(),
             before: Vec::new(),
+            fronts: Vec::new(),
         }
     }
 
@@ -70,69 +71,116 @@ impl Chain {
             self.modules.push(seat);
         }
         self.whole = self.modules.iter().any(|seat| seat.module.source.whole_frames());
-        self.changes = self.modules.iter().any(|seat| seat.module.source.changes_frames());
+        self.changes = checksums::together(self.modules.iter().map(|seat| seat.module.source.changes()));
     }
 
-    /// Runs all modules on the frames that `frame_of` finds in `items`. Returns the verdict on each item: `Pass` for
-    /// those without a frame.
-    pub fn process<T>(
+    /// Runs all modules on frames. Returns the verdict on each, or nothing where all go on.
+    fn frames(&mut self, frames: &mut [Box<Frame>], now: Nanos, pool: &mut FramePool) -> Option<&[Verdict]> {
+        let run = |module: &mut dyn Module, frames: &mut [_], verdicts: &mut [_]| {
+            module.process_frames(frames, verdicts, now)
+        };
+        self.process(frames, alone, run, pool)
+    }
+
+    /// The same of the frames of works that `frame_of` finds.
+    fn works(
         &mut self,
-        items: &mut [T],
-        frame_of: impl for<'a> Fn(&'a mut T) -> Option<Item<'a>>,
+        works: &mut [Work],
+        frame_of: impl for<'a> Fn(&'a mut Work) -> Option<Item<'a>>,
         now: Nanos,
         pool: &mut FramePool,
-    ) -> &[Verdict] {
+    ) -> Option<&[Verdict]> {
+        let run = |module: &mut dyn Module, works: &mut [Work], verdicts: &mut [Verdict]| {
+            let mut counts = Counts::default();
+            for (work, verdict) in works.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
+                if let Some((frame, flow)) = frame_of(work) {
+                    *verdict = module.process(Segment { frame, flow, now });
+                    counts[*verdict as usize] += 1;
+                }
+            }
+            counts
+        };
+        self.process(works, |work| frame_of(work).map(|(frame, _)| frame), run, pool)
+    }
+
+    /// Runs all modules, each by `run`, on the items in which `frame_of` finds a frame.
+    #[inline(always)]
+    fn process<T>(
+        &mut self,
+        items: &mut [T],
+        frame_of: impl for<'a> Fn(&'a mut T) -> Option<&'a mut Box<Frame>>,
+        run: impl Fn(&mut dyn Module, &mut [T], &mut [Verdict]) -> Counts,
+        pool: &mut FramePool,
+    ) -> Option<&[Verdict]> {
         self.verdicts.clear();
         self.verdicts.resize(items.len(), Verdict::Pass);
         if self.whole {
-            items.iter_mut().filter_map(&frame_of).for_each(|(frame, _)| pool.flatten(frame));
+            items.iter_mut().filter_map(&frame_of).for_each(|frame| pool.flatten(frame));
         }
-        if self.changes {
-            let whole = self.whole;
-            self.before.resize_with(items.len().max(self.before.len()), || Headers::NONE);
-            for (item, before) in items.iter_mut().zip(&mut self.before) {
-                if let Some((frame, _)) = frame_of(item) {
-                    before.note(frame, whole);
-                }
+        match self.changes {
+            Changes::Nothing => {}
+            Changes::Front(_) => {
+                self.fronts.resize(items.len().max(self.fronts.len()), Noted::default());
+                let each = items.iter_mut().zip(&mut self.fronts);
+                each.for_each(|(item, noted)| frame_of(item).into_iter().for_each(|frame| noted.note(frame)));
+            }
+            Changes::Anything => {
+                let whole = self.whole;
+                self.before.resize_with(items.len().max(self.before.len()), || Headers::NONE);
+                let each = items.iter_mut().zip(&mut self.before);
+                each.for_each(|(item, noted)| frame_of(item).into_iter().for_each(|frame| noted.note(frame, whole)));
             }
         }
+        let mut all_pass = true;
         for seat in &mut self.modules {
-            seat.process(items, &frame_of, &mut self.verdicts, now);
+            all_pass &= seat.process(items, &run, &mut self.verdicts);
         }
-        if self.changes {
-            for ((item, before), verdict) in items.iter_mut().zip(&self.before).zip(&self.verdicts) {
-                // Nobody looks at what is dropped.
-                if let (Some((frame, _)), None) = (frame_of(item), drop_reason(*verdict)) {
-                    checksums::mend(before, frame, self.whole);
+        self.mend(items, frame_of);
+        (!all_pass).then_some(&self.verdicts[..])
+    }
+
+    /// Makes checksums good again.
+    #[inline(always)]
+    fn mend<T>(&self, items: &mut [T], frame_of: impl for<'a> Fn(&'a mut T) -> Option<&'a mut Box<Frame>>) {
+        // Nobody looks at what is dropped.
+        let left = items.iter_mut().zip(&self.verdicts).map(|(item, verdict)| match drop_reason(*verdict) {
+            None => frame_of(item),
+            Some(_) => None,
+        });
+        match self.changes {
+            Changes::Nothing => {}
+            Changes::Front(front) => {
+                for (frame, noted) in left.zip(&self.fronts) {
+                    frame.into_iter().for_each(|frame| noted.mend(front, frame));
+                }
+            }
+            Changes::Anything => {
+                for (frame, noted) in left.zip(&self.before) {
+                    frame.into_iter().for_each(|frame| checksums::mend(noted, frame, self.whole));
                 }
             }
         }
-        &self.verdicts
     }
 }
 
 impl Seat {
+    /// Runs the module; true where all that it saw go on.
+    #[inline(always)]
     fn process<T>(
         &mut self,
         items: &mut [T],
-        frame_of: &impl for<'a> Fn(&'a mut T) -> Option<Item<'a>>,
+        run: &impl Fn(&mut dyn Module, &mut [T], &mut [Verdict]) -> Counts,
         verdicts: &mut [Verdict],
-        now: Nanos,
-    ) {
+    ) -> bool {
         let start = (self.until_timed == 0).then(self.module.ticks);
-        let mut counts = [0; Verdict::ALL.len()];
-        for (item, verdict) in items.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
-            if let Some((frame, flow)) = frame_of(item) {
-                *verdict = self.replica.process(Segment { frame, flow, now });
-                counts[*verdict as usize] += 1;
-            }
-        }
-        if counts == [0; Verdict::ALL.len()] {
-            return;
+        let counts = run(&mut *self.replica, items, verdicts);
+        if counts == Counts::default() {
+            return true;
         }
         let ticks = start.map(|start| (self.module.ticks)().saturating_sub(start));
         self.until_timed = self.until_timed.checked_sub(1).unwrap_or(ModuleFigures::TIMED - 1);
         self.module.figures.add(counts, ticks);
+        counts.iter().sum::<u64>() == counts[Verdict::Pass as usize]
     }
 }
 
@@ -164,7 +212,7 @@ pub(crate) fn ingress(chain: &mut Chain, batch: &mut [Work], now: Nanos, pool: &
     if chain.is_empty() {
         return;
     }
-    let verdicts = chain.process(batch, from_port, now, pool);
+    let Some(verdicts) = chain.works(batch, from_port, now, pool) else { return };
     batch.iter_mut().zip(verdicts).for_each(|(work, verdict)| decide(work, *verdict));
 }
 
@@ -181,9 +229,10 @@ pub(crate) fn flow(chain: &mut Chain, batch: &mut [Work], now: Nanos, pool: &mut
         return;
     }
     let group = chain.index as u8;
-    let verdicts = chain.process(batch, |work| of_flow(work, group), now, pool);
-    batch.iter_mut().zip(verdicts).for_each(|(work, verdict)| decide(work, *verdict));
-    if chain.changes {
+    if let Some(verdicts) = chain.works(batch, |work| of_flow(work, group), now, pool) {
+        batch.iter_mut().zip(verdicts).for_each(|(work, verdict)| decide(work, *verdict));
+    }
+    if chain.changes != Changes::Nothing {
         for work in batch.iter_mut() {
             if of_flow(work, group).is_some() {
                 preprocess::read_again(work);
@@ -198,21 +247,19 @@ fn of_flow(work: &mut Work, group: u8) -> Option<Item<'_>> {
     work.frame.as_mut().filter(|_| passes).map(|frame| (frame, Some(flow)))
 }
 
-/// Frames from the port pass the ingress modules of the engine's own thread; only those that go on become works.
+/// Frames from the port pass the ingress modules of the engine's own thread; those that go on stay. `spare` is empty, before
+/// and after.
 pub(crate) fn admit(
     chain: &mut Chain,
     frames: &mut Vec<Box<Frame>>,
-    batch: &mut Batch,
+    spare: &mut Vec<Box<Frame>>,
     now: Nanos,
     burst: &mut Burst<'_>,
 ) {
-    let verdicts = chain.process(frames, alone, now, burst.pool);
-    if verdicts.iter().all(|verdict| *verdict == Verdict::Pass) {
-        return frames.drain(..).for_each(|frame| batch.receive(frame));
-    }
+    let Some(verdicts) = chain.frames(frames, now, burst.pool) else { return };
     for (mut frame, verdict) in frames.drain(..).zip(verdicts) {
         match verdict {
-            Verdict::Pass => batch.receive(frame),
+            Verdict::Pass => spare.push(frame),
             Verdict::Redirect => burst.exceptions.push((Exception::Redirected, frame)),
             Verdict::Transmit => {
                 checksums::prepare(&mut frame);
@@ -222,14 +269,12 @@ pub(crate) fn admit(
             Verdict::Drop | Verdict::Aborted => discard(frame, Stage::Ingress, *verdict, now, burst),
         }
     }
+    std::mem::swap(frames, spare);
 }
 
 /// Frames of `burst.tx` from number `from` on pass the egress modules; those that go on stay, in order.
 pub(crate) fn depart(chain: &mut Chain, from: usize, now: Nanos, burst: &mut Burst<'_>) {
-    let verdicts = chain.process(&mut burst.tx[from..], alone, now, burst.pool);
-    if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Pass | Verdict::Transmit)) {
-        return;
-    }
+    let Some(verdicts) = chain.frames(&mut burst.tx[from..], now, burst.pool) else { return };
     for (frame, verdict) in burst.tx.split_off(from).into_iter().zip(verdicts) {
         match verdict {
             Verdict::Pass | Verdict::Transmit => burst.tx.push(frame),
@@ -240,8 +285,8 @@ pub(crate) fn depart(chain: &mut Chain, from: usize, now: Nanos, burst: &mut Bur
     }
 }
 
-fn alone(frame: &mut Box<Frame>) -> Option<Item<'_>> {
-    Some((frame, None))
+fn alone(frame: &mut Box<Frame>) -> Option<&mut Box<Frame>> {
+    Some(frame)
 }
 
 fn discard(frame: Box<Frame>, stage: Stage, verdict: Verdict, now: Nanos, burst: &mut Burst<'_>) {

@@ -6,8 +6,10 @@ mod state;
 mod traced;
 mod transmit;
 
+pub(crate) use traced::count;
+
 use crate::batch::Batch;
-use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Work};
+use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Summary, Work};
 use crate::slots::Slots;
 use engine::{Drop, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
@@ -81,7 +83,7 @@ impl Protocol {
             }),
         };
         if traced && !tracer.is_streaming() {
-            traced::count(batch, self.group, tracer);
+            count(batch, self.group, tracer);
         }
         if let Some(at) = flush {
             if traced {
@@ -117,7 +119,7 @@ impl Protocol {
     fn step(&mut self, work: &mut Work, now: Nanos) {
         match work.job {
             Job::Receive => {
-                if let Some(received) = self.receive_plain(work, now) {
+                if let Some(received) = self.receive_plain(work.flow, &work.summary, now) {
                     return received.note(work);
                 }
             }
@@ -145,9 +147,9 @@ impl Protocol {
 
     /// A received segment, where it is plain.
     #[inline(always)]
-    pub fn receive_plain(&mut self, work: &Work, now: Nanos) -> Option<Received> {
-        let state = self.flows.get_mut(work.flow).filter(|state| state.plain)?;
-        let received = state.receive_plain(work.flow, &work.summary, &mut self.due, now);
+    pub fn receive_plain(&mut self, flow: u32, summary: &Summary, now: Nanos) -> Option<Received> {
+        let state = self.flows.get_mut(flow).filter(|state| state.plain)?;
+        let received = state.receive_plain(flow, summary, &mut self.due, now);
         state.check();
         received
     }

@@ -66,7 +66,7 @@ impl Protocol {
 /// Counts what the works of a flow group were, where nobody watches records: once a batch.
 #[cold]
 #[inline(never)]
-pub(super) fn count(batch: &[Work], group: u8, tracer: &Tracer) {
+pub(crate) fn count(batch: &[Work], group: u8, tracer: &Tracer) {
     let (mut in_order, mut acked, mut windows, mut bumps, mut sent) = (0, 0, 0, 0, 0);
     let mut rtt = Runs::new(Point::Rtt);
     for work in batch.iter().filter(|work| work.group == group) {

@@ -74,30 +74,35 @@ pub fn interface(into: &mut Vec<u8>, name: &str, filter: &str, snaplen: u32) {
 }
 
 /// A frame; `write` appends the bytes that are kept.
+#[inline]
 pub fn packet(into: &mut Vec<u8>, about: &About<'_>, write: impl FnOnce(&mut Vec<u8>)) {
-    block(into, PACKET, |body| {
-        word(body, about.interface);
-        time(body, about.time);
-        let lengths = body.len();
-        word(body, 0);
-        word(body, about.len);
-        let start = body.len();
-        write(body);
-        let kept = (body.len() - start) as u32;
-        body[lengths..lengths + 4].copy_from_slice(&kept.to_le_bytes());
-        pad(body, start);
-        if let Some(direction) = about.direction {
-            let flags: u32 = match direction {
-                Direction::In => 1,
-                Direction::Out => 2,
-            };
-            option(body, FLAGS, &flags.to_le_bytes());
-        }
-        if !about.comment.is_empty() {
-            option(body, COMMENT, about.comment.as_bytes());
-        }
-        end_of_options(body);
-    });
+    let start = into.len();
+    into.reserve(FRAME + PACKET_HEADER + about.len as usize + about.comment.len() + 32);
+    // The block's length and the kept bytes' are filled in afterwards.
+    let (high, low) = ((about.time >> 32) as u32, about.time as u32);
+    words(into, [PACKET, 0, about.interface, high, low, 0, about.len]);
+    let bytes = into.len();
+    write(into);
+    let kept = (into.len() - bytes) as u32;
+    pad(into, bytes);
+    match about.direction {
+        Some(Direction::In) => words(into, [u32::from(FLAGS) | 4 << 16, 1]),
+        Some(Direction::Out) => words(into, [u32::from(FLAGS) | 4 << 16, 2]),
+        None => {}
+    }
+    if !about.comment.is_empty() {
+        option(into, COMMENT, about.comment.as_bytes());
+    }
+    let len = (into.len() - start + 8) as u32;
+    words(into, [u32::from(END_OF_OPTIONS), len]);
+    into[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
+    into[start + 20..start + 24].copy_from_slice(&kept.to_le_bytes());
+}
+
+/// Appends words, at once.
+#[inline]
+fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
+    into.extend_from_slice(words.map(u32::to_le_bytes).as_flattened());
 }
 
 /// What was counted on an interface at the end.
@@ -170,8 +175,8 @@ fn end_of_options(into: &mut Vec<u8>) {
 
 /// To a multiple of four bytes from `start`.
 fn pad(into: &mut Vec<u8>, start: usize) {
-    let len = (into.len() - start).next_multiple_of(4);
-    into.resize(start + len, 0);
+    let missing = (into.len() - start).wrapping_neg() % 4;
+    into.extend_from_slice(&[0; 3][..missing]);
 }
 
 /// A block that was read.

@@ -8,7 +8,6 @@ use super::{Sight, Wanted};
 use crate::frame::complete;
 use crate::{Checksum, Frame, Nanos};
 use shm::Span;
-use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -124,17 +123,21 @@ impl Recorder {
 fn record(takers: &mut [Taker], comment: &mut String, now: Nanos, view: View<'_>, sight: &Sight<'_>) {
     comment.clear();
     for taker in takers {
-        taker.queue.seen.fetch_add(1, Relaxed);
+        count(&taker.queue.seen);
         if !taker.wanted.admits(sight) || !taker.wanted.filter.accepts(view.bytes, view.payload) {
             continue;
         }
         if comment.is_empty() {
-            // Writing to a string does not fail.
-            let _ = write!(comment, "{sight}");
+            sight.describe(comment);
         }
-        taker.queue.matched.fetch_add(1, Relaxed);
+        count(&taker.queue.matched);
         taker.add(now, view, sight, comment);
     }
+}
+
+/// One more. The recorder is the only one who counts.
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
 impl Taker {
@@ -142,7 +145,7 @@ impl Taker {
         if self.pending.len() + view.len().min(self.wanted.snaplen as usize) + OVERHEAD > PENDING {
             self.hand_over(false);
             if !self.pending.is_empty() {
-                self.queue.lost.fetch_add(1, Relaxed);
+                count(&self.queue.lost);
                 return;
             }
         }
@@ -193,9 +196,7 @@ impl View<'_> {
         let start = into.len();
         into.extend_from_slice(self.bytes);
         if let Some(span) = self.payload {
-            let at = into.len();
-            into.resize(at + span.len(), 0);
-            span.read(&mut into[at..]);
+            span.append(into);
         }
         let whole = into.len() - start;
         if let Checksum::Partial { start: from, field } = self.checksum {

@@ -178,11 +178,20 @@ impl Check<'_> {
         if value.is_pointer() && !matches!(pointer, Value::Stack(..)) {
             return Err(format!("writes {value} where others can read it: addresses stay inside"));
         }
-        if access.region == Region::Packet {
-            self.facts.writes_packet = true;
-        }
+        self.written(state, pointer, off.into(), size.into());
         self.put(state, pointer, off.into(), size, value, access.proved);
         Ok(())
+    }
+
+    /// Notes what a store of `bytes` may change of the packet. Where the front moved, it may have moved less than it should.
+    pub(super) fn written(&mut self, state: &State, pointer: Value, off: i64, bytes: u32) {
+        if let Value::Packet { off: at, .. } = pointer {
+            let at = at.plus(off);
+            let end = at.last().saturating_add(bytes.into()).max(0) as u64;
+            let known = at.more < FAR && at.fixed.abs() < FAR as i64;
+            let written = self.facts.written.get_or_insert_default();
+            written.below = written.below.max(if known { end + state.stripped } else { FAR });
+        }
     }
 
     /// What a store leaves in the stack.

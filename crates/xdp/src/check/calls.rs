@@ -1,7 +1,7 @@
 //! Calls of helpers: are the arguments what the helper takes?
 use super::access::Use;
 use super::state::State;
-use super::value::{Number, Offset, Value};
+use super::value::{FAR, Number, Offset, Value};
 use super::{Argument, Check, Refused};
 use crate::helpers::{self, Arg, Helper, Name, Returns};
 use crate::object::MapKind;
@@ -110,6 +110,9 @@ impl Check<'_> {
             }
         };
         let how = if kind == Arg::Write { Use::Write } else { Use::Read };
+        if kind == Arg::Write {
+            self.written(state, pointer, 0, most);
+        }
         let context = |why: Refused| format!("calls {}, which {why}", helper.text);
         let mut access = self.memory(state, pointer, 0, most, how).map_err(context)?;
         if let Value::Stack(depth, at) = pointer {
@@ -136,9 +139,7 @@ impl Check<'_> {
 
     /// What a helper leaves behind, and returns.
     fn effect(&mut self, state: &mut State, helper: &Helper, map: Option<u32>) -> Result<Value, Refused> {
-        if helper.moves_packet || helper.name == Name::StoreBytes {
-            self.facts.writes_packet |= helper.name != Name::AdjustMeta;
-        }
+        self.changes(state, helper.name);
         if helper.moves_packet {
             state.each(|value| {
                 if matches!(value, Value::Packet { .. } | Value::PacketEnd | Value::Meta { .. }) {
@@ -171,6 +172,25 @@ impl Check<'_> {
                 _ => Value::ANY,
             },
         })
+    }
+
+    /// What of the packet a helper changes.
+    fn changes(&mut self, state: &mut State, name: Name) {
+        match name {
+            Name::AdjustHead => {
+                let by = match state.get(2) {
+                    Value::Number(by) => by.known().map(|by| by as i32),
+                    _ => None,
+                };
+                let off = by.map_or(FAR, |by| by.max(0) as u64);
+                state.stripped = state.stripped.saturating_add(off).min(FAR);
+                let written = self.facts.written.get_or_insert_default();
+                written.stripped = written.stripped.max(state.stripped);
+                written.below = written.below.max(state.stripped);
+            }
+            Name::AdjustTail | Name::StoreBytes => self.facts.written.get_or_insert_default().below = FAR,
+            _ => {}
+        }
     }
 
     fn reserve(&mut self, state: &mut State) -> Result<Value, Refused> {

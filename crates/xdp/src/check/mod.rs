@@ -68,6 +68,15 @@ pub(crate) enum Compared {
     PacketWithMeta,
 }
 
+/// What a program changes of the packet, at most. Much more than there can be stands for anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes before this one, counted from where the packet began at first.
+    pub below: u64,
+    /// Bytes off its front.
+    pub stripped: u64,
+}
+
 /// What the check found out, for those who execute the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -81,8 +90,8 @@ pub(crate) struct Facts {
     pub maps: Vec<Option<u32>>,
     /// It was reached.
     pub reached: Vec<bool>,
-    /// It changes the packet.
-    pub writes_packet: bool,
+    /// It changes the packet, and what of it.
+    pub written: Option<Written>,
     /// Somewhere the stack is used at an offset that is known only at run time.
     pub wild_stack: bool,
 }
@@ -108,7 +117,7 @@ pub(crate) fn check(object: &Object) -> Result<Facts, String> {
         compares: vec![None; count],
         maps: vec![None; count],
         reached: vec![false; count],
-        writes_packet: false,
+        written: None,
         wild_stack: false,
     };
     let waiting = vec![(0, State::start())];

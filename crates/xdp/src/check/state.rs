@@ -1,5 +1,5 @@
 //! What is known at one point of one way through a program.
-use super::value::{ALONE, Id, Names, Number, Offset, Value};
+use super::value::{ALONE, FAR, Id, Names, Number, Offset, Value};
 use crate::insn::{FP, Reg};
 
 /// Bytes of a function's stack.
@@ -29,6 +29,8 @@ pub(super) struct State {
     pub frames: Vec<Frame>,
     /// Reservations in ring buffers that must be given back.
     pub open: Vec<Id>,
+    /// Bytes that may have been taken off the packet's front, at most.
+    pub stripped: u64,
 }
 
 impl Frame {
@@ -148,7 +150,7 @@ impl State {
     pub fn start() -> State {
         let mut frame = Frame::new(0, usize::MAX);
         frame.registers[1] = Value::Context;
-        State { frames: vec![frame], open: Vec::new() }
+        State { frames: vec![frame], open: Vec::new(), stripped: 0 }
     }
 
     pub fn depth(&self) -> u8 {
@@ -193,6 +195,7 @@ impl State {
     pub fn contains(&self, other: &State) -> bool {
         let mut names = Names::default();
         self.open == other.open
+            && self.stripped >= other.stripped
             && self.frames.len() == other.frames.len()
             && self.frames.iter().zip(&other.frames).all(|(a, b)| a.contains(b, &mut names))
     }
@@ -215,6 +218,9 @@ impl State {
                 Value::Packet { id, .. } | Value::Meta { id, .. } if *id >> 14 == names >> 14 => *id = ALONE,
                 _ => {}
             });
+        }
+        if other.stripped > self.stripped {
+            self.stripped = FAR;
         }
         let mut count = 0;
         let mut fresh = || {
