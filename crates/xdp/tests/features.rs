@@ -88,7 +88,7 @@ fn how_far_into_a_frame_a_program_writes() {
     assert!(far(changes("bpf_xdp_adjust_tail(c, -4);")));
     assert!(far(changes("bpf_xdp_store_bytes(c, 0, \"x\", 1);")));
     assert_eq!(changes("bpf_xdp_load_bytes(c, 30, p + 40, 8);"), front(48, 0), "a helper writes, too");
-    assert!(far(changes("for (int i = 0; i < p[0]; i++) bpf_xdp_adjust_head(c, 2);")));
+    assert!(far(changes("int n = p[0]; for (int i = 0; i < n; i++) bpf_xdp_adjust_head(c, 2);")));
 }
 
 #[test]

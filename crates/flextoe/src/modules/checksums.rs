@@ -134,9 +134,12 @@ impl Noted {
     #[inline(always)]
     fn same_packet(&self, below: usize, frame: &Frame) -> bool {
         let (was, is) = (self.total, frame.len());
-        let stripped = was.saturating_sub(is);
+        let (stripped, at) = (was.saturating_sub(is), TYPE_AT + is.saturating_sub(was));
+        if frame.bytes().len() < at + LEAST {
+            return false;
+        }
         let Some(count) = below.checked_sub(TYPE_AT + stripped).filter(|count| *count > 0) else { return true };
-        let Some(now) = word_at(frame.bytes(), TYPE_AT + is.saturating_sub(was)) else { return false };
+        let Some(now) = word_at(frame.bytes(), at) else { return false };
         // At most REACH - TYPE_AT bytes are compared, so no shift is as wide as the word.
         ((self.word >> (8 * stripped)) ^ now) << (64 - 8 * count) == 0
     }
