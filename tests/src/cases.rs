@@ -9,6 +9,7 @@ mod iperf;
 mod memcached;
 mod nginx;
 mod redis;
+mod rsync;
 mod socat;
 mod storage;
 
@@ -77,6 +78,7 @@ pub const ALL: &[Case] = &[
     case("socat fork", socat::fork),
     case("socat EXEC", socat::exec),
     case("socat EXEC nofork", socat::exec_nofork),
+    case("rsync", rsync::tree),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),

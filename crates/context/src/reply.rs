@@ -143,6 +143,8 @@ pub enum Reply {
         tag: u32,
         /// Its slot in this context's data pair. Its buffers stay where they are, in the context it came from.
         slot: Slot,
+        /// Which claim of the host's this was, modulo 2^32 and never 0: of two contexts that claimed, the later one has it.
+        claim: u32,
     },
     /// A connection's figures.
     Info {
@@ -201,9 +203,10 @@ impl Reply {
                 w[0] = pair(10, tag);
                 w[1] = token;
             }
-            Reply::Claimed { tag, slot } => {
+            Reply::Claimed { tag, slot, claim } => {
                 w[0] = pair(11, tag);
                 w[1] = put_slot(slot);
+                w[2] = claim as u64;
             }
             Reply::Info { tag, info } => {
                 w[0] = pair(12, tag);
@@ -246,7 +249,7 @@ impl Reply {
             8 => Reply::Error { slot: get_slot(w[1]), errno: tag as u16 },
             9 => Reply::Freed { slot: get_slot(w[1]) },
             10 => Reply::Forked { tag, token: w[1] },
-            11 => Reply::Claimed { tag, slot: get_slot(w[1]) },
+            11 => Reply::Claimed { tag, slot: get_slot(w[1]), claim: low(w[2]) },
             12 => Reply::Info { tag, info: FlowInfo::get(&w) },
             13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
             15 => Reply::Ended { slot: get_slot(w[1]), rx_tail: w[2] as u32, tx_tail: high(w[2]) },
@@ -306,7 +309,7 @@ mod tests {
             Reply::Error { slot: SLOT, errno: 104 },
             Reply::Freed { slot: SLOT },
             Reply::Forked { tag: 9, token: u64::MAX },
-            Reply::Claimed { tag: 10, slot: SLOT },
+            Reply::Claimed { tag: 10, slot: SLOT, claim: u32::MAX },
             Reply::Info { tag: 11, info },
             Reply::SpliceOver { slot: SLOT, errno: 104 },
             Reply::Rested { slot: SLOT, done: true },

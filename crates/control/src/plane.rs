@@ -173,6 +173,8 @@ pub(crate) struct Plane {
     pub connections: Connections,
     pub splices: Splices,
     pub holds: BTreeMap<u64, Hold>,
+    /// The number of the last claim of a shared connection; 0 before the first.
+    pub claims: u32,
     pub timers: Timers,
     /// For the engine.
     pub commands: Vec<Command>,
@@ -228,6 +230,7 @@ impl Plane {
             connections: Connections::new(config.ephemeral_first..=config.ephemeral_last),
             splices: Splices::new(config.limits.max_splices),
             holds: BTreeMap::new(),
+            claims: 0,
             timers: Timers::default(),
             commands: Vec::new(),
             refeed: Vec::new(),

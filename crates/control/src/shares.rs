@@ -133,7 +133,8 @@ impl Plane {
         };
         flow.current = at;
         let (slot, alive, spliced) = (flow.names[at].slot, flow.place == Place::Engine, flow.spliced);
-        self.reply(child, Reply::Claimed { tag, slot });
+        self.claims = self.claims.checked_add(1).unwrap_or(1);
+        self.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
         if alive {
             self.commands.push(Command::Rename { flow: id, context: child, slot });
         } else {

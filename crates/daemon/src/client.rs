@@ -73,7 +73,10 @@ pub fn is_running(socket: &Path) -> bool {
 fn absent(socket: &Path, error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            format!("no permission for the daemon's socket {}: ask its owner or use sudo", socket.display())
+            format!(
+                "no permission for the daemon's socket {}: ask its owner or use sudo",
+                management_path(socket).display()
+            )
         }
         _ => format!("no daemon is running at {}: start one with toed --config FILE", socket.display()),
     }

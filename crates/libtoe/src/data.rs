@@ -34,15 +34,17 @@ pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -
     share::claim(lib, key)?;
     let wanted = total(into);
     // SAFETY: the caller vouches for the buffers.
-    if let Some(result) = unsafe { take_now(lib, key, into, wanted, 0, flags) } {
-        if flags & libc::MSG_WAITALL == 0 || result.is_err() || result == Ok(wanted) || flags & libc::MSG_PEEK != 0 {
-            return result;
+    let got = unsafe {
+        match take_now(lib, key, into, wanted, 0, flags) {
+            Some(Ok(done)) if done < wanted && flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL => {
+                receive_rest(lib, key, into, wanted, done, flags)
+            }
+            Some(result) => result,
+            None => receive_rest(lib, key, into, wanted, 0, flags),
         }
-        // SAFETY: as above.
-        return unsafe { receive_rest(lib, key, into, wanted, result?, flags) };
-    }
-    // SAFETY: as above.
-    unsafe { receive_rest(lib, key, into, wanted, 0, flags) }
+    };
+    share::confirm(lib, key);
+    got
 }
 
 /// Waits for bytes: for any, or with `MSG_WAITALL` for all that are wanted.
@@ -192,16 +194,15 @@ pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
     let wanted = total(from);
     let more = flags & libc::MSG_MORE != 0;
     // SAFETY: the caller vouches for the buffers.
-    let first = unsafe { put_now(lib, key, from, wanted, 0, more) };
-    match first {
-        Some(Ok(done)) if done < wanted => {
-            // SAFETY: as above.
-            unsafe { transmit_rest(lib, key, from, wanted, done, flags) }
+    let put = unsafe {
+        match put_now(lib, key, from, wanted, 0, more) {
+            Some(Ok(done)) if done < wanted => transmit_rest(lib, key, from, wanted, done, flags),
+            Some(result) => result,
+            None => transmit_rest(lib, key, from, wanted, 0, flags),
         }
-        Some(result) => result,
-        // SAFETY: as above.
-        None => unsafe { transmit_rest(lib, key, from, wanted, 0, flags) },
-    }
+    };
+    share::confirm(lib, key);
+    put
 }
 
 /// Waits for room and writes on, until all is written.

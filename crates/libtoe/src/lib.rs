@@ -16,6 +16,7 @@ mod context_side;
 mod data;
 mod epoll;
 mod errno;
+mod exclusive;
 mod exec;
 mod fast;
 mod few;

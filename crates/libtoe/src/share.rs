@@ -1,15 +1,23 @@
 //! Connections that this process shares with another one after fork.
 //!
 //! Notices of a connection go to one context at a time: the one that claimed it last, which is written in the
-//! shared slot state. A process that uses a connection whose notices go elsewhere claims it first.
+//! shared slot state. A process that uses a connection whose notices go elsewhere claims it first, and one that waits
+//! for it claims it again whenever another one took it meanwhile ([`claim_all`]): who waits is who needs the notices.
+//!
+//! The engine also hears bumps from that context only. So whoever claims says the connection's positions once more, and
+//! whoever wrote or read looks afterwards whether it still has the claim ([`confirm`]): either the new claimer saw the
+//! positions, or the other one sees the new claimer.
 use crate::context_side;
+use crate::data;
 use crate::errno::Result;
 use crate::lock::Guard;
 use crate::rest;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
+use crate::wait::Target;
 use context::{Reply, Request, Slot};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 
 /// Makes sure that the connection's notices come here and that the daemon hears its bumps. Costs a look where the
 /// connection is not shared.
@@ -23,18 +31,39 @@ pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
     claim_shared(lib, key, by)
 }
 
+/// Before a wait goes to sleep: its connections' notices come here.
+pub fn claim_all(lib: &mut Guard, targets: &[Target]) -> Result<()> {
+    for target in targets {
+        match target {
+            Target::Socket(key) if lib.is_shared(*target) => claim(lib, *key)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// After positions were told: tells them again where another process took the connection over meanwhile.
+#[inline]
+pub fn confirm(lib: &mut Guard, key: Key) {
+    if matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared) {
+        fence(SeqCst);
+        // What it finds wrong with the connection, the next call says.
+        let _ = claim(lib, key);
+    }
+}
+
 #[cold]
 fn claim_shared(lib: &mut Guard, key: Key, (context, slot): (u32, Slot)) -> Result<()> {
     let Some(me) = lib.context().map(|context| context.home.context) else { return Ok(()) };
     let socket = lib.need_socket(key)?;
     let broken = socket.broken;
     let stream = socket.stream()?;
-    if broken || stream.gone || (stream.name.is_some() && stream.state().owner.load(Acquire) == me) {
+    if broken || stream.gone || (stream.name.is_some() && stream.state().is_owned_by(me)) {
         return Ok(());
     }
     let claimed = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });
     match claimed {
-        Ok(Reply::Claimed { slot, .. }) => lib.take_over(key, slot, me),
+        Ok(Reply::Claimed { slot, claim, .. }) => lib.take_over(key, slot, (me, claim)),
         Ok(_) => return Err(libc::EPROTO),
         // The connection ended while nobody here looked.
         Err(_) => {
@@ -47,7 +76,7 @@ fn claim_shared(lib: &mut Guard, key: Key, (context, slot): (u32, Slot)) -> Resu
 }
 
 impl Lib {
-    fn take_over(&mut self, key: Key, slot: Slot, me: u32) {
+    fn take_over(&mut self, key: Key, slot: Slot, (me, claim): (u32, u32)) {
         let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) else {
             self.context().into_iter().for_each(|context| {
                 context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
@@ -56,7 +85,7 @@ impl Lib {
         };
         let old = stream.name.replace(slot);
         stream.claim_by = (me, slot);
-        stream.state().owner.store(me, Release);
+        stream.state().claimed(me, claim);
         let Some(context) = self.context() else { return };
         if let Some(old) = old.filter(|old| *old != slot) {
             context.forget_slot(old);
@@ -64,6 +93,7 @@ impl Lib {
         if let Some(notice) = context.use_slot(slot, key) {
             self.apply(key, &notice);
         }
+        data::bump(self, key);
     }
 }
 
@@ -74,9 +104,9 @@ pub fn give_up_unclaimed(lib: &mut Guard) {
     while let Some(stream) = lib.context().and_then(|context| context.unclaimed.pop()) {
         let (context, slot) = stream.claim_by;
         let reply = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });
-        let Ok(Reply::Claimed { slot, .. }) = reply else { continue };
+        let Ok(Reply::Claimed { slot, claim, .. }) = reply else { continue };
         // Whoever else has it finds out that its notices were taken away.
-        stream.state().owner.store(lib.context().map_or(0, |context| context.home.context), Release);
+        stream.state().claimed(lib.context().map_or(0, |context| context.home.context), claim);
         let (tx_head, rx_head) = stream.positions();
         context_side::tell(lib, Request::Close { slot, tx_head, rx_head, abort: false });
     }

@@ -464,6 +464,7 @@ pub fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
         }
     }
     readiness::notify(socket, sets, readiness::ALL);
+    crate::share::confirm(lib, key);
     Ok(())
 }
 

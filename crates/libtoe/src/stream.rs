@@ -1,12 +1,13 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
 use crate::context_side::Home;
+use crate::exclusive::Exclusive;
 use crate::kept::Kept;
 use crate::rest;
 use context::{Bump, Endpoint, Notice, Slot};
 use libc::iovec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// The application's state of a slot, in the region: processes that share a connection after fork share it. Only
 /// libtoe reads and writes it. Positions count bytes since the connection began, modulo 2^32.
@@ -23,10 +24,29 @@ pub struct SlotState {
     /// `rx_head` as the engine was last told.
     rx_told: AtomicU32,
     flags: AtomicU32,
-    /// Number of the context that gets the notices.
-    pub owner: AtomicU32,
+    /// The context that gets the notices (low half), and by which claim (high half; 0 where nobody had to claim).
+    owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     lock: AtomicU32,
+}
+
+impl SlotState {
+    /// Whether notices go to the context, as far as anybody has said.
+    pub fn is_owned_by(&self, context: u32) -> bool {
+        self.owner.load(Acquire) as u32 == context
+    }
+
+    /// The control plane answered a context's claim. Answers may be taken in in another order than they were given: an
+    /// older one changes nothing, and its context finds that it has lost the connection again.
+    pub fn claimed(&self, context: u32, claim: u32) {
+        let _ = self.owner.fetch_update(AcqRel, Acquire, |owner| {
+            let last = (owner >> 32) as u32;
+            let later = last == 0 || claim.wrapping_sub(last) as i32 > 0;
+            later.then_some((claim as u64) << 32 | context as u64)
+        });
+        // Before positions are looked at: see `share`.
+        fence(SeqCst);
+    }
 }
 
 const _: () = assert!(size_of::<SlotState>() <= context::SLOT_STATE_BYTES);
@@ -164,7 +184,7 @@ impl Stream {
             word.store(0, Relaxed);
         }
         state.lock.store(0, Relaxed);
-        state.owner.store(home.context, Release);
+        state.owner.store(home.context as u64, Release);
         stream
     }
 
@@ -525,37 +545,6 @@ impl Stream {
     /// process has.
     #[inline]
     pub fn exclusively(&self) -> Option<Exclusive> {
-        self.shared.then(|| Exclusive::new(self.state()))
-    }
-}
-
-/// Held while one of several processes that share a connection copies.
-pub struct Exclusive {
-    lock: *const AtomicU32,
-}
-
-impl Exclusive {
-    fn new(state: &SlotState) -> Exclusive {
-        let me = std::process::id();
-        let mut rounds = 0u32;
-        while let Err(holder) = state.lock.compare_exchange(0, me, Acquire, Relaxed) {
-            rounds += 1;
-            // SAFETY: plain system calls. Signal 0 only asks whether the process exists: one that died while it
-            // copied must not block the others.
-            unsafe {
-                if rounds % 1000 == 0 && libc::kill(holder as i32, 0) != 0 && crate::errno::get() == libc::ESRCH {
-                    let _ = state.lock.compare_exchange(holder, 0, Relaxed, Relaxed);
-                }
-                libc::sched_yield();
-            }
-        }
-        Exclusive { lock: &raw const state.lock }
-    }
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        // SAFETY: the region stays mapped while the library's lock is held, and this value never outlives that.
-        unsafe { &*self.lock }.store(0, Release);
+        self.shared.then(|| Exclusive::new(&self.state().lock))
     }
 }

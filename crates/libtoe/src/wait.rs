@@ -12,6 +12,7 @@ use crate::epoll;
 use crate::errno::{self, Result};
 use crate::lock::Guard;
 use crate::real;
+use crate::share;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use crate::table::{self, Entry};
@@ -31,8 +32,8 @@ const TURNS: u32 = 8;
 const YIELD_TIME: Duration = Duration::from_micros(60);
 /// Whether others want the cores that this process waits on.
 static CROWD: Crowd = Crowd::new();
-/// Longest sleep on a connection whose notices may go to another process.
-const SHARED_NAP: Duration = Duration::from_millis(50);
+/// First and longest sleep on a connection whose notices may go to another process.
+const SHARED_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// Longest sleep while a bump waits for room in the ring.
 const OWED_NAP: Duration = Duration::from_millis(1);
 
@@ -92,6 +93,7 @@ pub fn until<T>(
     }
     let mut blocked = None;
     let patience = Patience::new();
+    let mut naps = Naps::new();
     loop {
         let patient = blocked.is_none() && patience.lasts();
         if patient {
@@ -107,7 +109,8 @@ pub fn until<T>(
             continue;
         }
         let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(wait.mask));
-        let (found, interrupted) = sleep(lib, &mut wait, blocked, &mut look)?;
+        share::claim_all(lib, wait.targets)?;
+        let (found, interrupted) = sleep(lib, &mut wait, blocked, naps.next(), &mut look)?;
         if let Some(found) = found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
             return Ok(found);
         }
@@ -137,11 +140,12 @@ fn sleep<T>(
     lib: &mut Guard,
     wait: &mut Wait<'_>,
     blocked: &BlockedSignals,
+    shared: Duration,
     look: &mut impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
 ) -> Result<(Option<T>, bool)> {
     let me = thread_wake_fd()?;
     lib.send_held();
-    let nap = longest_nap(lib, wait.targets);
+    let nap = longest_nap(lib, wait.targets, shared);
     let Some(context) = lib.context() else {
         // Without a daemon only the kernel's descriptors, signals and the deadline can end the wait.
         let timeout = until_deadline(wait.deadline, nap);
@@ -213,19 +217,37 @@ fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
     }
 }
 
-/// How long a thread may sleep at most without losing something that no bell announces.
-fn longest_nap(lib: &mut Lib, targets: &[Target]) -> Option<Duration> {
+/// How long a wait for shared connections sleeps at a time, until it claims them again: a little longer each time, since
+/// another process that waits as well has them until then.
+pub struct Naps(Duration);
+
+impl Naps {
+    /// A wait begins.
+    pub fn new() -> Naps {
+        Naps(SHARED_NAPS.0)
+    }
+
+    /// The next nap.
+    pub fn next(&mut self) -> Duration {
+        let next = (2 * self.0).min(SHARED_NAPS.1);
+        std::mem::replace(&mut self.0, next)
+    }
+}
+
+/// How long a thread may sleep at most without losing something that no bell announces; `shared` where another process
+/// may take the news.
+fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Duration> {
     let rest = lib.rest_some();
     if lib.context().is_some_and(|context| context.owes()) {
         return Some(OWED_NAP);
     }
-    let shared = targets.iter().any(|target| lib.is_shared(*target)).then_some(SHARED_NAP);
+    let shared = targets.iter().any(|target| lib.is_shared(*target)).then_some(shared);
     [rest, shared].into_iter().flatten().min()
 }
 
 impl Lib {
     /// Whether another process may take news of the target.
-    fn is_shared(&mut self, target: Target) -> bool {
+    pub fn is_shared(&mut self, target: Target) -> bool {
         match target {
             Target::Socket(key) => {
                 matches!(self.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
@@ -297,9 +319,9 @@ pub fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// The longest that a set with shared connections may sleep.
-pub fn nap_of_set(lib: &mut Lib, key: Key) -> Option<Duration> {
-    longest_nap(lib, &[Target::Set(key)])
+/// The longest that a wait for a set may sleep; `shared` where it has shared connections.
+pub fn nap_of_set(lib: &mut Lib, key: Key, shared: Duration) -> Option<Duration> {
+    longest_nap(lib, &[Target::Set(key)], shared)
 }
 
 /// Whether a deadline has passed.

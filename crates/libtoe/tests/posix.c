@@ -16,7 +16,8 @@ static const struct {
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads},
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
     {"descriptors", descriptors}, {"files", files},         {"forked", forked},
-    {"shared_after_fork", shared_after_fork}, {"executed", executed},
+    {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},
+    {"writes_at_once", writes_at_once}, {"executed", executed},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"crumbs", crumbs}, {"options", options},
 };

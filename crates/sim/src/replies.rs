@@ -76,7 +76,7 @@ impl App {
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Rested { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),
-            Reply::Claimed { tag, slot } => match self.purpose(tag)? {
+            Reply::Claimed { tag, slot, .. } => match self.purpose(tag)? {
                 Purpose::Claim(connection) => self.adopt(*connection, slot),
                 _ => Err("an answer to another question".into()),
             },

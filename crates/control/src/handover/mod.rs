@@ -128,6 +128,7 @@ impl Plane {
             bindings: self.binding_states(),
             last_binding: self.bindings.last(),
             openings: self.opening_states(),
+            claims: self.claims,
             flows: self.flows.iter().map(|(id, flow)| self.flow_state(id, flow)).collect(),
             waits: self.waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: self

@@ -26,8 +26,10 @@ impl Plane {
         state: HostState,
         mut ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
     ) -> Result<(), String> {
-        let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, .. } = state;
+        let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, claims, .. } =
+            state;
         self.random.go_on(secret);
+        self.claims = claims;
         for context in contexts {
             let end = ends.remove(&ContextId(context.id)).ok_or("a context came without its descriptors")?;
             self.restore_context(context, end)?;

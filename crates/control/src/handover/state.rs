@@ -35,6 +35,7 @@ pub struct HostState {
     pub(crate) flows: Vec<FlowState>,
     pub(crate) waits: Vec<(u32, Wait)>,
     pub(crate) holds: Vec<HoldState>,
+    pub(crate) claims: u32,
 }
 
 impl HostState {

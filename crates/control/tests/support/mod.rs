@@ -344,7 +344,7 @@ impl App {
         self.ask(Request::Claim { tag, context: context.0, slot });
         net.settle();
         self.expect(|reply| match *reply {
-            Reply::Claimed { tag: of, slot } if of == tag => Some(Ok(slot)),
+            Reply::Claimed { tag: of, slot, .. } if of == tag => Some(Ok(slot)),
             Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
             _ => None,
         })

@@ -7,7 +7,7 @@ use crate::readiness;
 use crate::share;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
-use crate::wait::{self, BlockedSignals, Patience};
+use crate::wait::{self, BlockedSignals, Naps, Patience};
 use libc::{c_int, epoll_event, sigset_t};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -48,13 +48,15 @@ fn wait_longer(
     share::give_up_unclaimed(lib);
     let mut blocked = None;
     let patience = Patience::new();
+    let mut naps = Naps::new();
     loop {
         let patient = blocked.is_none() && patience.lasts();
         let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
             let news = wait::yield_until_news(lib, &patience, deadline);
             collect(lib, key, out, !news)?
         } else {
-            sleep(lib, key, out, deadline, blocked.get_or_insert_with(|| BlockedSignals::new(mask)))?
+            let blocked = blocked.get_or_insert_with(|| BlockedSignals::new(mask));
+            sleep(lib, key, out, deadline, blocked, naps.next())?
         };
         if found > 0 {
             return Ok(found);
@@ -177,10 +179,11 @@ fn sleep(
     out: &mut [epoll_event],
     deadline: Option<Instant>,
     blocked: &BlockedSignals,
+    shared: Duration,
 ) -> Result<usize> {
     inherited::refresh(lib, key)?;
     lib.send_held();
-    let nap = wait::nap_of_set(lib, key);
+    let nap = wait::nap_of_set(lib, key, shared);
     let Lib { sets, link, .. } = &mut **lib;
     let bed = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?.make_bed(link)?.set.fd();
     lib.context().into_iter().for_each(|context| context.end.app_bell.prepare_to_sleep());

@@ -223,6 +223,7 @@ unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t,
     // SAFETY: the caller's pointer.
     let start = unsafe { offset.as_ref() }.copied();
     let sent = data::transmit_file(lib, key, input, start, count.min(data::MOST));
+    share::confirm(lib, key);
     if sent == Err(libc::EPIPE) {
         // SAFETY: raises a signal in this thread, as the kernel would.
         lib.unlocked(|| unsafe { libc::raise(libc::SIGPIPE) });

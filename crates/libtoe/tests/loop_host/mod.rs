@@ -150,6 +150,7 @@ struct Host {
     connections: Vec<Connection>,
     /// What a token stands for: the bindings and connection ends that the parent had.
     tokens: BTreeMap<u64, (u32, BTreeSet<u32>)>,
+    claims: u32,
     last: u32,
 }
 

@@ -153,15 +153,20 @@ impl Host {
     }
 
     fn claim(&mut self, from: u32, tag: u32, context: u32, slot: Slot) {
-        let fresh = self.apps.get_mut(&from).unwrap().take_slot().unwrap();
         let Some(end) = self.end_named(context, slot).filter(|end| end.holders.contains(&from)) else {
             self.reply(from, Reply::Failed { tag, errno: libc::EINVAL as u16 });
             return;
         };
-        end.owner = (from, fresh);
-        end.names.push((from, fresh));
+        let known = end.names.iter().find(|name| name.0 == from).copied();
+        let name = known.unwrap_or_else(|| (from, self.apps.get_mut(&from).unwrap().take_slot().unwrap()));
+        let Some(end) = self.end_named(context, slot) else { return };
+        end.owner = name;
+        if known.is_none() {
+            end.names.push(name);
+        }
         let notice = end.notice();
-        self.reply(from, Reply::Claimed { tag, slot: fresh });
+        self.claims += 1;
+        self.reply(from, Reply::Claimed { tag, slot: name.1, claim: self.claims });
         self.notify(from, notice);
     }
 }

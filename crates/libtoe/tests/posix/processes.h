@@ -90,6 +90,67 @@ static void shared_after_fork(void) {
     unpair(e);
 }
 
+/* One process waits for bytes of a connection while another one uses it, and calls nothing of the library afterwards:
+ * rsync's receiver and generator are such a pair. */
+static void waits_while_shared(void) {
+    int e[2];
+    char c;
+    for (int blocking = 0; blocking < 2; blocking++) {
+        pair(e);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            struct pollfd p = {e[1], POLLIN, 0};
+            if (!blocking && poll(&p, 1, 3000) != 1) _exit(1);
+            _exit(read(e[1], &c, 1) == 1 && c == 'x' ? 0 : 2);
+        }
+        alarm(10);
+        usleep(20000);
+        CHECK(write(e[1], "w", 1) == 1 && read(e[0], &c, 1) == 1 && c == 'w' && write(e[0], "x", 1) == 1);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        alarm(0);
+        unpair(e);
+    }
+}
+
+/* Two processes write to one connection at the same moment, and say nothing more: all bytes come through. */
+static void writes_at_once(void) {
+    enum { ROUNDS = 500 };
+    int e[2];
+    char c;
+    /* How many bytes were read, which nobody needs the library to look at. */
+    atomic_int *seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(seen != MAP_FAILED);
+    pair(e);
+    pid_t writers[2];
+    for (int i = 0; i < 2; i++) {
+        writers[i] = fork();
+        CHECK(writers[i] >= 0);
+        if (writers[i] > 0) continue;
+        alarm(10);
+        close(e[0]);
+        for (int round = 0; round < ROUNDS; round++) {
+            while (atomic_load(seen) < 2 * round) sched_yield();
+            if (write(e[1], "w", 1) != 1) _exit(1);
+        }
+        _exit(0);
+    }
+    close(e[1]);
+    struct timeval patience = {.tv_sec = 3};
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        CHECK(read(e[0], &c, 1) == 1);
+        atomic_fetch_add(seen, 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        int status;
+        CHECK(waitpid(writers[i], &status, 0) == writers[i] && status == 0);
+    }
+    CHECK(read(e[0], &c, 1) == 0);
+    close(e[0]), munmap(seen, sizeof *seen);
+}
+
 /* The new program finds both connections under their numbers: see `inherited` below. */
 static void executed(void) {
     int e[2];
