@@ -58,6 +58,12 @@ impl End {
         self.holders.is_empty() && self.held_for_child.is_empty()
     }
 
+    /// The application has come so far, or another one that shares the connection further already.
+    pub fn advance(&mut self, tx_head: u32, rx_head: u32) {
+        let further = |now: u32, told: u32| if told.wrapping_sub(now) as i32 > 0 { told } else { now };
+        (self.tx_head, self.rx_head) = (further(self.tx_head, tx_head), further(self.rx_head, rx_head));
+    }
+
     pub fn notice(&self) -> Notice {
         Notice { slot: self.owner.1, rx_tail: self.rx_tail, tx_tail: self.tx_sent, fin: self.peer_fin }
     }
@@ -94,9 +100,9 @@ impl Host {
             let bump = Bump::from_words(words);
             let all = self.connections.iter_mut().flat_map(|connection| &mut connection.ends);
             let Some(end) = all.into_iter().find(|end| end.owner == (id, bump.slot)) else { continue };
-            assert!(bump.tx_head.wrapping_sub(end.tx_sent) <= end.tx.size(), "{bump:?} against {}", end.tx_sent);
-            assert!(end.rx_tail.wrapping_sub(bump.rx_head) <= end.rx.size(), "{bump:?} against {}", end.rx_tail);
-            (end.tx_head, end.rx_head) = (bump.tx_head, bump.rx_head);
+            end.advance(bump.tx_head, bump.rx_head);
+            assert!(end.tx_head.wrapping_sub(end.tx_sent) <= end.tx.size(), "{bump:?} against {}", end.tx_sent);
+            assert!(end.rx_tail.wrapping_sub(end.rx_head) <= end.rx.size(), "{bump:?} against {}", end.rx_tail);
             end.fin |= bump.fin;
         }
         busy

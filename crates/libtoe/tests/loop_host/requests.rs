@@ -119,7 +119,7 @@ impl Host {
     fn close(&mut self, from: u32, slot: Slot, (tx_head, rx_head): (u32, u32), abort: bool) {
         self.take_bumps(from);
         let Some(end) = self.end_named(from, slot) else { return };
-        (end.tx_head, end.rx_head) = (tx_head, rx_head);
+        end.advance(tx_head, rx_head);
         end.holders.remove(&from);
         if end.is_unshared() {
             (end.closed, end.fin) = (true, true);

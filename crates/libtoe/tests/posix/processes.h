@@ -102,14 +102,13 @@ static void waits_while_shared(void) {
         if (child == 0) {
             struct pollfd p = {e[1], POLLIN, 0};
             if (!blocking && poll(&p, 1, 3000) != 1) _exit(1);
+            signal(SIGALRM, SIG_DFL), alarm(10);
             _exit(read(e[1], &c, 1) == 1 && c == 'x' ? 0 : 2);
         }
-        alarm(10);
         usleep(20000);
         CHECK(write(e[1], "w", 1) == 1 && read(e[0], &c, 1) == 1 && c == 'w' && write(e[0], "x", 1) == 1);
         int status;
         CHECK(waitpid(child, &status, 0) == child && status == 0);
-        alarm(0);
         unpair(e);
     }
 }
@@ -128,7 +127,7 @@ static void writes_at_once(void) {
         writers[i] = fork();
         CHECK(writers[i] >= 0);
         if (writers[i] > 0) continue;
-        alarm(10);
+        signal(SIGALRM, SIG_DFL), alarm(10);
         close(e[0]);
         for (int round = 0; round < ROUNDS; round++) {
             while (atomic_load(seen) < 2 * round) sched_yield();
