@@ -12,8 +12,8 @@ pub struct End {
     pub names: Vec<(u32, Slot)>,
     /// Contexts that share it.
     pub holders: BTreeSet<u32>,
-    /// Contexts that have forked and whose child has not come yet.
-    pub held_for_child: BTreeSet<u32>,
+    /// Tokens of forks whose child has not come yet.
+    pub held_for_child: BTreeSet<u64>,
     pub rx: Mirror,
     pub tx: Mirror,
     pub tx_head: u32,

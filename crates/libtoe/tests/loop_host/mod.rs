@@ -149,7 +149,7 @@ struct Host {
     bindings: BTreeMap<u32, Binding>,
     connections: Vec<Connection>,
     /// What a token stands for: the bindings and connection ends that the parent had.
-    tokens: BTreeMap<u64, (u32, BTreeSet<u32>)>,
+    tokens: BTreeMap<u64, BTreeSet<u32>>,
     claims: u32,
     last: u32,
 }
@@ -210,19 +210,19 @@ impl Host {
         let (engine, control) = daemon_ends(&region, GEOMETRY, app_bell, daemon_bell);
         let slots = vec![(0, false); GEOMETRY.slots as usize];
         self.apps.insert(context, App { socket, engine, control, slots });
-        if let Some((parent, bindings)) = hello.token.and_then(|token| self.tokens.remove(&token)) {
-            self.share(parent, context, &bindings);
+        if let Some((token, bindings)) = hello.token.and_then(|token| self.tokens.remove_entry(&token)) {
+            self.share(token, context, &bindings);
         }
     }
 
     /// The child of a fork holds what its parent held when it forked.
-    fn share(&mut self, parent: u32, child: u32, bindings: &BTreeSet<u32>) {
+    fn share(&mut self, token: u64, child: u32, bindings: &BTreeSet<u32>) {
         for (_, binding) in self.bindings.iter_mut().filter(|(id, _)| bindings.contains(id)) {
             binding.holders.insert(child, 0);
             binding.held -= 1;
         }
         for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
-            if end.held_for_child.remove(&parent) {
+            if end.held_for_child.remove(&token) {
                 end.holders.insert(child);
             }
         }

@@ -145,10 +145,10 @@ impl Host {
         }
         for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
             if end.holders.contains(&parent) {
-                end.held_for_child.insert(parent);
+                end.held_for_child.insert(token);
             }
         }
-        self.tokens.insert(token, (parent, held));
+        self.tokens.insert(token, held);
         self.reply(parent, Reply::Forked { tag, token });
     }
 
