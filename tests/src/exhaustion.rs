@@ -46,19 +46,22 @@ pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
 }
 
-/// More connections than the memory that is left is for.
-const MOST_CONNECTIONS: u32 = 4000;
+/// More connections than the memory is for that is left, or was given back by an allocator that may take it again: of one
+/// program, and how many programs open them.
+const MOST_CONNECTIONS: (u32, usize) = (4000, 6);
 
 /// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, who is connected
 /// is served on, and when there is memory again, so is everybody.
 pub(crate) fn no_memory(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
-    let mut greedy = Attachment::new(daemon.socket(), "client")?;
+    let greedy: Result<Vec<Attachment>, String> =
+        (0..MOST_CONNECTIONS.1).map(|_| Attachment::new(daemon.socket(), "client")).collect();
+    let mut greedy = greedy?;
     let mut bystanders = echoes(bench, "8")?;
     bench.session.until("the bystanders' connections", || Ok(daemon.established("server")? >= 8))?;
     let to = (bench.lab.server.address, bench.port);
-    let slot = greedy.connect(to)?;
+    let slot = greedy[0].connect(to)?;
     let before = limit(daemon.id(), Resource::Data, Some(private_memory(daemon.id())?))?;
     let (opened, why) = until_refused(&mut greedy, to)?;
     let errno = format!("errno {}", Errno::NOMEM.raw_os_error());
@@ -66,11 +69,11 @@ pub(crate) fn no_memory(bench: &Bench) -> Outcome {
         return Err(format!("connection {opened} was refused, but: {why}"));
     }
     let said = refused(bench)?;
-    greedy.write(slot, 0, b"served on");
-    greedy.expect(slot, b"served on")?;
+    greedy[0].write(slot, 0, b"served on");
+    greedy[0].expect(slot, b"served on")?;
     limit(daemon.id(), Resource::Data, before)?;
     let served = requests_a_second(&mut bystanders).map_err(|error| format!("bystanders noticed: {error}"))?;
-    greedy.connect(to).map_err(|error| format!("with memory again: {error}"))?;
+    greedy[0].connect(to).map_err(|error| format!("with memory again: {error}"))?;
     drop(greedy);
     requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
     let own = own_memory(daemon)?;
@@ -80,13 +83,17 @@ pub(crate) fn no_memory(bench: &Bench) -> Outcome {
 }
 
 /// Opens connections until one is refused: how many there were, and why.
-fn until_refused(greedy: &mut Attachment, to: (Ipv4Addr, u16)) -> Result<(u32, String), String> {
-    for opened in 0..MOST_CONNECTIONS {
-        if let Err(why) = greedy.connect(to) {
-            return Ok((opened, why));
+fn until_refused(greedy: &mut [Attachment], to: (Ipv4Addr, u16)) -> Result<(u32, String), String> {
+    let mut opened = 0;
+    for program in greedy.iter_mut().rev() {
+        for _ in 0..MOST_CONNECTIONS.0 {
+            if let Err(why) = program.connect(to) {
+                return Ok((opened, why));
+            }
+            opened += 1;
         }
     }
-    Err(format!("without memory, {MOST_CONNECTIONS} connections were opened"))
+    Err(format!("without memory, {opened} connections were opened"))
 }
 
 /// Private memory that a process may write, bytes.
