@@ -42,6 +42,9 @@ SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR := $(PREFIX)/bin
 LIBDIR := $(PREFIX)/lib/opentoe
 MANDIR := $(PREFIX)/share/man
+DOCDIR := $(PREFIX)/share/doc/opentoe
+# As in the checkout, so that links between pages hold. Sample configurations and P4 programs are what one begins with.
+DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
 COMPLETIONS := share/bash-completion/completions/toe share/zsh/site-functions/_toe share/fish/vendor_completions.d/toe.fish
 
 install: build
@@ -56,6 +59,8 @@ install: build
 	install -m 644 include/toe.h $(DESTDIR)$(PREFIX)/include
 	$(TARGET)/release/toe manual $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
+	for document in $(DOCUMENTS); do \
+		install -D -m 644 $$document $(DESTDIR)$(DOCDIR)/$$document || exit 1; done
 	for shell in bash:share/bash-completion/completions/toe zsh:share/zsh/site-functions/_toe \
 		fish:share/fish/vendor_completions.d/toe.fish; do \
 		$(TARGET)/release/toe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
@@ -69,7 +74,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,toe toed toe-sim) $(DESTDIR)$(PREFIX)/include/toe.h \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
 		$(DESTDIR)$(MANDIR)/man1/toe.1 $(DESTDIR)$(MANDIR)/man1/toe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
-	rm -rf $(DESTDIR)$(LIBDIR)
+	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
 
 apps: $(APPS)
 

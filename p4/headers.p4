@@ -92,7 +92,15 @@ header tcp_h {
     bit<16> urgent;
 }
 
-// NOP, NOP, timestamps (RFC 7323 appendix A): the only options that the data-path takes.
+// The options that the data-path takes, 12 bytes, one or the other: NOP, NOP, timestamps (RFC 7323 appendix A) or, with
+// SACK, one block (RFC 2018 section 3).
+header options_h {
+    bit<32> kinds;
+    bit<32> first;
+    bit<32> second;
+}
+
+// NOP, NOP, timestamps, of what is sent.
 header timestamps_h {
     bit<32> kinds;
     bit<32> value;

@@ -8,7 +8,7 @@ struct ingress_headers_t {
     ethernet_h ethernet;
     ipv4_h ipv4;
     tcp_h tcp;
-    timestamps_h timestamps;
+    options_h options;
 }
 
 struct ingress_metadata_t {
@@ -84,13 +84,17 @@ parser LaminarIngressParser(
 
     state parse_options {
         transition select(pkt.lookahead<bit<32>>()) {
-            0x0101080a: parse_timestamps;
+            0x0101080a: parse_taken;
+#ifdef SACK
+            0x0101050a: parse_taken;
+#endif
             default: accept;
         }
     }
 
-    state parse_timestamps {
-        pkt.extract(hdr.timestamps);
+    // What a block says is the host's to read, which has the frame.
+    state parse_taken {
+        pkt.extract(hdr.options);
         meta.header_len = 52;
         transition accept;
     }
@@ -193,7 +197,7 @@ control LaminarIngress(
         hdr.ethernet.setInvalid();
         hdr.ipv4.setInvalid();
         hdr.tcp.setInvalid();
-        hdr.timestamps.setInvalid();
+        hdr.options.setInvalid();
         ig_tm_md.ucast_egress_port = PORT_HOST;
     }
 
@@ -240,13 +244,13 @@ control LaminarIngress(
     }
 
     // Segments with SYN, FIN, RST or URG, without ACK, with other options, or with lengths that contradict each other
-    // go to the control plane. Timestamps must be there if and only if the header is 32 bytes long.
+    // go to the control plane. Options that are taken must be there if and only if the header is 32 bytes long.
     table classify {
         key = {
             hdr.tcp.isValid(): ternary;
             hdr.dma.isValid(): ternary;
             hdr.timer.isValid(): ternary;
-            hdr.timestamps.isValid(): ternary;
+            hdr.options.isValid(): ternary;
             meta.known: ternary;
             meta.checksum_ok: ternary;
             hdr.tcp.data_offset: ternary;
@@ -258,7 +262,7 @@ control LaminarIngress(
         }
         actions = { rx; tx; sync; grant_timer; grant_control; drop; foreign; }
         const entries = {
-            // tcp  dma    timer  stamps known sum   offset flags         ecn length            op         port
+            // tcp  dma    timer  option known sum   offset flags         ecn length            op         port
             (true, false, false, _, _, false, _, _, _, _, _, _): drop();
             (true, false, false, _, 1, true, _, _, _, 0 &&& 0xffe0, _, _): drop();
             (true, false, false, _, 1, true, _, _, _, 32 &&& 0xfff8, _, _): drop();
@@ -282,8 +286,8 @@ control LaminarIngress(
     // For egress: the peer's clock, and its echo of ours.
     action stamps() {
         hdr.seg.stamped = 1;
-        hdr.seg.amount = hdr.timestamps.value;
-        hdr.seg.grant = hdr.timestamps.echo;
+        hdr.seg.amount = hdr.options.first;
+        hdr.seg.grant = hdr.options.second;
     }
 #endif
 
@@ -399,7 +403,7 @@ control LaminarIngress(
             rx_length();
             flows.apply();
 #ifdef TIMELY
-            if (hdr.timestamps.isValid()) {
+            if (hdr.options.isValid() && hdr.options.kinds == 0x0101080a) {
                 stamps();
             }
 #endif
@@ -440,6 +444,6 @@ control LaminarIngressDeparser(
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv4);
         pkt.emit(hdr.tcp);
-        pkt.emit(hdr.timestamps);
+        pkt.emit(hdr.options);
     }
 }

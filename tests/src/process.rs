@@ -225,9 +225,9 @@ impl Process<'_> {
         while self.ended()?.is_none() && Instant::now() < end {
             std::thread::sleep(TICK);
         }
-        let patient = self.status.is_some();
+        let threads = if self.status.is_some() { None } else { Some(threads_of(self.id())) };
         self.kill();
-        if patient { Ok(()) } else { Err(format!("{} did not end on SIGTERM", self.name)) }
+        threads.map_or(Ok(()), |threads| Err(format!("{} did not end on SIGTERM: {threads}", self.name)))
     }
 
     /// Ends whatever is left of the group at once.
@@ -247,6 +247,30 @@ impl Drop for Process<'_> {
     fn drop(&mut self) {
         let _ = self.stop();
     }
+}
+
+/// What each thread of a process does at this moment: its name, state, processor time in ticks, where it waits in the kernel,
+/// and in which system call (proc(5)).
+fn threads_of(process: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let threads = tasks.map(|task| {
+        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default().trim().to_string();
+        let stat = read("stat");
+        // Behind the name, which may hold anything: state is field 3, user and system time 14 and 15.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied().unwrap_or("?");
+        let call = read("syscall");
+        format!(
+            "{} {} {}+{} ticks, waits in {}, system call {}",
+            read("comm"),
+            field(3),
+            field(14),
+            field(15),
+            read("wchan"),
+            call.split(' ').next().unwrap_or_default()
+        )
+    });
+    threads.collect::<Vec<_>>().join("; ")
 }
 
 /// "status 1" or "signal 9".

@@ -55,7 +55,7 @@ pub enum Case {
 #[derive(Args, Debug, Clone)]
 pub struct Common {
     /// Seconds of each measurement
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
     /// Repetitions; the median counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -77,13 +77,28 @@ pub struct Common {
 impl Common {
     /// Seconds of each measurement; `usual` where nobody says.
     pub fn seconds(&self, usual: f64) -> f64 {
-        self.duration.unwrap_or(if self.quick { 1.0 } else { usual }).clamp(0.1, 600.0)
+        self.duration.unwrap_or(if self.quick { 1.0 } else { usual })
+    }
+
+    /// Where results go is there: better said before minutes of measuring than after.
+    fn places(&self) -> Result<(), String> {
+        let file = self.json.as_ref().and_then(|file| file.parent());
+        match file.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            Some(folder) => Err(format!("there is no directory {} for --json: make it first", folder.display())),
+            None => Ok(()),
+        }
     }
 
     /// Seconds before each.
     pub fn warm_up(&self) -> f64 {
         if self.quick { 0.3 } else { 2.0 }
     }
+}
+
+/// A time that can be measured over.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "say seconds from 0.1 to 600".into())
 }
 
 impl Case {
@@ -146,6 +161,7 @@ pub fn run(case: &Case, library: PathBuf) -> Result<(), String> {
     if let Some(done) = session::enter() {
         return done;
     }
+    case.common().map_or(Ok(()), Common::places)?;
     let tools = Tools::find(library)?;
     match case {
         Case::All(arguments) => all::run(&tools, arguments),
@@ -240,6 +256,18 @@ pub fn stack(text: &str) -> Result<Stack, String> {
         .ok_or_else(|| format!("there is no stack `{text}`; there are opentoe and linux"))
 }
 
+/// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked for.
+pub fn listed<T>(
+    read: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+    move |text| list(text, &read).map(|_| text.to_string())
+}
+
+/// The same of numbers from 1 to `most`.
+pub fn numbered(most: usize) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+    listed(move |word| count(word, most))
+}
+
 /// A number from 1 to `most`.
 pub fn count(text: &str, most: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
@@ -253,8 +281,9 @@ mod tests {
     #[test]
     fn lists_are_read_and_errors_are_sentences() {
         assert_eq!(list("1, 2,", |text| count(text, 9)), Ok(vec![1, 2]));
-        assert!(list("", |text| count(text, 9)).is_err());
-        assert!(list("1,10", |text| count(text, 9)).unwrap_err().contains("`10`"));
+        assert_eq!(numbered(9)("1, 9"), Ok("1, 9".to_string()));
+        assert!(numbered(9)("").is_err());
+        assert!(numbered(9)("1,10").unwrap_err().contains("`10`"));
         assert!(stack("tas").unwrap_err().contains("linux"));
     }
 }

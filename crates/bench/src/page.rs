@@ -56,9 +56,15 @@ fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
          daemon has one core and both programs share the other; on Linux each program has a core.</p>",
         report.machine["cores"],
         escape(&word("cpu")),
-        escape(&word("memory")),
+        escape(&gib(&word("memory"))),
         escape(&word("kernel")),
     );
+}
+
+/// `24684096 kB`, as the kernel says it, for people.
+fn gib(text: &str) -> String {
+    let kib = text.strip_suffix(" kB").and_then(|number| number.parse::<f64>().ok());
+    kib.map_or_else(|| text.to_string(), |kib| format!("{:.0} GiB", kib / (1 << 20) as f64))
 }
 
 fn goals(html: &mut String, rows: &[Row]) {
@@ -120,6 +126,7 @@ mod tests {
         let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
         assert!(html.contains("toe bench echo --conns 1") && html.ends_with("</body></html>\n"));
         assert!(!html.contains("src=") && !html.contains("href="));
+        assert_eq!((gib("24684096 kB"), gib("?")), ("24 GiB".into(), "?".into()));
         assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");
     }
 }

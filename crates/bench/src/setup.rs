@@ -1,5 +1,5 @@
 //! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
-use crate::command::{list, stack};
+use crate::command::{list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
@@ -10,17 +10,17 @@ use std::process::Command;
 #[derive(Args, Debug, Clone)]
 pub struct Stacks {
     /// Stacks: opentoe, linux
-    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
+    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
     /// Engines of OpenTOE: flextoe, laminar
-    #[arg(long, value_name = "ENGINE,...", default_value = "flextoe")]
+    #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux), tap-client (the
     /// other way round)
-    #[arg(long, value_name = "PORT,...", default_value = "fabric")]
+    #[arg(long, value_name = "PORT,...", default_value = "fabric", value_parser = listed(port))]
     pub port: String,
     /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core)
-    #[arg(long, value_name = "WAY,...", default_value = "cubic")]
+    #[arg(long, value_name = "WAY,...", default_value = "cubic", value_parser = listed(way))]
     pub linux: String,
 }
 

@@ -31,7 +31,7 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
     };
     let usable = library.state == State::Ok;
     let mut findings = vec![library, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
-    findings.extend([hugepages(), maps(), descriptors()]);
+    findings.extend([hugepages(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(|(program, package, purpose)| installed(program, package, purpose)));
     if arguments.json {
         let lines = findings.iter().map(|one| json!({ "what": one.what, "state": one.state.name(), "text": one.text }));
@@ -41,7 +41,9 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
         findings.iter().for_each(|one| table.row([one.state.painted(), one.what.into(), one.text.clone()]));
         table.print();
         let count = |state| findings.iter().filter(|one| one.state == state).count();
-        say(&format!("\n{} ok, {} warnings, {} missing", count(State::Ok), count(State::Warn), count(State::Missing)));
+        let (warnings, missing) = (count(State::Warn), count(State::Missing));
+        let s = if warnings == 1 { "" } else { "s" };
+        say(&format!("\n{} ok, {warnings} warning{s}, {missing} missing", count(State::Ok)));
     }
     if usable { Ok(()) } else { Err("without libtoe.so no program can run on OpenTOE".into()) }
 }
@@ -135,17 +137,6 @@ fn hugepages() -> Finding {
         Some(0) | None => ok("huge pages", "none reserved; nothing needs them".into()),
         Some(pages) => ok("huge pages", format!("{pages}")),
     }
-}
-
-fn maps() -> Finding {
-    // Each connection's two buffers are mapped twice in a row: four areas.
-    let most = number("/proc/sys/vm/max_map_count").unwrap_or(65_530);
-    let connections = most.saturating_sub(1000) / 4;
-    let text = format!("{most}: room for about {connections} connections in a process");
-    if connections >= 60_000 {
-        return ok("max_map_count", text);
-    }
-    warn("max_map_count", format!("{text}; for more: sysctl vm.max_map_count=1048576"))
 }
 
 fn descriptors() -> Finding {

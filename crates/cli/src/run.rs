@@ -53,8 +53,9 @@ fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
     let host = pick(&hello, arguments.host.as_deref())?;
     if let Some(engine) = arguments.engine.as_deref().filter(|engine| host["engine"] != *engine) {
         return Err(format!(
-            "host {} runs on engine {}, not {engine}: see the daemon's configuration",
-            host["name"], host["engine"]
+            "host `{}` runs on engine {}, not {engine}: change it in the daemon's configuration, or leave --engine out",
+            text(&host["name"]),
+            text(&host["engine"])
         ));
     }
     shm::handover::connect(socket).map_err(|e| format!("cannot attach at {}: {e}", socket.display()))?;

@@ -154,16 +154,23 @@ pub fn figures(answer: &Value) {
         let mut table = Table::new(&["tracepoint", "on", "count", "p50", "p99", "max", "unit"]);
         for point in crate::ls::list(host, "points") {
             let on = if point["on"] == true { "yes" } else { "no" };
+            // A histogram that has counted nothing has no percentiles.
+            let shown = |key: &&str| *key == "count" || point["count"] != 0;
+            let number = |key: &str| point[key].as_u64().filter(|_| shown(&key));
             let numbers = ["count", "p50", "p99", "max"]
-                .map(|key| point[key].as_u64().map_or_else(|| "-".to_string(), crate::table::thousands));
+                .map(|key| number(key).map_or_else(|| "-".to_string(), crate::table::thousands));
             let row = [cell(&point["point"]), on.to_string()].into_iter().chain(numbers).chain([cell(&point["unit"])]);
             table.row(row);
         }
         if table.is_empty() {
-            say(&format!("{}: no tracepoint is on, and none was; --enable PATTERN counts some", cell(&host["name"])));
+            say(&format!(
+                "host {}: no tracepoint is on, and none was; --enable PATTERN counts some",
+                cell(&host["name"])
+            ));
         } else {
-            say(&crate::table::bold(&cell(&host["name"])));
+            say(&crate::table::bold(&format!("host {}", cell(&host["name"]))));
             table.print();
+            say("");
         }
     }
 }

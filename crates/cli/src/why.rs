@@ -41,12 +41,14 @@ fn drops(answer: &Value) {
 
 fn descriptor(answer: &Value) {
     let label = &answer["descriptor"];
-    let program = std::fs::read_link(Path::new("/proc").join(cell(&label["pid"])).join("exe")).unwrap_or_default();
+    // Not the file: redis-server, for one, is a link to another program's name.
+    let program =
+        std::fs::read_to_string(Path::new("/proc").join(cell(&label["pid"])).join("comm")).unwrap_or_default();
     say(&format!(
         "descriptor {} of {} ({}) is {}",
         label["fd"],
         label["pid"],
-        program.display(),
+        program.trim_end(),
         cell(&label["reason"])
     ));
     if let flow @ Value::Object(_) = &answer["flow"] {

@@ -248,6 +248,18 @@ fn without_a_daemon_one_is_made_that_the_kernel_reaches() {
     assert!(gone, "the TAP device is still there");
 }
 
+/// Before anything is looked for, and before minutes of measuring.
+#[test]
+fn words_of_a_measurement_that_cannot_be_are_refused_with_their_option() {
+    let scratch = Scratch::new();
+    let words = [("--conns", "0"), ("--engine", "fast"), ("--stack", "bsd"), ("--port", "serial"), ("--duration", "0")];
+    for (option, word) in words {
+        let output = scratch.toe(&["bench", "echo", option, word]);
+        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
+        assert!(error(&output).contains(&format!("invalid value '{word}' for '{option}")), "{}", error(&output));
+    }
+}
+
 #[test]
 fn the_doctor_reports_for_people_and_machines() {
     let scratch = Scratch::new();

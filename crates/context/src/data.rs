@@ -2,6 +2,7 @@
 use crate::Slot;
 
 const FIN: u64 = 1 << 48;
+const GROWN: u64 = 1 << 49;
 
 /// Application to engine: the application's positions in a connection's buffers (thesis section 4.3.1.1, host
 /// control). Absolute, so a later bump says all that an earlier one said.
@@ -15,6 +16,8 @@ pub struct Bump {
     pub rx_head: u32,
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
+    /// The stream has outgrown its small ring (docs/MEMORY.md). All later ones say so, too.
+    pub grown: bool,
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
@@ -28,29 +31,31 @@ pub struct Notice {
     pub tx_tail: u32,
     /// The peer sent FIN: nothing comes after `rx_tail`.
     pub fin: bool,
+    /// The received stream has outgrown its small ring. All later ones say so, too.
+    pub grown: bool,
 }
 
 #[inline]
-fn pack(slot: Slot, fin: bool) -> u64 {
-    slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 }
+fn pack(slot: Slot, fin: bool, grown: bool) -> u64 {
+    slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 } | if grown { GROWN } else { 0 }
 }
 
 #[inline]
-fn unpack(word: u64) -> (Slot, bool) {
-    (Slot { index: word as u32, generation: (word >> 32) as u16 }, word & FIN != 0)
+fn unpack(word: u64) -> (Slot, bool, bool) {
+    (Slot { index: word as u32, generation: (word >> 32) as u16 }, word & FIN != 0, word & GROWN != 0)
 }
 
 impl Bump {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin), self.tx_head as u64 | (self.rx_head as u64) << 32]
+        [pack(self.slot, self.fin, self.grown), self.tx_head as u64 | (self.rx_head as u64) << 32]
     }
     /// Reads a descriptor. Any words give a value; the values are to be checked against the connection.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Bump {
-        let (slot, fin) = unpack(words[0]);
-        Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin }
+        let (slot, fin, grown) = unpack(words[0]);
+        Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin, grown }
     }
 }
 
@@ -58,19 +63,25 @@ impl Notice {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
+        [pack(self.slot, self.fin, self.grown), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
-    /// The slot's generation, where the words say nothing of an end.
+    /// All that the words say besides slot and positions.
     #[inline(always)]
-    pub fn plain_generation(words: [u64; 2]) -> Option<u16> {
-        u16::try_from(words[0] >> 32).ok()
+    pub fn tag(words: [u64; 2]) -> u32 {
+        (words[0] >> 32) as u32
+    }
+
+    /// The [`Notice::tag`] of a notice that says nothing but positions.
+    #[inline]
+    pub fn plain_tag(generation: u16, grown: bool) -> u32 {
+        Notice::tag([pack(Slot { index: 0, generation }, false, grown), 0])
     }
 
     /// Reads a descriptor.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Notice {
-        let (slot, fin) = unpack(words[0]);
-        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin }
+        let (slot, fin, grown) = unpack(words[0]);
+        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown }
     }
 }
 
@@ -80,15 +91,16 @@ mod tests {
     #[test]
     fn descriptors_come_back() {
         let slot = Slot { index: u32::MAX, generation: u16::MAX };
-        let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true };
-        assert_eq!(Bump::from_words(bump.to_words()), bump);
-        let notice = Notice { slot: Slot { index: 3, generation: 0 }, rx_tail: u32::MAX, tx_tail: 0, fin: false };
-        assert_eq!(Notice::from_words(notice.to_words()), notice);
-        let (first, last) = (Slot { generation: 0, ..slot }, slot);
-        for (slot, fin, plain) in
-            [(first, false, Some(0)), (last, false, Some(u16::MAX)), (first, true, None), (last, true, None)]
-        {
-            assert_eq!(Notice::plain_generation(Notice { slot, fin, ..notice }.to_words()), plain);
+        let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true, grown: false };
+        for (fin, grown) in [(false, false), (false, true), (true, false), (true, true)] {
+            let bump = Bump { fin, grown, ..bump };
+            assert_eq!(Bump::from_words(bump.to_words()), bump);
+            for slot in [slot, Slot { index: 3, generation: 0 }] {
+                let notice = Notice { slot, rx_tail: u32::MAX, tx_tail: 0, fin, grown };
+                assert_eq!(Notice::from_words(notice.to_words()), notice);
+                let plain = Notice::plain_tag(slot.generation, grown);
+                assert_eq!(Notice::tag(notice.to_words()) == plain, !fin);
+            }
         }
     }
 }

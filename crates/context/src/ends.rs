@@ -6,6 +6,7 @@ use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The engine's end of the data pair.
 pub struct EngineEnd {
@@ -54,9 +55,16 @@ impl ControlEnd {
         [self.region.fd(), self.app_bell.fd(), self.daemon_bell.fd()]
     }
 
-    /// Maps the receive and the transmit buffer of slot `index`, in this order.
+    /// Maps the receive and the transmit buffer of slot `index`, in this order: as far as its streams have grown.
     pub fn map_buffers(&self, index: u32) -> io::Result<(Mirror, Mirror)> {
         map_buffers(&self.region, &self.geometry, index)
+    }
+
+    /// Says of slot `index`, before a connection is in it, whether its streams begin in the buffers or in small rings.
+    pub fn begin(&self, index: u32, grown: bool) {
+        for word in [self.geometry.rx_grown_at(index), self.geometry.tx_grown_at(index)] {
+            self.region.u32_at(word).store(grown as u32, Release);
+        }
     }
 
     /// The daemon's end of the context's log.
@@ -69,8 +77,14 @@ impl ControlEnd {
 
     /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
     /// still with everything read.
+    ///
+    /// The small rings go both, for they share a page: nothing may be unacknowledged either.
     pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
-        self.region.discard(self.geometry.rx_at(index), self.geometry.rx_len(index) as usize)?;
+        let g = &self.geometry;
+        discard_small(&self.region, g, index)?;
+        if has_grown(&self.region, g, g.rx_grown_at(index)) {
+            self.region.discard(g.rx_at(index), g.rx_len(index) as usize)?;
+        }
         self.tables.rested(&self.region, &self.geometry, index);
         Ok(())
     }
@@ -78,6 +92,7 @@ impl ControlEnd {
     /// Gives the memory of a slot's buffers back to the system.
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
+        discard_small(&self.region, g, index)?;
         self.region.discard(g.rx_at(index), g.pair_len(index))
     }
 }
@@ -136,9 +151,14 @@ impl AppEnd {
     }
 
     /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is not
-    /// between what was acknowledged and what it has written: for a connection with everything acknowledged.
+    /// between what was acknowledged and what it has written: for a connection with everything acknowledged. Small rings are
+    /// the daemon's to give back.
     pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
-        self.region.discard(self.geometry.tx_at(slot.index), self.geometry.tx_len(slot.index) as usize)
+        let (g, index) = (&self.geometry, slot.index);
+        match has_grown(&self.region, g, g.tx_grown_at(index)) {
+            true => self.region.discard(g.tx_at(index), g.tx_len(index) as usize),
+            false => Ok(()),
+        }
     }
 
     /// Maps the receive and the transmit buffer of a slot, in this order.
@@ -148,10 +168,23 @@ impl AppEnd {
 }
 
 fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
-    let rx = Mirror::map(region, g.rx_at(index), g.rx_len(index) as usize)?;
-    let tx = Mirror::map(region, g.tx_at(index), g.tx_len(index) as usize)?;
-    let first = g.first_at(index);
+    let (first, small, small_at) = (g.first_at(index), g.small_bytes as usize, g.small_at(index));
+    let map = |begin: usize, full: (usize, usize), word: usize| match small {
+        0 => Mirror::map(region, full.0, full.1),
+        _ => Mirror::map_small(region, (begin, small), full, word),
+    };
+    let rx = map(small_at, (g.rx_at(index), g.rx_len(index) as usize), g.rx_grown_at(index))?;
+    let tx = map(small_at + small, (g.tx_at(index), g.tx_len(index) as usize), g.tx_grown_at(index))?;
     Ok((rx.beginning_at(first), tx.beginning_at(first)))
+}
+
+/// Whether the stream of this word is in its buffer.
+fn has_grown(region: &Region, g: &Geometry, word: usize) -> bool {
+    !g.has_small() || region.u32_at(word).load(Acquire) != 0
+}
+
+fn discard_small(region: &Region, g: &Geometry, index: u32) -> io::Result<()> {
+    if g.has_small() { region.discard(g.small_at(index), g.small_pair()) } else { Ok(()) }
 }
 
 /// The daemon's two ends of a fresh region, with its descriptors of the application's and of its own doorbell.
@@ -189,9 +222,11 @@ mod tests {
 
     #[test]
     fn both_sides_speak_over_one_region() {
-        let (rx_bytes, tx_bytes, log_bytes) = (4096, 4096, 0);
+        let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 2048);
+        let (data_entries, control_entries, full_slots) = (64, 64, 4);
         let geometry =
-            Geometry { slots: 4, data_entries: 64, control_entries: 64, rx_bytes, tx_bytes, full_slots: 4, log_bytes };
+            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
+        assert!(geometry.is_valid());
         let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_fd2, daemon_fd2) = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
@@ -199,7 +234,7 @@ mod tests {
         let mut app = AppEnd::new(region, geometry, app_fd2, daemon_fd2).unwrap();
 
         let slot = Slot { index: 3, generation: 1 };
-        let bump = Bump { slot, tx_head: 5, rx_head: 0, fin: false };
+        let bump = Bump { slot, tx_head: 5, rx_head: 0, fin: false, grown: false };
         app.bumps.push(bump.to_words()).unwrap();
         app.requests.push(Request::Fork { tag: 1 }.to_words()).unwrap();
         control.daemon_bell.prepare_to_sleep();
@@ -215,6 +250,22 @@ mod tests {
         let (_, seen) = control.map_buffers(3).unwrap();
         let mut back = [0; 5];
         seen.read(4094, &mut back);
-        assert_eq!(&back, b"hello");
+        assert_eq!((&back, seen.size(), seen.full_size()), (b"hello", 2048, 8192));
+
+        Arc::new(tx).grow(4094);
+        let (rx, seen) = control.map_buffers(3).unwrap();
+        seen.read(4094, &mut back);
+        assert_eq!((&back, seen.size(), rx.size()), (b"hello", 8192, 2048));
+        control.begin(3, false);
+        assert!(control.map_buffers(3).unwrap().1.is_small(), "the next connection in this slot");
+        control.discard_received(3).unwrap();
+        control.begin(3, true);
+        let (rx, tx) = app.map_buffers(slot).unwrap();
+        assert_eq!((rx.size(), tx.size()), (8192, 8192));
+        tx.read(4094, &mut back);
+        assert_eq!(&back, b"hello", "it was not in the small rings");
+        app.discard_sent(slot).unwrap();
+        tx.read(4094, &mut back);
+        assert_eq!(back, [0; 5]);
     }
 }

@@ -6,6 +6,10 @@ use shm::{CACHE_LINE, PAGE, ring_bytes};
 /// that processes which share a socket after fork share its state. The daemon never reads them.
 pub const SLOT_STATE_BYTES: usize = 128;
 
+/// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their small
+/// rings. Each is written by who writes that stream.
+const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
+
 /// The doorbell word of the application: how many of its threads sleep.
 pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 /// The doorbell word of the daemon.
@@ -31,6 +35,8 @@ pub struct Geometry {
     /// down to [`LEAST_BUFFER`], which all others have. So all together have no more than twice what the full ones have, and
     /// the least for each of the others.
     pub full_slots: u32,
+    /// Bytes of each of the two rings in which a connection's streams begin (docs/MEMORY.md); 0 where they begin in the buffers.
+    pub small_bytes: u32,
     /// Bytes for a shared log ([`crate::LogShape`]), at the region's end; 0 where there can be none.
     pub log_bytes: u32,
 }
@@ -38,7 +44,8 @@ pub struct Geometry {
 impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
-        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, log_bytes } = *self;
+        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes } =
+            *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
@@ -46,6 +53,8 @@ impl Geometry {
             && ok(rx_bytes, PAGE as u32, 1 << 30)
             && ok(tx_bytes, PAGE as u32, 1 << 30)
             && ok(full_slots, 1, 1 << 20)
+            // A pair of them is given back in whole pages.
+            && (small_bytes == 0 || ok(small_bytes, PAGE as u32 / 2, rx_bytes.min(tx_bytes).min(LEAST_BUFFER) / 2))
             && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
     }
 
@@ -66,9 +75,29 @@ impl Geometry {
         assert!(index < self.slots);
         self.replies_at() + ring_bytes::<8>(self.control_entries) + index as usize * SLOT_STATE_BYTES
     }
-    fn buffers_at(&self) -> usize {
+    /// Byte of the word that says whether slot `index`'s receive stream has outgrown its small ring.
+    pub fn rx_grown_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + GROWN_AT
+    }
+    /// The same of its transmit stream.
+    pub fn tx_grown_at(&self, index: u32) -> usize {
+        self.rx_grown_at(index) + 4
+    }
+    /// Streams begin in small rings.
+    pub fn has_small(&self) -> bool {
+        self.small_bytes > 0
+    }
+    /// Bytes of both small rings of a slot.
+    pub fn small_pair(&self) -> usize {
+        2 * self.small_bytes as usize
+    }
+    /// Byte where the small ring of slot `index`'s receive stream starts. That of its transmit stream follows.
+    pub fn small_at(&self, index: u32) -> usize {
         let states = self.replies_at() + ring_bytes::<8>(self.control_entries) + self.slots as usize * SLOT_STATE_BYTES;
-        states.next_multiple_of(PAGE)
+        states.next_multiple_of(PAGE) + index as usize * self.small_pair()
+    }
+    fn buffers_at(&self) -> usize {
+        self.small_at(self.slots).next_multiple_of(PAGE)
     }
     /// How often the full sizes are halved for slot `index`.
     pub fn halvings(&self, index: u32) -> u32 {
@@ -142,6 +171,7 @@ mod tests {
             rx_bytes,
             tx_bytes,
             full_slots: 8,
+            small_bytes: 0,
             log_bytes: 0,
         };
         assert!(g.is_valid());
@@ -167,6 +197,7 @@ mod tests {
             rx_bytes,
             tx_bytes,
             full_slots: 4,
+            small_bytes: 2048,
             log_bytes: 4096,
         };
         let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
@@ -180,6 +211,11 @@ mod tests {
         }
         assert!(at - sizes.rx_at(0) <= 2 * 4 * sizes.pair_len(0) + 64 * 2 * LEAST_BUFFER as usize);
         assert_eq!((sizes.log_at(), sizes.region_len()), (at, at + 4096));
+        assert_eq!((sizes.small_at(0) % PAGE, sizes.small_at(63) + 4096), (0, sizes.rx_at(0)));
+        assert!(sizes.slot_state_at(63) + SLOT_STATE_BYTES <= sizes.small_at(0));
+        assert_eq!(sizes.tx_grown_at(0) + 4, sizes.slot_state_at(1));
+        assert!(sizes.is_valid() && !Geometry { small_bytes: 1024, ..sizes }.is_valid());
+        assert!(!Geometry { rx_bytes: 2048, ..sizes }.is_valid());
         let small = Geometry { rx_bytes: 4096, tx_bytes: 8192, ..sizes };
         assert_eq!((small.rx_len(63), small.tx_len(63)), (4096, 8192), "what is small already is not halved");
         assert!(!Geometry { full_slots: 3, ..sizes }.is_valid() && !Geometry { full_slots: 0, ..sizes }.is_valid());

@@ -32,7 +32,7 @@ pub use words::Endpoint;
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.

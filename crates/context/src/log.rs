@@ -111,6 +111,7 @@ mod tests {
         rx_bytes: 4096,
         tx_bytes: 4096,
         full_slots: 1,
+        small_bytes: 0,
         log_bytes: 16_384,
     };
 

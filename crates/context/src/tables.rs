@@ -4,6 +4,7 @@
 //! on); what other connections there still have comes back with a page fault each.
 use crate::Geometry;
 use shm::Region;
+use std::ops::Range;
 
 /// What a table of pages maps.
 const BLOCK: usize = 2 << 20;
@@ -22,15 +23,23 @@ impl Tables {
 
     /// The buffers of a slot were given back. Drops the blocks that are quiet now.
     pub fn rested(&mut self, region: &Region, geometry: &Geometry, index: u32) {
+        let small = geometry.small_pair();
+        if small > 0 {
+            self.rested_part(region, (geometry.small_at(index), small), geometry.small_at(0)..geometry.rx_at(0));
+        }
+        let buffers = (geometry.rx_at(index), geometry.pair_len(index));
+        self.rested_part(region, buffers, geometry.rx_at(0)..geometry.log_at());
+    }
+
+    /// The same of one of the parts of a region where connections have their bytes: `len` bytes from `at` on.
+    fn rested_part(&mut self, region: &Region, (at, len): (usize, usize), buffers: Range<usize>) {
         // Blocks are those of addresses, wherever the region begins.
         let base = region.address(0, 0) as usize;
         let lead = base % BLOCK;
-        let start = geometry.rx_at(index) + lead;
-        let pair = geometry.pair_len(index);
-        let end = start + pair;
+        let start = at + lead;
+        let end = start + len;
         // As many as make a block worth dropping: about all that it holds.
-        let enough = (BLOCK / pair).clamp(1, u16::MAX as usize) as u16;
-        let buffers = geometry.rx_at(0)..geometry.log_at();
+        let enough = (BLOCK / len).clamp(1, u16::MAX as usize) as u16;
         for block in start / BLOCK..end.div_ceil(BLOCK) {
             let Some(rested) = self.rested.get_mut(block) else { return };
             *rested += 1;
@@ -53,9 +62,10 @@ mod tests {
     #[test]
     fn what_others_wrote_in_a_dropped_block_is_still_there() {
         let (rx_bytes, tx_bytes) = (1 << 18, 1 << 18);
-        let (data_entries, control_entries, log_bytes) = (64, 64, 0);
+        let (data_entries, control_entries, log_bytes, small_bytes) = (64, 64, 0, 0);
+        let (slots, full_slots) = (64, 64);
         let geometry =
-            Geometry { slots: 64, data_entries, control_entries, rx_bytes, tx_bytes, full_slots: 64, log_bytes };
+            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
         let region = Region::create("test", geometry.region_len()).unwrap();
         let word = |index: u32| region.u32_at(geometry.tx_at(index));
         (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));

@@ -61,6 +61,9 @@ pub struct MemoryConfig {
     /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have full
     /// ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
+    /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md): half a page,
+    /// or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
+    pub small_bytes: u32,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,
     /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
@@ -217,6 +220,7 @@ impl Default for MemoryConfig {
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
             context_bytes: 1 << 30,
+            small_bytes: 2048,
             log_bytes: 0,
             cached_buffers: 1024,
         }
@@ -281,6 +285,7 @@ impl MemoryConfig {
             rx_bytes: self.rx_bytes,
             tx_bytes: self.tx_bytes,
             full_slots: self.full_slots(),
+            small_bytes: self.small_bytes,
             log_bytes: self.log_bytes,
         }
     }
@@ -339,7 +344,8 @@ impl HostConfig {
         check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
         check(
             self.memory.geometry().is_valid(),
-            "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes",
+            "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
+             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most",
         )?;
         check(
             self.memory.context_bytes == 0 || self.memory.context_bytes >= self.memory.pair(),
@@ -384,6 +390,15 @@ mod tests {
         assert!(bad.validate().unwrap_err().contains("address"));
         let memory = MemoryConfig { rx_bytes: 5000, ..MemoryConfig::default() };
         assert!(HostConfig { memory, ..HostConfig::default() }.validate().is_err());
+        let with = |small_bytes| MemoryConfig { small_bytes, rx_bytes: 4096, ..MemoryConfig::default() };
+        let valid = |small_bytes| HostConfig { memory: with(small_bytes), ..HostConfig::default() }.validate();
+        assert!(valid(0).is_ok() && valid(2048).is_ok());
+        assert!(
+            [1024, 3000, 4096]
+                .map(|bytes| valid(bytes).unwrap_err().contains("small_bytes"))
+                .iter()
+                .all(|named| *named)
+        );
     }
 
     #[test]

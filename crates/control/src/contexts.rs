@@ -230,18 +230,26 @@ impl Slots {
         self.flows[slot.index as usize].filter(|_| generation == slot.generation)
     }
 
-    /// The slot's buffers, mapped now or before.
-    pub fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
-        if let Some(Some(buffers)) = self.buffers.get(index as usize) {
-            return Ok(buffers.clone());
+    /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there are any, or
+    /// with both streams `grown`.
+    pub fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
+        let fits = |(rx, tx): &&Buffers| !self.geometry.has_small() || (!grown && rx.is_small() && tx.is_small());
+        let kept = self.buffers.get(index as usize).and_then(Option::as_ref).filter(fits).cloned();
+        end.begin(index, grown);
+        match kept {
+            Some(buffers) => Ok(buffers),
+            None => self.buffers(index, end),
         }
+    }
+
+    /// The slot's buffers, mapped now, as far as its streams have grown.
+    pub fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
         let (rx, tx) = end.map_buffers(index)?;
         let buffers = (Arc::new(rx), Arc::new(tx));
         if self.buffers.len() <= index as usize {
             self.buffers.resize(index as usize + 1, None);
         }
-        self.buffers[index as usize] = Some(buffers.clone());
-        self.mapped += 1;
+        self.mapped += self.buffers[index as usize].replace(buffers.clone()).is_none() as usize;
         Ok(buffers)
     }
 

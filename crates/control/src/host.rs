@@ -73,6 +73,10 @@ impl Host {
         secret: [u8; 16],
     ) -> Result<Host, String> {
         config.validate()?;
+        let mut config = config;
+        if !engine.starts_small() {
+            config.memory.small_bytes = 0;
+        }
         let mut plane = Plane::new(config, caps, mac, engine.carries(), secret);
         plane.keeps_logs = engine.keeps_logs();
         let recorder = Recorder::default();
@@ -398,7 +402,7 @@ impl Host {
         self.plane.flows.get(flow.0).map(|flow| flow.tuple)
     }
 
-    /// Its configuration.
+    /// Its configuration, as far as its engine goes along with it.
     pub fn config(&self) -> &HostConfig {
         &self.plane.config
     }

@@ -237,7 +237,7 @@ impl Plane {
         let opening = self.openings.get_mut(key)?;
         opening.peer_mac = Some(src_mac);
         if let Some(open) = opening.open {
-            return self.on_waiting_segment(now, key, segment, &open, frame);
+            return self.on_waiting_segment(now, key, segment, &open, (src_mac, frame));
         }
         let tuple = opening.tuple;
         match opening.handshake.on_segment(now, segment) {
@@ -245,12 +245,12 @@ impl Plane {
             Disposition::Challenge(reason) => {
                 let ack = opening.handshake.ack(now, &tuple);
                 self.drops.count(reason);
-                self.challenge(now, &tuple, ack);
+                self.challenge_station(now, &tuple, ack, src_mac);
             }
             Disposition::Reset(seq) => self.reset_tuple(now, &tuple, seq, None),
             Disposition::Resend => {
                 let header = opening.handshake.syn(now, &tuple);
-                self.challenge(now, &tuple, header);
+                self.challenge_station(now, &tuple, header, src_mac);
             }
             Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
             // The peer will see the SYN-ACK again, and there may be room then.
@@ -314,7 +314,7 @@ impl Plane {
         key: u32,
         segment: &Segment,
         open: &Established,
-        frame: Box<Frame>,
+        (src_mac, frame): (Mac, Box<Frame>),
     ) -> Option<Box<Frame>> {
         let rcv_nxt = open.irs + 1;
         if segment.rst() {
@@ -328,7 +328,7 @@ impl Plane {
             // The peer has not seen the last acknowledgement of its SYN.
             let opening = self.openings.get(key)?;
             let (tuple, ack) = (opening.tuple, opening.handshake.ack(now, &opening.tuple));
-            self.challenge(now, &tuple, ack);
+            self.challenge_station(now, &tuple, ack, src_mac);
             return Some(frame);
         }
         if segment.len() == 0 {
@@ -417,7 +417,7 @@ impl Plane {
         self.held -= held.len() as u32;
         let id = FlowId(self.flows.vacant()?);
         let end = self.contexts.get_mut(context.0)?;
-        let Ok((rx, tx)) = end.slots.buffers(slot.index, &end.end) else {
+        let Ok((rx, tx)) = end.slots.begin(slot.index, false, &end.end) else {
             self.spent.extend(held);
             return None;
         };

@@ -277,6 +277,16 @@ impl Plane {
         }
     }
 
+    /// The same to the station that a segment came from, where ARP does not know it: an answer that waits for ARP may leave
+    /// when the connection has ended, and begin it anew.
+    pub fn challenge_station(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header, station: Mac) {
+        if self.challenges.take(now) {
+            self.answer(now, tuple, header, Some(station));
+        } else {
+            self.drops.count(Drop::ChallengeLimit);
+        }
+    }
+
     /// Answers a segment that belongs to no connection.
     pub fn refuse(&mut self, now: Nanos, segment: &Segment) {
         self.drops.count(Drop::NoFlow);

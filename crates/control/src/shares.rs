@@ -302,7 +302,8 @@ impl Plane {
         let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
         let slot = context.slots.take()?;
-        let Ok((rx, tx)) = context.slots.buffers(slot.index, &context.end) else {
+        // What is there may be more than small rings hold.
+        let Ok((rx, tx)) = context.slots.begin(slot.index, true, &context.end) else {
             self.free_slot(to, slot);
             return None;
         };

@@ -65,19 +65,9 @@ fn write_segment(frame: &mut Frame, pair: u32, number: u32) {
     frame.resize(start + header.len() + payload);
     let bytes = frame.bytes_mut();
     ethernet::Header { dst: MAC, src: Mac([2, 0, 0, 0, 0, 2]), ethertype: EtherType::Ipv4 }.emit(bytes);
-    let ip = ipv4::Header {
-        src: tuple.remote_ip,
-        dst: tuple.local_ip,
-        protocol: ipv4::TCP,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: number as u16,
-        dont_fragment: true,
-        is_fragment: false,
-        payload_len: (header.len() + payload) as u16,
-    };
-    ip.emit(&mut bytes[at..]);
+    let payload_len = (header.len() + payload) as u16;
+    let ip = ipv4::Header::new(ipv4::TCP, (tuple.remote_ip, tuple.local_ip), payload_len);
+    ipv4::Header { id: number as u16, ..ip }.emit(&mut bytes[at..]);
     header.emit(&mut bytes[start..]);
     // As a port with checksum offload gives them.
     frame.checksum = port::Checksum::Verified;

@@ -70,9 +70,10 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut HashMap<String, Ol
         let traces = Traces::new(Clock::ticks);
         seat(path, section, (&fabrics, taps.remove(&section.stack.name)), &pool, &traces)
             .map_err(|e| format!("host {}: {e}", section.stack.name))?;
-        let routes = path.hosts[index].host.routes();
+        let (routes, stack) = (path.hosts[index].host.routes(), path.hosts[index].host.config().clone());
         let access = Access::to_host(section).map_err(|e| format!("host {}: {e}", section.stack.name))?;
-        hosts.push(HostPlace { config: section.clone(), thread: section.thread, index, routes, traces, access });
+        let config = HostSection { stack, ..section.clone() };
+        hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access });
     }
     for (name, fabric) in fabrics {
         // The thread of its first host serves its uplinks.

@@ -54,6 +54,8 @@ fn main() -> ExitCode {
 fn serve(arguments: &Arguments) -> Result<(), String> {
     let mut config = config::read(&arguments.config)?;
     if arguments.check {
+        let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
+        println!("{} is in order: hosts {}", arguments.config.display(), hosts.join(", "));
         return Ok(());
     }
     if let Some(socket) = &arguments.socket {

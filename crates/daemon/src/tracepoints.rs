@@ -13,8 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use trace::{Figure, Kind, NO_FLOW, Point, PointSet, Record, Traces, Unit, Watch};
 
-/// Records of a thread that are taken at once.
-const AT_ONCE: usize = 4096;
+/// Records of a thread that are taken at once, between two looks at whether the reader has ended.
+const AT_ONCE: usize = 256;
 /// How much less than the data-path's the priority of a thread is that writes records: a tenth of a shared core.
 const LOWER: i32 = 10;
 /// How long a stream rests while nothing happens: a thread's latest records last longer at any rate that it reaches.

@@ -37,7 +37,9 @@ fn a_wrong_value_is_named_with_its_line() {
         "test.toml:5: `port`: unknown value `fabrik`; did you mean `fabric`?"
     );
     assert!(refusal(&format!("{HOST}engine = \"laminated\"\n")).starts_with("test.toml:5: `engine`: unknown value"));
-    assert!(refusal("[[host]]\nname = \"a\"\naddress = \"10.0.0\"\n").starts_with("test.toml:3: "));
+    let address = refusal("[[host]]\nname = \"a\"\naddress = \"10.0.0\"\n");
+    assert!(address.starts_with("test.toml:3: "));
+    assert!(address.ends_with("in: address = \"10.0.0\""), "the key is in the sentence: {address}");
     assert!(refusal("[[host]]\nname = \n").starts_with("test.toml:2: "));
     assert!(refusal(&format!("log = \"loud\"\n{HOST}")).starts_with("test.toml:1: unknown value `loud`"));
     assert_eq!(refusal("host = 5\n"), "test.toml:1: `host` is a list of sections: write [[host]]");
@@ -47,6 +49,10 @@ fn a_wrong_value_is_named_with_its_line() {
 fn parts_that_do_not_fit_together_are_refused() {
     assert!(refusal("").contains("no host is configured"));
     assert!(refusal("[[host]]\naddress = \"10.0.0.1\"\n").contains("has no `name`"));
+    assert!(
+        refusal("[[fabric]]\nnamed = \"f\"\n").starts_with("test.toml:2: unknown key `named`"),
+        "not only: no `name`"
+    );
     assert!(refusal(&format!("{HOST}{HOST}")).contains("two hosts are called `a`"));
     assert!(refusal(&format!("{HOST}{}", HOST.replace("\"a\"", "\"b\""))).contains("has the address 10.0.0.1"));
     assert!(

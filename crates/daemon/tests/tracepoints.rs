@@ -131,6 +131,7 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
     }
     let mut silent = Vec::new();
     until("each of them", || {
+        let before = std::mem::take(&mut silent);
         let all = figures(&[]);
         let stations: Vec<&Value> = all["hosts"].as_array().unwrap().iter().collect();
         let counted =
@@ -138,6 +139,9 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
         let names = Point::ALL.iter().map(|point| point.name());
         silent = names.filter(|name| name.starts_with("port.") || name.starts_with("thread.")).collect();
         silent.retain(|name| !counted(name));
+        if silent != before {
+            eprintln!("silent so far: {silent:?}");
+        }
         silent.is_empty()
     });
 }

@@ -69,9 +69,9 @@ pub struct FlowParams {
     pub context: ContextId,
     /// Its name there.
     pub slot: Slot,
-    /// Its receive buffer.
+    /// Its receive buffer, or the small ring before it ([`Engine::starts_small`]).
     pub rx: Arc<Mirror>,
-    /// Its transmit buffer.
+    /// Its transmit buffer, or the small ring before it.
     pub tx: Arc<Mirror>,
     /// Next sequence number to send; everything before it is acknowledged.
     pub snd_nxt: Seq,
@@ -187,9 +187,9 @@ pub enum Command {
         context: ContextId,
         /// Its name there.
         slot: Slot,
-        /// Its new receive buffer, of the same size.
+        /// Its new receive buffer, of the same full size.
         rx: Arc<Mirror>,
-        /// Its new transmit buffer, of the same size.
+        /// Its new transmit buffer, of the same full size.
         tx: Arc<Mirror>,
     },
     /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet: established,
@@ -395,6 +395,11 @@ pub trait Engine: Send {
     }
     /// Its flows can go on in another engine of its kind: [`FlowEnd::resume`]. By default they cannot.
     fn hands_over(&self) -> bool {
+        false
+    }
+    /// Streams may begin in small rings (docs/MEMORY.md): it grows a receive stream where a segment does not fit, and goes on in the
+    /// transmit buffer where a bump says so, or a position comes by another way. By default they may not.
+    fn starts_small(&self) -> bool {
         false
     }
     /// Where it runs modules that an operator adds; nowhere by default.

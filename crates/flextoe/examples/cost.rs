@@ -70,6 +70,7 @@ impl Host {
             rx_bytes: bytes,
             tx_bytes: bytes,
             full_slots: slots,
+            small_bytes: 0,
             log_bytes: 0,
         };
         let region = Arc::new(Region::create("flextoe-cost", geometry.region_len()).expect("memory"));
@@ -160,7 +161,7 @@ impl Host {
         self.buffers[at].1.write(self.written[at], message);
         self.written[at] = self.written[at].wrapping_add(message.len() as u32);
         let slot = Slot { index, generation: 0 };
-        let bump = Bump { slot, tx_head: self.written[at], rx_head: read, fin: false };
+        let bump = Bump { slot, tx_head: self.written[at], rx_head: read, fin: false, grown: false };
         self.app.bumps.push(bump.to_words()).expect("room");
     }
 
@@ -185,7 +186,7 @@ impl Host {
         while let Some(words) = self.app.notices.pop().expect("a sound ring") {
             let Notice { slot, rx_tail, .. } = Notice::from_words(words);
             let tx_head = self.written[slot.index as usize];
-            let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false };
+            let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false, grown: false };
             self.app.bumps.push(bump.to_words()).expect("room");
         }
     }

@@ -1,7 +1,7 @@
 //! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
 use crate::MANY;
 use crate::batch::Batch;
-use crate::message::{Job, Positions, Work};
+use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, EngineEnd, Look, Notice, Slot, Turns};
@@ -42,19 +42,23 @@ struct Named {
     generation: u16,
     /// The flow's group (Steer).
     group: u8,
+    /// The application's stream has outgrown its small ring, as the engine knows.
+    grown: bool,
 }
 
 /// No flow has this number.
 const NOBODY: u32 = u32::MAX;
 
 impl Named {
-    const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0 };
+    const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0, grown: false };
 }
 
 /// What this module knows of a flow: its name, and the number of its last notice.
 struct Name {
     context: u32,
     slot: Slot,
+    /// The received stream has outgrown its small ring: each notice says so.
+    grown: bool,
     noted: u64,
 }
 
@@ -105,17 +109,25 @@ impl ContextQueue {
 
     /// Gives a flow of a flow group a name, in place of an earlier one.
     pub fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
+        let grown = self.names.get(flow).is_some_and(|name| name.grown);
         let notice = self.forget(flow);
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
             let index = slot.index as usize;
             if at.flows.len() <= index {
                 at.flows.resize(index + 1, Named::NOTHING);
             }
-            at.flows[index] = Named { flow, generation: slot.generation, group };
+            at.flows[index] = Named { flow, generation: slot.generation, group, grown: false };
         }
-        self.names.insert(flow, Name { context, slot, noted: 0 });
+        self.names.insert(flow, Name { context, slot, grown, noted: 0 });
         if let Some(positions) = notice {
             self.notify(flow, positions);
+        }
+    }
+
+    /// A flow's received stream has outgrown its small ring.
+    pub fn grown(&mut self, flow: u32) {
+        if let Some(name) = self.names.get_mut(flow) {
+            name.grown = true;
         }
     }
 
@@ -135,12 +147,12 @@ impl ContextQueue {
 
     /// A flow is gone. A notice of it that found no room is still given: it says how the flow ended.
     pub fn part(&mut self, flow: u32) {
-        let Some(Name { context, slot, .. }) = self.names.get(flow) else { return };
-        let (context, slot) = (*context, *slot);
+        let Some(Name { context, slot, grown, .. }) = self.names.get(flow) else { return };
+        let (context, slot, grown) = (*context, *slot, *grown);
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
         at.parting.retain(|notice| notice.slot.index != slot.index);
-        at.parting.push_back(Notice { slot, rx_tail, tx_tail, fin });
+        at.parting.push_back(Notice { slot, rx_tail, tx_tail, fin, grown });
         if !at.listed {
             at.listed = true;
             self.listed.push(context);
@@ -190,7 +202,7 @@ impl ContextQueue {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
         let Positions { rx_tail, tx_tail, fin } = positions;
-        let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin }.to_words();
+        let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin, grown: name.grown }.to_words();
         if let Some(place) = context.pending(name.noted) {
             // One waits already.
             return *place = notice;
@@ -269,10 +281,14 @@ impl Context {
                     return Taken { descriptors, turns };
                 }
             };
-            let Some(Named { flow, group, .. }) = self.named(bump.slot) else {
+            let Some(Named { flow, group, grown, .. }) = self.named(bump.slot) else {
                 drops.count(Drop::BumpUnknown);
                 continue;
             };
+            if bump.grown && !grown {
+                works.add(flow, Job::Order(Order::Look)).group = group;
+                self.flows[bump.slot.index as usize].grown = true;
+            }
             let turn = match flow == last {
                 true => works.last_mut().is_some_and(Work::give_up_turn),
                 false => {

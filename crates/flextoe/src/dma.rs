@@ -1,6 +1,6 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Aside, Buffers, Control, Job, Place, Segment, Work};
+use crate::message::{Aside, Buffers, Control, Job, Order, Place, Segment, Work};
 use crate::slots::Slots;
 use engine::Frame;
 use shm::{Mirror, Span};
@@ -33,6 +33,24 @@ impl Dma {
                 }
             }
             Control::NextHop(..) | Control::Modules(..) => {}
+        }
+    }
+
+    /// A flow's rings from now on, where a stream outgrows its small one: the received stream as the protocol module has found,
+    /// the other one where its application has.
+    pub fn grown(&self, work: &Work) -> Option<Buffers> {
+        let buffers = || self.flows.get(work.flow);
+        match (&work.aside, work.job) {
+            (None, Job::Order(Order::Look)) => {
+                buffers().and_then(|Buffers { rx, tx }| Some(Buffers { rx: Arc::clone(rx), tx: tx.look()? }))
+            }
+            (Some(aside), _) => match **aside {
+                Aside::Grow(from) => {
+                    buffers().map(|Buffers { rx, tx }| Buffers { rx: rx.grow(from), tx: Arc::clone(tx) })
+                }
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -78,8 +96,13 @@ impl Dma {
     /// Attaches the payload of a segment to send.
     #[inline(always)]
     pub fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
-        if segment.fields.payload_len > 0 {
-            frame.set_payload(Some(Span::new(buffer, segment.pos, segment.fields.payload_len)));
+        let len = segment.fields.payload_len;
+        if len > buffer.size() {
+            // Its application says that it wrote more than its small ring holds, and not that it has left it: it is believed
+            // the length, and gets what lies there.
+            frame.set_payload(Some(Span::new(&buffer.grow(segment.pos), segment.pos, len)));
+        } else if len > 0 {
+            frame.set_payload(Some(Span::new(buffer, segment.pos, len)));
         }
     }
 }
@@ -104,4 +127,38 @@ fn place(frame: &Frame, payload_at: usize, place: Place, buffer: &Mirror) {
 fn copy(from: &Arc<Mirror>, to: &Mirror, (pos, len): (u32, u32)) {
     let len = len.min(from.size()).min(to.size());
     to.write_span(pos, &Span::new(from, pos, len));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shm::{PAGE, Region};
+    use wire::Seq;
+    use wire::ipv4::Ecn;
+    use wire::tcp::Flags;
+    use wire::template::Fields;
+
+    #[test]
+    fn who_says_more_than_its_small_ring_holds_gets_what_lies_in_the_full_one() {
+        let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
+        let small = Arc::new(Mirror::map_small(&region, (0, 64), (PAGE, PAGE), 128).unwrap());
+        small.write(0, &[7; 64]);
+        let sent = |payload_len| {
+            let fields = Fields {
+                seq: Seq(0),
+                ack: Seq(0),
+                flags: Flags::ACK,
+                window: 0,
+                timestamps: None,
+                sack: None,
+                ecn: Ecn::NotEct,
+                payload_len,
+            };
+            let segment = Segment { fields, pos: 0, segment_size: 0 };
+            let mut frame = engine::FramePool::new(1).small();
+            Dma::sent(&mut frame, &segment, &small);
+            frame.payload().map(|span| span.len())
+        };
+        assert_eq!([sent(0), sent(64), sent(4000)], [None, Some(64), Some(4000)]);
+    }
 }

@@ -46,6 +46,7 @@ use local::Local;
 use message::{Aside, Buffers, Control, Job, Order, Relocation, Skips};
 use modules::Chain;
 use service::Service;
+use shm::Mirror;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
@@ -195,7 +196,7 @@ impl FlexToe {
                 }
                 // Not before the bytes are there: a notice that still waited would send the application to them.
                 if let Some(group) = self.group(flow) {
-                    self.service.contexts.name((flow.0, group), context.0, slot);
+                    self.name(flow, group, context, slot, &buffers.rx);
                 }
                 self.order(flow, Job::Order(Order::Announce));
                 return None;
@@ -233,9 +234,13 @@ impl FlexToe {
                 }
             }
             Command::Advance { flow, tx_head, rx_head, fin } => {
+                self.order(flow, Job::Order(Order::Look));
                 self.order(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
             }
-            Command::Freeze { flow, tx_head, rx_head } => self.order(flow, Job::Freeze { tx_head, rx_head }),
+            Command::Freeze { flow, tx_head, rx_head } => {
+                self.order(flow, Job::Order(Order::Look));
+                self.order(flow, Job::Freeze { tx_head, rx_head });
+            }
             Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
             Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
             Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
@@ -248,6 +253,14 @@ impl FlexToe {
             Command::OpenLog(..) | Command::JoinLog { .. } => {}
         }
         None
+    }
+
+    /// Gives a flow with this receive ring a name.
+    fn name(&mut self, flow: FlowId, group: u8, context: ContextId, slot: Slot, rx: &Mirror) {
+        self.service.contexts.name((flow.0, group), context.0, slot);
+        if rx.has_grown() {
+            self.service.contexts.grown(flow.0);
+        }
     }
 
     fn group(&self, flow: FlowId) -> Option<u8> {
@@ -284,7 +297,7 @@ impl FlexToe {
             self.groups[flow.0 as usize] = None;
             return Some(Step::Command(Command::Install(Box::new(FlowParams::clone(&params)))));
         }
-        self.service.contexts.name((flow.0, group), params.context.0, params.slot);
+        self.name(flow, group, params.context, params.slot, &params.rx);
         self.service.scheduler.install(flow.0, group, params.rate);
         None
     }
@@ -460,6 +473,11 @@ impl Engine for FlexToe {
 
     fn hands_over(&self) -> bool {
         true
+    }
+
+    /// On threads of their own, others could be copying to the small ring when the stream leaves it.
+    fn starts_small(&self) -> bool {
+        matches!(self.pipeline, Pipeline::Local(_))
     }
 
     fn stages(&self) -> &'static [Stage] {

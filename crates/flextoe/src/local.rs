@@ -320,6 +320,7 @@ impl Local {
         if let Some(protocol) = self.protocols.get_mut(work.group as usize) {
             protocol.any_step(work, now);
         }
+        self.grow(work, service);
         self.postprocess.one::<false>(work, now, burst.pool);
         self.dma.one(work);
         if COUNTED {
@@ -330,8 +331,22 @@ impl Local {
         service.leave(work, now, burst);
     }
 
+    /// Where a stream outgrows its small ring, its flow has another one before anybody looks for it.
+    fn grow(&mut self, work: &Work, service: &mut Service) {
+        if let Some(buffers) = self.dma.grown(work) {
+            if buffers.rx.has_grown() {
+                service.contexts.grown(work.flow);
+            }
+            let control = Control::Rebind(FlowId(work.flow), buffers);
+            self.postprocess.control(&control);
+            self.dma.control(&control);
+        }
+    }
+
     /// What comes after the protocol module, one module after the other.
     fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+        // What works before placed lies in the new rings as well: nothing of this batch has been copied yet.
+        batch.iter().for_each(|work| self.grow(work, service));
         let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
         let start = postprocess.begin(ModuleName::Postprocess, tracer);
         self.postprocess.process(batch, now, burst.pool);

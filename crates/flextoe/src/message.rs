@@ -159,6 +159,8 @@ pub(crate) enum Aside {
     Move(Relocation),
     /// Where a flow stood in another engine.
     Resume(FlowEnd),
+    /// The received stream outgrows its small ring: what the application has not read begins at this position.
+    Grow(u32),
     /// For the control plane, in answer to a removal.
     End(FlowEnd),
     /// For the control plane: whether the flow could stop, and where it stands.
@@ -176,6 +178,8 @@ pub(crate) enum Order {
     Orphan,
     /// Send a notice with the present positions.
     Announce,
+    /// The application's stream may have outgrown its small ring.
+    Look,
     /// Go on after [`Job::Freeze`].
     Thaw,
 }

@@ -95,7 +95,7 @@ fn tell(work: &mut Work, burst: &mut Burst<'_>) {
         Aside::End(end) => Some(Event::Removed(flow, end)),
         Aside::Frozen(Some(end)) => Some(Event::Frozen(flow, end)),
         Aside::Frozen(None) => Some(Event::Busy(flow)),
-        Aside::Move(_) | Aside::Resume(_) => None,
+        Aside::Move(_) | Aside::Resume(_) | Aside::Grow(_) => None,
     }));
 }
 

@@ -238,7 +238,7 @@ impl Conn {
         self.written += len;
         self.fin = len == left;
         let slot = Slot { index: flow, generation: self.life as u16 };
-        Bump { slot, tx_head: self.written, rx_head: self.read, fin: self.fin }
+        Bump { slot, tx_head: self.written, rx_head: self.read, fin: self.fin, grown: false }
     }
 }
 

@@ -46,7 +46,16 @@ impl Host {
         let slots = connections.next_power_of_two();
         let (data_entries, control_entries, rx_bytes, tx_bytes) = (4096, 64, 16384, 16384);
         let full_slots = slots;
-        let geometry = Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, log_bytes: 0 };
+        let geometry = Geometry {
+            slots,
+            data_entries,
+            control_entries,
+            rx_bytes,
+            tx_bytes,
+            full_slots,
+            small_bytes: 0,
+            log_bytes: 0,
+        };
         let region = Arc::new(Region::create("laminar-cost", geometry.region_len()).expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));
@@ -100,7 +109,7 @@ impl Host {
         self.buffers[at].1.write(self.written[at], message);
         self.written[at] = self.written[at].wrapping_add(message.len() as u32);
         let slot = Slot { index, generation: 0 };
-        let bump = Bump { slot, tx_head: self.written[at], rx_head: self.seen[at], fin: false };
+        let bump = Bump { slot, tx_head: self.written[at], rx_head: self.seen[at], fin: false, grown: false };
         self.app.bumps.push(bump.to_words()).expect("room");
     }
 

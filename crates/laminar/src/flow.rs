@@ -6,9 +6,9 @@ use crate::program::Program;
 use context::{Bump, Notice, Slot};
 use engine::{Event, FlowId, FlowParams, Nanos};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::Seq;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use wire::{Seq, tcp};
 
 /// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the pipeline writes, FIN not
 /// counted.
@@ -76,6 +76,12 @@ pub(crate) struct Flow {
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+/// Likewise one of few.
+#[inline]
+fn add_one(counter: &AtomicU32) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// A segment to push.
@@ -265,11 +271,11 @@ impl Flow {
         }
     }
 
-    /// The acknowledgement of everything before `ack` tells of what the peer has beyond a hole (thesis 5.5.4.3). The
-    /// pipeline knows nothing of it: what to send again is the host's.
-    pub fn note_block(&mut self, ack: Seq, block: Option<(Seq, Seq)>) {
-        let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(ack);
-        if let Some(block) = block.filter(|(_, right)| sent(*right)) {
+    /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of it:
+    /// what to send again is the host's.
+    pub fn note_blocks(&mut self, header: &tcp::Header) {
+        let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(header.ack);
+        if let Some(block) = header.options.lowest_block_above(header.ack).filter(|(_, right)| sent(*right)) {
             self.sacked = block;
         }
     }
@@ -294,7 +300,7 @@ impl Flow {
     /// A round-trip time, nanoseconds.
     pub fn took(&self, rtt: u32) {
         self.params.stats.rtt_ns.store(rtt, Relaxed);
-        self.params.stats.rtt_samples.fetch_add(1, Relaxed);
+        add_one(&self.params.stats.rtt_samples);
     }
 
     /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.
@@ -385,7 +391,7 @@ impl Flow {
     pub fn notice(&self, slot: Slot) -> Notice {
         let acked = if self.fin_acked { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin }
+        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin, grown: false }
     }
 
     pub fn rcv_nxt(&self) -> Seq {

@@ -155,7 +155,7 @@ impl Laminar {
             Command::Resume(id, end) => self.resume(id, &end, burst),
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
-                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin }, burst);
+                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, grown: false }, burst);
             }
             Command::Orphan(id) => {
                 self.leave_log(id.0);
@@ -241,7 +241,7 @@ impl Laminar {
         if self.flow(id.0).is_none() {
             return;
         }
-        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false }, burst);
+        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: false }, burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
         if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
             return burst.events.push(Event::Busy(id));
@@ -301,14 +301,18 @@ impl Laminar {
         if id == contexts::LOG {
             return self.trim_log(bump.slot.index, bump.rx_head, burst);
         }
-        let Some(flow) = self.flow(id).filter(|flow| !flow.frozen) else { return };
+        let Some(mut flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if flow.frozen {
+            return;
+        }
         if !flow.bump(bump) {
             return self.count_drop(Some(id), Drop::BumpRange, burst);
         }
         if let Some(amount) = flow.replenish() {
             self.sync(id, amount, burst);
+            let Some(again) = self.flows[id as usize].as_deref_mut() else { return };
+            flow = again;
         }
-        let Some(flow) = self.flows[id as usize].as_deref_mut() else { return };
         // Whom nobody is ahead of needs not wait for a turn.
         if self.ready.is_empty() && self.pushed < ROUND_BYTES && flow.has_more() {
             self.push_of(id, burst);
@@ -324,7 +328,7 @@ impl Laminar {
         flow.ack_due = None;
         let context = flow.params.context.0 as u16;
         let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, ..Dma::default() };
-        self.entry(PORT_HOST, &dma, Carried::Nothing, burst);
+        self.tell(PORT_HOST, &dma, burst);
     }
 
     /// An acknowledgement of what is there.
@@ -338,7 +342,7 @@ impl Laminar {
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
         let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
-        self.entry(PORT_CONTROL, &dma, Carried::Nothing, burst);
+        self.tell(PORT_CONTROL, &dma, burst);
         self.may_send(id, burst);
         if closed {
             // The window was closed over data in flight: only a probe can find out about it.
@@ -396,7 +400,7 @@ impl Laminar {
             for id in &active {
                 // The packet generator's header has its `packet_id` where a descriptor has its flow.
                 let tick = Dma { flow: *id as u16, ..Dma::default() };
-                self.entry(PORT_TIMER, &tick, Carried::Nothing, burst);
+                self.tell(PORT_TIMER, &tick, burst);
             }
         }
         active.iter().for_each(|id| self.may_send(*id, burst));
@@ -464,7 +468,7 @@ impl Laminar {
         if let Some(position) = wanted {
             let (flow, edge) = (id as u16, i32::MAX as u32);
             let grant = Dma { op: DMA_GRANT, context, flow, position, edge, ..Dma::default() };
-            self.entry(PORT_CONTROL, &grant, Carried::Nothing, burst);
+            self.tell(PORT_CONTROL, &grant, burst);
         }
         let dma = Dma {
             op: DMA_TX,

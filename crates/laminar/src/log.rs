@@ -1,11 +1,11 @@
 //! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log; this
 //! puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
+use crate::Laminar;
 use crate::descriptor::{Dma, LOG_FILL, LogPlace};
 use crate::flow::Flow;
 use crate::outcome::place;
-use crate::{Carried, Laminar};
 use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
-use engine::{Burst, ContextId, Drop, Event, FlowId, LogRefusal, MOST_LOGS};
+use engine::{Burst, ContextId, Drop, Event, FlowId, Frame, LogRefusal, MOST_LOGS};
 use shm::Span;
 use std::collections::VecDeque;
 
@@ -211,6 +211,7 @@ impl Log {
         }
         let slot = Slot { index: LOG_SLOT, generation: 0 };
         (self.ready != before).then_some(Notice {
+            grown: false,
             slot,
             rx_tail: self.ready as u32,
             tx_tail: self.tail as u32,
@@ -301,7 +302,7 @@ impl Laminar {
     }
 
     /// Payload that the pipeline gave a place in the log. False where that place cannot be: another program's.
-    pub(crate) fn place_in_log(&mut self, dma: &Dma, at: &LogPlace, carried: &Carried) -> bool {
+    pub(crate) fn place_in_log(&mut self, dma: &Dma, at: &LogPlace, segment: Option<(&Frame, usize)>) -> bool {
         let id = dma.flow as u32;
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return true };
         let Some(member) = flow.member.as_deref_mut() else { return true };
@@ -315,7 +316,7 @@ impl Laminar {
         if new > 0 {
             log.reserve(id, member, new);
         }
-        let Carried::Received(frame, payload_at) = carried else { return true };
+        let Some((frame, payload_at)) = segment else { return true };
         let length = dma.length as u32;
         if dma.flags & LOG_FILL == 0 {
             // By the pipeline's own address, all in what was reserved just now.
@@ -324,7 +325,7 @@ impl Laminar {
                 return false;
             }
             if dma.skip < length {
-                place(frame, *payload_at, dma, &log.end.records);
+                place(frame, payload_at, dma, &log.end.records);
             }
             return true;
         }
@@ -332,7 +333,7 @@ impl Laminar {
         let Some(log) = self.logs.list[member.log as usize].as_ref() else { return true };
         log.pieces(member, at.offset, (dma.skip.min(length), length), |first, last, to| {
             let piece = Dma { skip: first, length: last as u16, address: to.wrapping_sub(first), ..*dma };
-            place(frame, *payload_at, &piece, &log.end.records);
+            place(frame, payload_at, &piece, &log.end.records);
         });
         true
     }

@@ -1,7 +1,7 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
 use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, Dma, FAST_RETRANSMIT, LogPlace};
-use crate::flow::Change;
-use crate::switch::{Carried, Outcome};
+use crate::flow::{Change, Flow};
+use crate::switch::{Carried, Outcome, SHORT};
 use crate::{ACK_DELAY, Laminar, slow};
 use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
@@ -48,13 +48,19 @@ impl Laminar {
         self.take_pseudo(burst);
     }
 
-    /// A descriptor likewise.
-    #[inline]
+    /// A descriptor likewise. For segments: all in one piece, without the descriptor's fields in memory.
+    #[inline(always)]
     pub(crate) fn entry(&mut self, port: u16, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
         let bytes = dma.bytes();
         let outcome = self.switch.entry(port, &bytes.as_flattened()[..DMA_LEN], carried, burst.pool);
         self.take(outcome, burst);
         self.take_pseudo(burst);
+    }
+
+    /// A descriptor of which there are few: without payload.
+    #[inline(never)]
+    pub(crate) fn tell(&mut self, port: u16, dma: &Dma, burst: &mut Burst<'_>) {
+        self.entry(port, dma, Carried::Nothing, burst);
     }
 
     #[inline]
@@ -83,7 +89,8 @@ impl Laminar {
     #[inline(always)]
     fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
         match outcome {
-            Outcome::Host(carried) => self.host(carried, burst),
+            Outcome::Host(Carried::Received(frame, payload_at)) => self.host(Some((frame, payload_at)), burst),
+            Outcome::Host(_) => self.host(None, burst),
             Outcome::Network(frame, carried) => self.transmit(frame, carried, burst),
             other => self.take_other(other, burst),
         }
@@ -109,10 +116,15 @@ impl Laminar {
     /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
     fn spent(&mut self, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
         let Carried::Received(frame, _) = carried else { return };
-        let (id, length) = self.owner(&frame).map_or((None, 0), |(id, length)| (Some(id), length));
+        let owner = self.owner(&frame);
+        let length = owner.as_ref().map_or(0, |(_, parts)| parts.payload);
+        let id = owner.as_ref().map(|(id, _)| *id);
         let now = self.now;
-        if let Some(flow) = id.and_then(|id| self.flow(id)) {
-            flow.heard(now);
+        if let Some((id, parts)) = owner {
+            if let Some(flow) = self.flow(id) {
+                flow.heard(now);
+                flow.note_blocks(&parts.tcp);
+            }
         }
         if answered && length > 0 {
             return self.refuse(frame, Drop::Duplicate, id, burst);
@@ -121,42 +133,33 @@ impl Laminar {
         burst.pool.put(frame);
     }
 
-    /// A descriptor for the host.
-    #[inline]
-    fn host(&mut self, carried: Carried, burst: &mut Burst<'_>) {
+    /// A descriptor for the host, perhaps with a segment: its frame, and where its payload begins.
+    fn host(&mut self, segment: Option<(Box<Frame>, usize)>, burst: &mut Burst<'_>) {
         let head = self.switch.head();
-        let Some(dma) = Dma::parse(head) else { return self.take_other(Outcome::Refused(carried), burst) };
-        if let Some(place) = LogPlace::parse(head) {
-            if !self.place_in_log(&dma, &place, &carried) {
-                burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
-            }
+        let Some(dma) = Dma::parse(head) else {
+            let carried = segment.map_or(Carried::Nothing, |(frame, at)| Carried::Received(frame, at));
+            return self.take_other(Outcome::Refused(carried), burst);
+        };
+        if head.len() > DMA_LEN {
+            self.for_log(segment.as_ref().map(|(frame, at)| (&**frame, *at)), burst);
         }
-        self.descriptor(&dma, carried, burst);
-    }
-
-    /// A descriptor for the host, perhaps with a segment.
-    fn descriptor(&mut self, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
         let id = dma.flow as u32;
         let now = self.now;
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else {
-            if let Carried::Received(frame, _) = carried {
+            if let Some((frame, _)) = segment {
                 burst.exceptions.push((Exception::NoFlow, frame));
             }
             return;
         };
         let length = dma.length as u32;
-        if let Carried::Received(frame, payload_at) = &carried {
-            flow.heard(now);
-            // A frame to another station is not this flow's (a port in promiscuous mode).
-            if dma.op == DMA_RX && dma.skip < length && !flow.orphan && flow.member.is_none() {
-                place(frame, *payload_at, dma, &flow.params.rx);
-            }
+        if let Some((frame, payload_at)) = &segment {
+            arrived(flow, (frame, *payload_at), &dma, now);
         }
         let edge = flow.edge;
-        let change = flow.follow(dma, now);
+        let change = flow.follow(&dma, now);
         let moved = change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & FAST_RETRANSMIT != 0;
         if change.acked {
-            flow.measure(id, echoes(&carried), &self.switch.program);
+            flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(frame)), &self.switch.program);
         }
         if dma.flags & ACK_DELAYED != 0 {
             flow.ack_due.get_or_insert(now + ACK_DELAY);
@@ -180,9 +183,19 @@ impl Laminar {
         if logged || flow.orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
             self.unusual_change(id, length, &change, burst);
         }
-        if let Carried::Received(frame, _) = carried {
+        if let Some((frame, _)) = segment {
             self.record(&frame, Some(id), Place::Accepted, burst);
             burst.pool.put(frame);
+        }
+    }
+
+    /// A descriptor that goes on with a place in a log.
+    #[cold]
+    fn for_log(&mut self, segment: Option<(&Frame, usize)>, burst: &mut Burst<'_>) {
+        let (dma, place) = (Dma::parse(self.switch.head()), LogPlace::parse(self.switch.head()));
+        let Some((dma, place)) = dma.zip(place) else { return };
+        if !self.place_in_log(&dma, &place, segment) {
+            burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
         }
     }
 
@@ -208,38 +221,59 @@ impl Laminar {
         }
     }
 
-    /// A segment for the network: its headers, and its payload by reference. The checksum is left to the port, which
-    /// sums the payload where it moves it (the DMA engine's part in the paper).
+    /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is left
+    /// to the port, which sums the payload where it moves it (the DMA engine's part in the paper).
+    #[inline(always)]
     fn transmit(&mut self, mut frame: Box<Frame>, carried: Carried, burst: &mut Burst<'_>) {
         let mut sender = None;
-        let mut payload = 0;
+        let mut referenced = 0;
         if let Carried::Payload { flow, position, len } = carried {
             let Some(state) = self.flow(flow) else { return burst.pool.put(frame) };
             sender = Some(flow);
             state.ack_due = None;
-            payload = len;
             if len > state.mss {
                 frame.segment_size = state.mss as u16;
             }
-            frame.set_payload((len > 0).then(|| Span::new(&state.params.tx, position, len)));
+            if len > SHORT {
+                referenced = len;
+                frame.set_payload(Some(Span::new(&state.params.tx, position, len)));
+            } else if len > 0 {
+                let bytes = frame.bytes_mut();
+                let headers = bytes.len().saturating_sub(len as usize);
+                state.params.tx.read(position, &mut bytes[headers..]);
+            }
         }
-        leave_checksum(&mut frame, payload);
+        leave_checksum(&mut frame, referenced);
         self.record(&frame, sender, Place::Sent, burst);
         burst.tx.push(frame);
     }
 }
 
+/// A segment of a flow has come: its payload to its place, and what it tells beside its descriptor.
+#[inline(always)]
+fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) {
+    flow.heard(now);
+    // Where all segments have timestamps, these are all that the pipeline took off.
+    if payload_at > slow::PLAIN && flow.clock.is_none() {
+        slow::note_options(flow, frame);
+    }
+    // A frame to another station is not this flow's (a port in promiscuous mode).
+    if dma.op == DMA_RX && dma.skip < dma.length as u32 && !flow.orphan && flow.member.is_none() {
+        place(frame, payload_at, dma, &flow.params.rx);
+    }
+}
+
 /// The segment echoes ECN marks.
 #[inline]
-fn echoes(carried: &Carried) -> bool {
-    let Carried::Received(frame, _) = carried else { return false };
+fn echoes(frame: &Frame) -> bool {
     frame.bytes().get(TCP_AT + tcp::FLAGS_AT).is_some_and(|flags| flags & Flags::ECE.0 != 0)
 }
 
-/// Puts the pseudo-header's sum in the place of the TCP checksum.
-fn leave_checksum(frame: &mut Frame, payload: u32) {
+/// Puts the pseudo-header's sum in the place of the TCP checksum. So many bytes of payload are by reference.
+#[inline]
+fn leave_checksum(frame: &mut Frame, referenced: u32) {
     let Some(headers) = frame.bytes_mut().get_mut(ethernet::HEADER_LEN..) else { return };
-    let length = headers.len().saturating_sub(ipv4::HEADER_LEN) as u32 + payload;
+    let length = headers.len().saturating_sub(ipv4::HEADER_LEN) as u32 + referenced;
     let Some(headers) = headers.first_chunk_mut::<{ ipv4::HEADER_LEN + tcp::HEADER_LEN }>() else { return };
     // Both addresses, a word each (RFC 1071 section 2: words of any even size add up to the same), protocol and length.
     let word =
@@ -256,7 +290,7 @@ fn leave_checksum(frame: &mut Frame, payload: u32) {
 
 /// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
 /// from the referenced ones, or both.
-#[inline]
+#[inline(always)]
 pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
     let bytes = frame.bytes();
     if let Some(span) = frame.payload().filter(|_| payload_at == bytes.len() && dma.skip == 0) {

@@ -1,20 +1,21 @@
 //! The switch's own processor: segments of installed flows that the pipeline leaves to it (docs/P4.md). It brings them
 //! into the form that the pipeline takes, and does what a pipeline cannot: FIN, RST, SYN, other options, probes.
 use crate::descriptor::PORT_NET;
+use crate::flow::Flow;
 use crate::program::Program;
 use crate::{Laminar, Place};
 use engine::{Burst, Drop, Event, Exception, FlowId, FourTuple, Frame, Nanos};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
-use wire::ipv4::{self, Ecn};
+use wire::ipv4;
 use wire::tcp::{self, Flags, Options, Timestamps};
 use wire::{EtherType, Seq, ethernet};
 
 const IP_AT: usize = ethernet::HEADER_LEN;
 const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
 /// Headers without options.
-const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
+pub(crate) const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
 
 /// The limit on challenge acknowledgements (RFC 5961 section 7).
 pub(crate) struct Challenges {
@@ -41,13 +42,13 @@ impl Challenges {
 }
 
 /// A TCP segment's headers, and where its parts lie.
-struct Parts {
+pub(crate) struct Parts {
     tuple: FourTuple,
-    tcp: tcp::Header,
+    pub tcp: tcp::Header,
     ip: ipv4::Header,
     /// Bytes of all headers.
     headers: usize,
-    payload: u32,
+    pub payload: u32,
 }
 
 fn parts(frame: &Frame) -> Result<Parts, Drop> {
@@ -118,7 +119,7 @@ impl Laminar {
             }
         }
         if let Some(flow) = self.flow(flow) {
-            flow.note_block(parts.tcp.ack, parts.tcp.options.lowest_block_above(parts.tcp.ack));
+            flow.note_blocks(&parts.tcp);
         }
         plain(&mut frame, &parts);
         self.slow_path_again = true;
@@ -128,10 +129,10 @@ impl Laminar {
         self.take_fin(flow, burst);
     }
 
-    /// Flow and payload bytes of a segment that no descriptor tells of.
-    pub(crate) fn owner(&self, frame: &Frame) -> Option<(u32, u32)> {
+    /// Flow and headers of a segment that no descriptor tells of.
+    pub(crate) fn owner(&self, frame: &Frame) -> Option<(u32, Parts)> {
         let parts = parts(frame).ok()?;
-        Some((self.tuples.get(&parts.tuple).copied()?, parts.payload))
+        Some((self.tuples.get(&parts.tuple).copied()?, parts))
     }
 
     /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to
@@ -221,18 +222,7 @@ impl Laminar {
         frame.resize(TCP_AT + header.len());
         let bytes = frame.bytes_mut();
         ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype: EtherType::Ipv4 }.emit(bytes);
-        let ip = ipv4::Header {
-            src: p.tuple.local_ip,
-            dst: p.tuple.remote_ip,
-            protocol: ipv4::TCP,
-            ttl: 64,
-            ecn: Ecn::NotEct,
-            dscp: 0,
-            id: 0,
-            dont_fragment: true,
-            is_fragment: false,
-            payload_len: header.len() as u16,
-        };
+        let ip = ipv4::Header::new(ipv4::TCP, (p.tuple.local_ip, p.tuple.remote_ip), header.len() as u16);
         ip.emit(&mut bytes[IP_AT..]);
         header.emit(&mut bytes[TCP_AT..]);
         let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, header.len() as u32);
@@ -257,6 +247,14 @@ impl Laminar {
         self.count_drop(flow, reason, burst);
         self.record(&frame, flow, Place::Dropped(reason), burst);
         burst.pool.put(frame);
+    }
+}
+
+/// What a segment tells whose options the pipeline took off.
+#[cold]
+pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) {
+    if let Some(Ok((header, _))) = frame.bytes().get(TCP_AT..).map(tcp::Header::parse) {
+        flow.note_blocks(&header);
     }
 }
 

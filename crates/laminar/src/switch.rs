@@ -3,14 +3,16 @@ use crate::descriptor::{PORT_CPU, PORT_HOST, PORT_NET};
 use crate::program::Program;
 use engine::{Frame, FramePool};
 use rmt::ir::Gress;
-use rmt::native::{Input, Mirrored, Through};
+use rmt::native::{Input, Mirrored, Output, Through};
 use std::collections::VecDeque;
-use wire::{ethernet, ipv4, tcp};
 
-/// Bytes of a segment's headers without options.
-const PLAIN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::HEADER_LEN;
 /// Packets that wait between the halves at most.
 const QUEUE: usize = 4096;
+/// Room for headers in a frame that is made: more than Laminar's need, and so many zeros are written without a call.
+const FRONT: usize = 128;
+/// Payload of at most so many bytes is copied behind the headers: that costs less than counting a reference to it here
+/// and at the peer. One line of the cache.
+pub(crate) const SHORT: u32 = 64;
 
 /// What goes along with a packet beside the pipeline: the program never sees payload.
 #[derive(Debug)]
@@ -36,6 +38,15 @@ impl Carried {
             Carried::Payload { len, .. } => *len as usize,
         }
     }
+
+    /// Of these, bytes that are to be copied behind the headers.
+    #[inline]
+    fn short(&self) -> usize {
+        match self {
+            Carried::Payload { len, .. } if *len <= SHORT => *len as usize,
+            _ => 0,
+        }
+    }
 }
 
 /// What became of a packet.
@@ -43,7 +54,7 @@ impl Carried {
 pub(crate) enum Outcome {
     /// A descriptor for the host: [`Switch::head`].
     Host(Carried),
-    /// A frame for the network: its headers, without payload.
+    /// A frame for the network: its headers, and room for payload that is [`SHORT`].
     Network(Box<Frame>, Carried),
     /// A frame that goes out as it is.
     Forward(Box<Frame>),
@@ -165,15 +176,65 @@ impl Switch {
         }
     }
 
-    /// A packet of the host, the control plane or the packet generator, headers only.
+    /// A packet of the host, the control plane or the packet generator, headers only. Most become frames, so the deparser
+    /// writes into one: what is copied right behind its stores would wait for all of them. Behind the headers is room for
+    /// payload that is [`SHORT`].
     #[inline(always)]
     pub fn entry(&mut self, port: u16, bytes: &[u8], carried: Carried, pool: &mut FramePool) -> Outcome {
         let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };
-        match self.pass(input) {
-            (End::Egress(true), PORT_HOST, ..) => Outcome::Host(carried),
-            (End::Egress(true), ..) => Outcome::Network(self.headers(pool), carried),
-            (End::Egress(false), ..) => Outcome::Spent(false, carried),
-            (End::Past | End::Refused, ..) => Outcome::Refused(carried),
+        let mut frame = pool.small();
+        frame.bytes_vec().extend_from_slice(&[0; FRONT]);
+        if self.between.len() > FRONT {
+            frame.resize(self.between.len());
+        }
+        self.counts[0] += 1;
+        let Through { crossed, output } = self.program.native.through(input, frame.bytes_mut());
+        if !crossed {
+            return self.entry_apart((frame, output), input.length, carried, pool);
+        }
+        self.counts[1] += 1;
+        if output.has_copies() {
+            self.queue_copies();
+        }
+        if !output.kept {
+            pool.put(frame);
+            return Outcome::Spent(false, carried);
+        }
+        let len = output.head_len();
+        if output.port == PORT_HOST {
+            self.len = len;
+            self.behind[..len].copy_from_slice(&frame.bytes()[..len]);
+            pool.put(frame);
+            return Outcome::Host(carried);
+        }
+        frame.resize(len + carried.short());
+        Outcome::Network(frame, carried)
+    }
+
+    /// Behind ingress, for a packet without joined code: its headers are at the frame's front.
+    #[cold]
+    fn entry_apart(
+        &mut self,
+        (frame, output): (Box<Frame>, Output),
+        length: usize,
+        carried: Carried,
+        pool: &mut FramePool,
+    ) -> Outcome {
+        self.len = output.head_len();
+        self.between[..self.len].copy_from_slice(&frame.bytes()[..self.len]);
+        pool.put(frame);
+        if !output.kept || output.bypass {
+            return Outcome::Refused(carried);
+        }
+        let (kept, _) = self.egress(output.port, output.queue, self.len + length - output.rest);
+        match (kept, output.port) {
+            (false, _) => Outcome::Spent(false, carried),
+            (true, PORT_HOST) => Outcome::Host(carried),
+            (true, _) => {
+                let mut frame = self.headers(pool);
+                frame.resize(self.len + carried.short());
+                Outcome::Network(frame, carried)
+            }
         }
     }
 
@@ -201,15 +262,9 @@ impl Switch {
     }
 
     /// A frame of the headers that came out.
-    #[inline]
     fn headers(&self, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
-        let (head, bytes) = (self.head(), frame.bytes_vec());
-        // Most have no options: so many bytes are moved without a call.
-        match <&[u8; PLAIN]>::try_from(head) {
-            Ok(plain) => bytes.extend_from_slice(plain),
-            Err(_) => bytes.extend_from_slice(head),
-        }
+        frame.bytes_vec().extend_from_slice(self.head());
         frame
     }
 }

@@ -77,6 +77,22 @@ fn only_the_hole_is_sent_again() {
     assert_eq!(s.side.stats.read().fast_retransmits, 1);
 }
 
+/// A segment whose only option is one block passes the pipeline once: nothing has to be taken off it before.
+#[test]
+fn blocks_take_the_quick_way() {
+    let mut s = solo(sack, false, true);
+    s.write(4000, false);
+    let passes = |s: &Solo| {
+        let stats = s.side.engine.module_stats();
+        stats.iter().find(|(module, ..)| module == "ingress").map(|(_, _, packets)| *packets)
+    };
+    let before = passes(&s).unwrap();
+    let sacked = |ack| Seg { sack: Some((S + 2000, S + 3000)), window: 65535, ..seg(S, ack, ACK, 0) };
+    assert!(s.receive(&[sacked(S), sacked(S), sacked(S + 1000)]).is_empty());
+    assert_eq!(passes(&s), Some(before + 3));
+    assert_eq!(s.side.stats.read().snd_una, s.side.stats.read().snd_nxt - 3000);
+}
+
 /// Two holes, of which the peer tells of one; then one of the segments that are sent again is lost.
 #[test]
 fn a_second_loss_within_recovery_needs_no_timeout() {

@@ -22,6 +22,7 @@ const SIZES: Geometry = Geometry {
     rx_bytes: 4096,
     tx_bytes: 4096,
     full_slots: 1,
+    small_bytes: 0,
     log_bytes: 65_536,
 };
 
@@ -92,7 +93,7 @@ impl Logged {
 
     fn trim(&mut self, upto: u64) -> Vec<Seg> {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
-        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false };
+        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false, grown: false };
         self.solo.side.app.end.bumps.push(bump.to_words()).unwrap();
         self.solo.round()
     }
@@ -298,7 +299,7 @@ fn random_streams_arrive_whole_in_the_log() {
             if upto > read {
                 read = upto;
                 let slot = Slot { index: LOG_SLOT, generation: 0 };
-                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false };
+                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false, grown: false };
                 lab.sides[1].app.end.bumps.push(bump.to_words()).unwrap();
             }
             if read >= whole {

@@ -36,7 +36,18 @@ impl Drop for Home {
 struct SlotUse {
     /// Index of its socket; or [`UNUSED`], or [`OVER`].
     socket: u32,
-    generation: u16,
+    /// The [`Notice::tag`] of the notices that say nothing but positions.
+    tag: u32,
+}
+
+impl SlotUse {
+    fn new(socket: u32, generation: u16) -> SlotUse {
+        SlotUse { socket, tag: Notice::plain_tag(generation, false) }
+    }
+
+    fn is_of(&self, slot: Slot) -> bool {
+        self.tag as u16 == slot.generation
+    }
 }
 
 /// No connection was in the slot yet.
@@ -98,7 +109,7 @@ impl Context {
     pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
         let home = Arc::new(Home { region, geometry, context: welcome.context });
-        let unused = SlotUse { socket: UNUSED, generation: 0 };
+        let unused = SlotUse::new(UNUSED, 0);
         Context {
             slots: vec![unused; end.geometry.slots as usize],
             early: BTreeMap::new(),
@@ -132,14 +143,13 @@ impl Context {
 
     /// Gives a slot of the data pair its socket. Says what the engine told of it already.
     pub fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
-        *self.slots.get_mut(slot.index as usize)? =
-            SlotUse { socket: socket.index as u32, generation: slot.generation };
+        *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
         self.early.remove(&slot.index).filter(|notice| notice.slot == slot)
     }
 
     /// The slot means nothing to us any more.
     pub fn forget_slot(&mut self, slot: Slot) {
-        if let Some(entry) = self.slots.get_mut(slot.index as usize).filter(|e| e.generation == slot.generation) {
+        if let Some(entry) = self.slots.get_mut(slot.index as usize).filter(|entry| entry.is_of(slot)) {
             entry.socket = OVER;
         }
     }
@@ -147,7 +157,7 @@ impl Context {
     /// Index of the socket whose connection is in a slot.
     pub fn socket_of(&self, slot: Slot) -> Option<usize> {
         let entry = self.slots.get(slot.index as usize)?;
-        (entry.generation == slot.generation && entry.socket < OVER).then_some(entry.socket as usize)
+        (entry.is_of(slot) && entry.socket < OVER).then_some(entry.socket as usize)
     }
 
     /// Takes a notice in, where it is one of the common case.
@@ -155,7 +165,7 @@ impl Context {
     fn take_notice_fast(&self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, words: [u64; 2]) -> Option<()> {
         let notice = Notice::from_words(words);
         let entry = self.slots.get(notice.slot.index as usize)?;
-        if Notice::plain_generation(words) != Some(entry.generation) {
+        if Notice::tag(words) != entry.tag {
             return None;
         }
         fast::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
@@ -163,16 +173,19 @@ impl Context {
 
     #[inline(never)]
     fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
-        let Some(entry) = self.slots.get(notice.slot.index as usize) else {
+        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
             if notice.slot.index == LOG_SLOT {
                 self.take_log_notice(sockets, sets, notice);
             }
             return;
         };
-        match (entry.generation == notice.slot.generation, entry.socket) {
+        match (entry.is_of(notice.slot), entry.socket) {
             (true, OVER) => {}
             (false, _) | (true, UNUSED) => self.keep_early(notice),
-            (true, index) => apply(sockets, sets, index as usize, notice),
+            (true, index) => {
+                entry.tag = Notice::plain_tag(notice.slot.generation, notice.grown);
+                apply(sockets, sets, index as usize, notice);
+            }
         }
     }
 
@@ -344,7 +357,9 @@ impl Lib {
             }
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
-            Reply::Ended { slot, rx_tail, tx_tail } => self.ended(Notice { slot, rx_tail, tx_tail, fin: true }),
+            Reply::Ended { slot, rx_tail, tx_tail } => {
+                self.ended(Notice { slot, rx_tail, tx_tail, fin: true, grown: false })
+            }
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Rested { slot, done } => self.rested(slot, done),

@@ -413,7 +413,7 @@ fn put_file(lib: &mut Lib, key: Key, file: RawFd, at: Option<i64>, most: usize) 
     let stream = socket.stream()?;
     let _exclusive = stream.exclusively();
     let len = (stream.room() as usize).min(most) as u32;
-    let pieces = stream.tx.pieces(stream.tx_head(), len);
+    let pieces = stream.place(len).pieces(stream.tx_head(), len);
     let buffers = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
     // SAFETY: both pieces lie in the connection's ring, in the part that the engine does not read yet.
     let got = errno::check(unsafe {

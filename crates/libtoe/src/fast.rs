@@ -65,7 +65,10 @@ pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t
         return nothing_there(lib, index, into, flags);
     }
     // SAFETY: the caller vouches for the buffers.
-    let got = unsafe { stream.take(into) }.filter(|got| *got > 0)?;
+    let got = unsafe { stream.take(into) };
+    if got == 0 {
+        return None;
+    }
     if stream.window_is_worth_telling() {
         context.bump(key, stream);
     }

@@ -30,6 +30,7 @@ mod poll;
 mod readiness;
 mod real;
 mod rest;
+mod ring;
 mod share;
 mod socket;
 mod splice;

@@ -136,7 +136,7 @@ pub fn trim(lib: &mut Guard, key: Key, count: usize) -> Result<()> {
     }
     log.trimmed += count as u64;
     let slot = Slot { index: LOG_SLOT, generation: 0 };
-    let bump = Bump { slot, tx_head: 0, rx_head: log.trimmed as u32, fin: false };
+    let bump = Bump { slot, tx_head: 0, rx_head: log.trimmed as u32, fin: false, grown: false };
     loop {
         let context = lib.need_context()?;
         let told = context.end.bumps.push(bump.to_words()).is_ok();

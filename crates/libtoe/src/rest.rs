@@ -196,10 +196,12 @@ fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Fou
     let Some(slot) = stream.name.filter(|_| !busy && stream.home.context == context.home.context) else {
         return Found::Nothing;
     };
+    // Small rings go both at once, and the daemon gives them back.
+    let both = stream.home.geometry.has_small() && now != stream.rest.empty;
     if now.0 != stream.rest.empty.0 && context.end.discard_sent(slot).is_ok() {
         stream.rest.empty.0 = now.0;
     }
-    if now.1 != stream.rest.empty.1 && context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
+    if (now.1 != stream.rest.empty.1 || both) && context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
         stream.rest.empty.1 = now.1;
         stream.rest.asked = true;
     }

@@ -3,8 +3,10 @@ use crate::context_side::Home;
 use crate::exclusive::Exclusive;
 use crate::kept::Kept;
 use crate::rest;
+use crate::ring::{Ring, Way};
 use context::{Bump, Endpoint, Notice, Slot};
 use libc::iovec;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -28,6 +30,11 @@ pub struct SlotState {
     owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     lock: AtomicU32,
+    _free: [u32; 21],
+    /// What was received has outgrown its small ring; the engine says so.
+    rx_grown: AtomicU32,
+    /// What was written has.
+    tx_grown: AtomicU32,
 }
 
 impl SlotState {
@@ -49,7 +56,8 @@ impl SlotState {
     }
 }
 
-const _: () = assert!(size_of::<SlotState>() <= context::SLOT_STATE_BYTES);
+const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
+const _: () = assert!(std::mem::offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
 
 /// The peer's FIN arrived: nothing comes after `rx_tail`.
 pub const RX_FIN: u32 = 1;
@@ -59,84 +67,6 @@ pub const SHUT_WRITE: u32 = 2;
 pub const SHUT_READ: u32 = 4;
 /// It is joined with another connection: the program neither reads nor writes it, but hears of its end.
 pub const SPLICED: u32 = 8;
-
-/// A ring of payload bytes in a region.
-#[derive(Clone, Copy)]
-pub struct Buffer {
-    base: *mut u8,
-    size: u32,
-    /// Where the stream's first byte lies.
-    first: u32,
-}
-
-impl Buffer {
-    fn new(base: *mut u8, size: u32, first: u32) -> Buffer {
-        Buffer { base, size, first }
-    }
-
-    /// Where position `pos` lies, from the ring's beginning.
-    #[inline(always)]
-    fn offset(&self, pos: u32) -> u32 {
-        pos.wrapping_add(self.first) & (self.size - 1)
-    }
-
-    /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
-    #[inline]
-    pub fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
-        let at = self.offset(pos);
-        let first = len.min(self.size - at);
-        // SAFETY: `at` is below the size of the mapped ring.
-        [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
-    }
-
-    /// Where position `pos` lies, and whether `len` bytes follow there before the ring's end.
-    #[inline]
-    fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
-        let at = self.offset(pos);
-        // SAFETY: `at` is below the size of the mapped ring.
-        (unsafe { self.base.add(at as usize) }, len <= self.size - at)
-    }
-
-    /// Where position `pos` lies, and how many bytes follow there before the ring's end.
-    #[inline(always)]
-    fn straight(&self, pos: u32) -> (*mut u8, usize) {
-        let at = self.offset(pos);
-        // SAFETY: `at` is below the size of the mapped ring.
-        (unsafe { self.base.add(at as usize) }, (self.size - at) as usize)
-    }
-
-    /// # Safety
-    /// `from` is valid for `len` bytes.
-    #[inline]
-    unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
-        let (at, whole) = self.in_one_piece(pos, len);
-        // SAFETY: all pieces lie in the ring; a program's buffer never overlaps it.
-        unsafe {
-            if whole {
-                return shm::copy(from, at, len as usize);
-            }
-            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-            shm::copy(from, a, a_len);
-            shm::copy(from.add(a_len), b, b_len);
-        }
-    }
-
-    /// # Safety
-    /// `to` is valid for `len` bytes.
-    #[inline]
-    unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
-        let (at, whole) = self.in_one_piece(pos, len);
-        // SAFETY: as in `copy_in`.
-        unsafe {
-            if whole {
-                return shm::copy(at, to, len as usize);
-            }
-            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-            shm::copy(a, to, a_len);
-            shm::copy(b, to.add(a_len), b_len);
-        }
-    }
-}
 
 /// An open connection.
 pub struct Stream {
@@ -149,9 +79,10 @@ pub struct Stream {
     /// Context and slot to claim it by.
     pub claim_by: (u32, Slot),
     state: *const SlotState,
-    rx: Buffer,
-    /// The ring that holds what was written and not yet acknowledged.
-    pub tx: Buffer,
+    /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged, as far as
+    /// this process has seen them grow. Of a shared connection, [`Stream::look`] says more.
+    rx: Cell<Ring>,
+    tx: Cell<Ring>,
     /// This end.
     pub local: Endpoint,
     /// The other end.
@@ -190,18 +121,19 @@ impl Stream {
 
     /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
     pub fn at(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
-        let g = &home.geometry;
-        let address = |at, len: u32| home.region.address(at, len as usize);
-        let first = g.first_at(slot.index);
-        let (rx_len, tx_len) = (g.rx_len(slot.index), g.tx_len(slot.index));
+        let at = home.geometry.slot_state_at(slot.index);
+        let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
+        // SAFETY: as in `Stream::state`.
+        let (rx_grown, tx_grown) =
+            unsafe { ((*state).rx_grown.load(Acquire) != 0, (*state).tx_grown.load(Acquire) != 0) };
         Stream {
             home: Arc::clone(home),
             home_slot: slot,
             name: None,
             claim_by: (home.context, slot),
-            state: address(g.slot_state_at(slot.index), context::SLOT_STATE_BYTES as u32).cast(),
-            rx: Buffer::new(address(g.rx_at(slot.index), rx_len), rx_len, first),
-            tx: Buffer::new(address(g.tx_at(slot.index), tx_len), tx_len, first),
+            state,
+            rx: Cell::new(Ring::new(home, slot, Way::In, rx_grown)),
+            tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
             local,
             remote,
             mss,
@@ -222,17 +154,47 @@ impl Stream {
         unsafe { &*self.state }
     }
 
+    /// Looks whether a stream has outgrown its small ring: after something was heard of positions, and before bytes are touched.
+    #[inline]
+    pub fn look(&self) {
+        let state = self.state();
+        if self.rx.get().is_small() && state.rx_grown.load(Acquire) != 0 {
+            self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, true));
+        }
+        if self.tx.get().is_small() && state.tx_grown.load(Acquire) != 0 {
+            self.tx.set(Ring::new(&self.home, self.home_slot, Way::Out, true));
+        }
+    }
+
+    /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they are too
+    /// many for it.
+    pub fn place(&self, len: u32) -> Ring {
+        self.look();
+        let (ring, in_flight) = (self.tx.get(), self.in_flight());
+        if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
+            return ring;
+        }
+        let (full, state) = (Ring::new(&self.home, self.home_slot, Way::Out, true), self.state());
+        let head = state.tx_head.load(Relaxed);
+        let held = in_flight.min(ring.size);
+        full.take_over(&ring, head.wrapping_sub(held), held);
+        state.tx_grown.store(1, Release);
+        self.tx.set(full);
+        full
+    }
+
     /// Bytes that can be read.
     #[inline]
     pub fn readable(&self) -> u32 {
         let state = self.state();
-        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.size)
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.get().full)
     }
 
     /// Bytes that can be written.
     #[inline]
     pub fn room(&self) -> u32 {
-        self.tx.size - self.in_flight().min(self.tx.size)
+        let full = self.tx.get().full;
+        full - self.in_flight().min(full)
     }
 
     /// Bytes written and not yet acknowledged.
@@ -246,7 +208,7 @@ impl Stream {
     /// that waits for room does not write crumbs.
     #[inline]
     pub fn is_roomy(&self) -> bool {
-        self.room() >= self.tx.size / 4
+        self.room() >= self.tx.get().full / 4
     }
 
     /// The flags, as [`RX_FIN`].
@@ -267,7 +229,7 @@ impl Stream {
 
     /// Size of the receive and of the transmit buffer, bytes.
     pub fn buffer_sizes(&self) -> (u32, u32) {
-        (self.rx.size, self.tx.size)
+        (self.rx.get().full, self.tx.get().full)
     }
 
     /// Copies received bytes into the program's buffers, beginning `skip` bytes into the stream; returns how many.
@@ -277,11 +239,14 @@ impl Stream {
     pub unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> usize {
         let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
+        self.look();
+        let ring = self.rx.get();
+        left = left.min(ring.size);
         let all = left;
         for buffer in into {
             let len = left.min(buffer.iov_len.min(u32::MAX as usize) as u32);
             // SAFETY: `len` bytes fit the buffer, which the caller vouches for.
-            unsafe { self.rx.copy_out(pos, buffer.iov_base.cast(), len) };
+            unsafe { ring.copy_out(pos, buffer.iov_base.cast(), len) };
             pos = pos.wrapping_add(len);
             left -= len;
             if left == 0 {
@@ -294,7 +259,10 @@ impl Stream {
     /// Where the bytes lie that can be read, from `skip` bytes on.
     pub fn unread(&self, skip: u32) -> [iovec; 2] {
         let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
-        let pieces = self.rx.pieces(from, self.readable().saturating_sub(skip));
+        let len = self.readable().saturating_sub(skip);
+        self.look();
+        let ring = self.rx.get();
+        let pieces = ring.pieces(from, len.min(ring.size));
         pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len })
     }
 
@@ -325,7 +293,10 @@ impl Stream {
     /// Reads `len` bytes without giving their place back: where they lie.
     pub fn keep(&mut self, len: u32) -> [iovec; 2] {
         let head = self.state().rx_head.load(Relaxed);
-        let pieces = self.rx.pieces(head, len).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+        self.look();
+        let ring = self.rx.get();
+        let pieces =
+            ring.pieces(head, len.min(ring.size)).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
         if len > 0 {
             self.kept.get_or_insert_default().keep(head, len);
             self.consume(len);
@@ -338,14 +309,14 @@ impl Stream {
         if piece.iov_len == 0 {
             return true;
         }
-        let at = (piece.iov_base as usize).wrapping_sub(self.rx.base as usize);
-        let (size, from) = (self.rx.size, self.rx_free());
-        let Some(kept) = self.kept.as_deref_mut() else { return false };
-        if at >= size as usize || piece.iov_len > size as usize - at {
+        // All that is kept lies within the ring's size from the oldest on, so an address is one position. What was taken before the
+        // stream grew lies in the small ring.
+        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, false));
+        let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
+        let (Some((pos, behind)), Some(kept)) = (place, self.kept.as_deref_mut()) else { return false };
+        if piece.iov_len > behind as usize {
             return false;
         }
-        // All that is kept lies within the ring's size from the oldest on, so an address is one position.
-        let pos = from.wrapping_add((at as u32).wrapping_sub(self.rx.offset(from)) & (size - 1));
         let freed = kept.free(pos, piece.iov_len as u32);
         if kept.first().is_none() {
             self.kept = None;
@@ -366,6 +337,8 @@ impl Stream {
     pub unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> usize {
         let start = self.state().tx_head.load(Relaxed);
         let (mut pos, mut room) = (start, self.room());
+        let wanted = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len)).saturating_sub(skip);
+        let ring = self.place(room.min(wanted.min(u32::MAX as usize) as u32));
         for buffer in from {
             if skip >= buffer.iov_len {
                 skip -= buffer.iov_len;
@@ -373,7 +346,7 @@ impl Stream {
             }
             let len = room.min((buffer.iov_len - skip).min(u32::MAX as usize) as u32);
             // SAFETY: `skip + len` is within the buffer, which the caller vouches for.
-            unsafe { self.tx.copy_in(pos, buffer.iov_base.cast::<u8>().add(skip), len) };
+            unsafe { ring.copy_in(pos, buffer.iov_base.cast::<u8>().add(skip), len) };
             pos = pos.wrapping_add(len);
             room -= len;
             skip = 0;
@@ -386,23 +359,23 @@ impl Stream {
     }
 
     /// Copies received bytes into the program's buffers and counts them as read: the common case of
-    /// [`Stream::copy_out`] and [`Stream::consume`]. Returns how many; `None`, and nothing was counted, where they lie
-    /// around the ring's end.
+    /// [`Stream::copy_out`] and [`Stream::consume`], for a connection that is not shared. Returns how many.
     ///
     /// # Safety
     /// The buffers are valid.
     #[inline(always)]
-    pub unsafe fn take(&self, into: &[iovec]) -> Option<u32> {
+    pub unsafe fn take(&self, into: &[iovec]) -> u32 {
         let state = self.state();
         let head = state.rx_head.load(Relaxed);
-        let (mut at, straight) = self.rx.straight(head);
+        let (mut at, straight) = self.rx.get().straight(head);
         let unread = state.rx_tail.load(Acquire).wrapping_sub(head);
         let mut left = unread as usize;
         for buffer in into {
             let len = left.min(buffer.iov_len);
             left -= len;
             if unread as usize - left > straight {
-                return None;
+                // SAFETY: as here.
+                return unsafe { self.take_around(into) };
             }
             // SAFETY: `len` bytes fit the buffer, which the caller vouches for, and come before the ring's end.
             unsafe {
@@ -415,11 +388,20 @@ impl Stream {
         }
         let taken = unread - left as u32;
         state.rx_head.store(head.wrapping_add(taken), Release);
-        Some(taken)
+        taken
     }
 
-    /// Appends all bytes of the program's buffers, where there is room for all of them before the ring's end and there are
-    /// any. What was copied without being counted will be copied again.
+    /// The same where they lie around the ring's end.
+    #[cold]
+    unsafe fn take_around(&self, into: &[iovec]) -> u32 {
+        // SAFETY: the caller vouches for the buffers.
+        let taken = unsafe { self.copy_out(into, 0, u32::MAX as usize) } as u32;
+        self.consume(taken);
+        taken
+    }
+
+    /// Appends all bytes of the program's buffers, where there is room for all of them and there are any, for a connection that is
+    /// not shared. What was copied without being counted will be copied again.
     ///
     /// # Safety
     /// The buffers are valid.
@@ -427,13 +409,15 @@ impl Stream {
     pub unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
         let state = self.state();
         let head = state.tx_head.load(Relaxed);
-        let (start, straight) = self.tx.straight(head);
-        let in_flight = head.wrapping_sub(state.tx_tail.load(Acquire)).min(self.tx.size);
-        let room = straight.min((self.tx.size - in_flight) as usize);
+        let ring = self.tx.get();
+        let (start, straight) = ring.straight(head);
+        let in_flight = head.wrapping_sub(state.tx_tail.load(Acquire)).min(ring.most());
+        let room = straight.min((ring.most() - in_flight) as usize);
         let (mut at, mut left) = (start, room);
         for buffer in from {
             if buffer.iov_len > left {
-                return None;
+                // SAFETY: as here.
+                return unsafe { self.put_around(from) };
             }
             left -= buffer.iov_len;
             // SAFETY: there is room for the buffer, which the caller vouches for; it never overlaps the ring.
@@ -447,6 +431,14 @@ impl Stream {
         }
         state.tx_head.store(head.wrapping_add((room - left) as u32), Release);
         Some((room - left) as u32)
+    }
+
+    /// The same where they go around the ring's end, or the stream outgrows a small one.
+    #[cold]
+    unsafe fn put_around(&self, from: &[iovec]) -> Option<u32> {
+        let all = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
+        // SAFETY: the caller vouches for the buffers.
+        (all <= self.room() as usize).then(|| unsafe { self.copy_in(from, 0) } as u32)
     }
 
     /// Where the next byte that is written goes.
@@ -464,8 +456,18 @@ impl Stream {
     pub fn bump(&self, slot: Slot) -> Bump {
         let state = self.state();
         let rx_head = self.rx_free();
+        if self.shared {
+            // Another process may have written, and grown.
+            self.look();
+        }
         state.rx_told.store(rx_head, Relaxed);
-        Bump { slot, tx_head: state.tx_head.load(Relaxed), rx_head, fin: self.flags() & SHUT_WRITE != 0 }
+        Bump {
+            slot,
+            tx_head: state.tx_head.load(Relaxed),
+            rx_head,
+            fin: self.flags() & SHUT_WRITE != 0,
+            grown: self.tx.get().grown,
+        }
     }
 
     /// Final positions, for the request that closes.
@@ -480,20 +482,20 @@ impl Stream {
         let state = self.state();
         let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
         // Whatever was read is among what came since the engine was told.
-        untold >= self.rx.size / 4 && self.much_is_untold()
+        untold >= self.rx.get().full / 4 && self.much_is_untold()
     }
 
     fn much_is_untold(&self) -> bool {
         let state = self.state();
         let unreported = self.untold_window();
-        if unreported >= self.rx.size / 4 {
+        if unreported >= self.rx.get().full / 4 {
             return true;
         }
         let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
         let sees = tail.wrapping_sub(state.rx_told.load(Relaxed));
         // What is kept stays: two segments are all that there may be to say.
         let all = tail == head && (self.kept.is_none() || unreported >= 2 * u32::from(self.mss));
-        unreported > 0 && all && sees > self.rx.size / 2
+        unreported > 0 && all && sees > self.rx.get().full / 2
     }
 
     /// Bytes of the receive buffer that became free since the engine was told.
@@ -528,6 +530,7 @@ impl Stream {
     #[inline]
     pub fn apply(&self, notice: &Notice) -> (bool, bool, bool) {
         let state = self.state();
+        self.look();
         let forward = |word: &AtomicU32, value: u32| {
             let is_new = value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
             if is_new {

@@ -30,7 +30,8 @@ pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<
         let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
         let room = stream.room();
         stream.wants_room |= (room as usize) < least;
-        let pieces = stream.tx.pieces(stream.tx_head(), room);
+        // Who writes in place writes much: all of the buffer is theirs.
+        let pieces = stream.place(room).pieces(stream.tx_head(), room);
         let pieces = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
         stream.rest.reserved |= room as usize >= least;
         (room as usize >= least).then_some(Ok(pieces))

@@ -315,10 +315,15 @@ fn laminar(extensions: &[&str]) -> Both {
 /// A frame for a flow, mostly sound.
 fn segment(random: &mut Random) -> Vec<u8> {
     let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-    let stamps = random.below(3) == 0;
+    // Timestamps, a block of SACK, which only that extension's program takes at once, or nothing.
+    let options = match random.below(12) {
+        0..=3 => Some([1, 1, 8, 10]),
+        4 => Some([1, 1, 5, 10]),
+        _ => None,
+    };
     let payload = if random.below(3) == 0 { 0 } else { random.below(900) as usize };
     let mut ip = vec![0x45, random.below(4) as u8];
-    ip.extend((40 + 12 * stamps as u16 + payload as u16).to_be_bytes());
+    ip.extend((40 + 12 * options.is_some() as u16 + payload as u16).to_be_bytes());
     ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
     let checksum = !sum(&ip);
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -327,12 +332,13 @@ fn segment(random: &mut Random) -> Vec<u8> {
     out.extend(80u16.to_be_bytes());
     out.extend((0u32.wrapping_sub(2000).wrapping_add(random.below(4000) as u32)).to_be_bytes());
     out.extend((5000 + random.below(3000) as u32).to_be_bytes());
-    out.push(if stamps { 0x80 } else { 0x50 });
+    out.push(if options.is_some() { 0x80 } else { 0x50 });
     out.push([0x10, 0x18, 0x50, 0x11, 0x02][random.below(5).min(random.below(5)) as usize]);
     out.extend((random.below(2000) as u16).to_be_bytes());
     out.extend([0; 4]);
-    if stamps {
-        out.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+    if let Some(kinds) = options {
+        out.extend(kinds);
+        out.extend([0, 0, 0, 1, 0, 0, 0, 2]);
     }
     out.extend((0..payload).map(|i| i as u8));
     if random.below(10) == 0 {

@@ -9,6 +9,7 @@ use shm::{Doorbell, Mirror};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// A Linux error number.
 pub type Errno = i32;
@@ -57,8 +58,8 @@ pub(crate) struct Socket {
 /// An open connection: positions in its buffers.
 pub(crate) struct Connection {
     slot: Slot,
-    rx: Mirror,
-    tx: Mirror,
+    rx: Arc<Mirror>,
+    tx: Arc<Mirror>,
     tx_head: u32,
     tx_tail: u32,
     rx_head: u32,
@@ -248,6 +249,9 @@ impl Sockets {
             };
         }
         let mut bytes = vec![0; there.min(most)];
+        if let Some(grown) = connection.rx.look() {
+            connection.rx = grown;
+        }
         connection.rx.read(connection.rx_head, &mut bytes);
         if !peek {
             connection.rx_head = connection.rx_head.wrapping_add(bytes.len() as u32);
@@ -270,13 +274,15 @@ impl Sockets {
         if connection.fin || connection.broken {
             return Err(EPIPE);
         }
-        let room = connection.tx.size() - connection.tx_head.wrapping_sub(connection.tx_tail);
+        let room = connection.tx.full_size() - connection.tx_head.wrapping_sub(connection.tx_tail);
         let len = bytes.len().min(room as usize);
         if len == 0 && !bytes.is_empty() {
             return Err(EAGAIN);
         }
+        let head = connection.tx_head.wrapping_add(len as u32);
+        connection.tx = connection.tx.holding(connection.tx_tail, head);
         connection.tx.write(connection.tx_head, &bytes[..len]);
-        connection.tx_head = connection.tx_head.wrapping_add(len as u32);
+        connection.tx_head = head;
         let slot = connection.slot.index;
         self.bump(slot);
         Ok(len)
@@ -347,7 +353,7 @@ impl Sockets {
         let mut bits = 0;
         let mut set = |condition: bool, more: i16| bits |= if condition { more } else { 0 };
         let no_more = connection.peer_fin || connection.read_shut || connection.broken;
-        let room = connection.tx.size() > connection.tx_head.wrapping_sub(connection.tx_tail);
+        let room = connection.tx.full_size() > connection.tx_head.wrapping_sub(connection.tx_tail);
         set(connection.rx_tail != connection.rx_head || no_more, libc::POLLIN | libc::POLLRDNORM);
         set(no_more, libc::POLLRDHUP);
         set(room || connection.broken || connection.fin, libc::POLLOUT | libc::POLLWRNORM);
@@ -408,8 +414,8 @@ impl Sockets {
     /// Tells the engine where the application is.
     fn bump(&mut self, index: u32) {
         let Some(connection) = self.connections.get(&index) else { return };
-        let Connection { slot, tx_head, rx_head, fin, .. } = *connection;
-        let bump = Bump { slot, tx_head, rx_head, fin };
+        let Connection { slot, tx_head, rx_head, fin, ref tx, .. } = *connection;
+        let bump = Bump { slot, tx_head, rx_head, fin, grown: tx.has_grown() };
         while self.stack.end.bumps.push(bump.to_words()).is_err() {
             self.stack.settle();
         }
@@ -498,8 +504,8 @@ impl Sockets {
         };
         let mut connection = Connection {
             slot,
-            rx,
-            tx,
+            rx: Arc::new(rx),
+            tx: Arc::new(tx),
             tx_head: 0,
             tx_tail: 0,
             rx_head: 0,

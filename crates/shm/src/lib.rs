@@ -40,7 +40,7 @@ pub use crowd::Crowd;
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]
-pub use mirror::{Mirror, Span};
+pub use mirror::{Mirror, Span, ease};
 #[cfg(not(loom))]
 pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]

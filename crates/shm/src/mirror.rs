@@ -1,8 +1,9 @@
 //! Byte rings in a region, and bytes of them by reference.
-use crate::{PAGE, Region, copy};
+use crate::{CACHE_LINE, PAGE, Region, copy};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// A byte ring of a power-of-two size in a [`Region`], as one side sees it. Positions are stream positions modulo 2^32:
 /// byte `pos` of the stream lies at `(pos + first) & (size - 1)`, so bytes in a row lie in at most two pieces.
@@ -10,13 +11,39 @@ use std::sync::Arc;
 /// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
 /// connection: 16,000 connections would be the end.
+///
+/// A stream may begin in a small ring and go on in a full one (docs/MEMORY.md). Neither of them changes its place: whoever
+/// grows copies what is in use to the full ring ([`Mirror::grow`]) and both sides go on there, each when it hears of it
+/// ([`Mirror::look`]). The small ring is not written again, so that who still refers to it finds the same bytes.
 pub struct Mirror {
     base: NonNull<u8>,
-    size: usize,
+    size: u32,
     /// Where the stream's first byte lies.
     first: u32,
+    /// Of a small ring: where the stream goes on.
+    full: Option<Full>,
+    /// It is the full ring of a stream that has outgrown its small one,
+    grown: bool,
+    /// and that one, which counts as in use for as long.
+    _before: Option<Arc<Mirror>>,
     /// Keeps the bytes mapped.
-    _region: Arc<Region>,
+    region: Arc<Region>,
+}
+
+/// Bytes that should be under way at most in a small ring of so many bytes. A fuller one is always being read and written around its
+/// end, and written where the other side has just read: a stream of many messages under way does better in a full one.
+pub fn ease(small: u32) -> u32 {
+    small / 8
+}
+
+/// Where a stream goes on that has outgrown its small ring.
+#[derive(Clone, Copy)]
+struct Full {
+    /// The ring's place in the region, in pages.
+    page: u32,
+    size: u32,
+    /// The place in the region of the word that says whether it has: 0 or 1.
+    word: u32,
 }
 
 // SAFETY: the mapping lives as long as the Mirror; bytes are only copied in and out.
@@ -32,8 +59,36 @@ impl Mirror {
         if !size.is_power_of_two() || !(PAGE..=1 << 30).contains(&size) || at % PAGE != 0 || !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        Mirror::at(region, at, size)
+    }
+
+    fn at(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Mirror { base, size, first: 0, _region: Arc::clone(region) })
+        let region = Arc::clone(region);
+        Ok(Mirror { base, size: size as u32, first: 0, full: None, grown: false, _before: None, region })
+    }
+
+    /// The ring that is the `size` bytes at `at` of the region, for the begin of a stream that goes on in the ring of
+    /// `full_size` bytes at `full`: or that one, where the word at `word` says that it has. `size` is a power of two of at least
+    /// a line of the cache and smaller than `full_size`, to which, with `full`, applies what [`Mirror::map`] asks for.
+    pub fn map_small(
+        region: &Arc<Region>,
+        (at, size): (usize, usize),
+        (full, full_size): (usize, usize),
+        word: usize,
+    ) -> io::Result<Mirror> {
+        let large = Mirror::map(region, full, full_size)?;
+        let fits = at.checked_add(size).is_some_and(|end| end <= region.len()) && word + 4 <= region.len();
+        let (Ok(page), Ok(word)) = (u32::try_from(full / PAGE), u32::try_from(word)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        if !size.is_power_of_two() || !(CACHE_LINE..full_size).contains(&size) || at % size != 0 || !fits {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if region.u32_at(word as usize).load(Acquire) != 0 {
+            return Ok(Mirror { grown: true, ..large });
+        }
+        Ok(Mirror { full: Some(Full { page, size: full_size as u32, word }), ..Mirror::at(region, at, size)? })
     }
 
     /// The same ring for a stream whose first byte lies `first` bytes in, modulo the size.
@@ -44,21 +99,68 @@ impl Mirror {
     /// Bytes that the ring holds.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.size as u32
+        self.size
+    }
+
+    /// Bytes that it holds when it has grown.
+    pub fn full_size(&self) -> u32 {
+        self.full.map_or(self.size, |full| full.size)
+    }
+
+    /// Bytes that should be under way in it at most ([`ease`]).
+    pub fn ease(&self) -> u32 {
+        if self.is_small() { ease(self.size) } else { self.size }
+    }
+
+    /// The stream may outgrow it.
+    pub fn is_small(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// The stream has outgrown its small ring.
+    pub fn has_grown(&self) -> bool {
+        self.grown
+    }
+
+    /// The stream goes on in the full ring: takes along what lies here from stream position `from` on, and lets the other
+    /// side know. The same ring where it is a full one.
+    pub fn grow(self: &Arc<Mirror>, from: u32) -> Arc<Mirror> {
+        let (Some(full), Some(large)) = (self.full, self.large()) else { return Arc::clone(self) };
+        large.write_span(from, &Span::new(self, from, self.size));
+        self.region.u32_at(full.word as usize).store(1, Release);
+        Arc::new(large)
+    }
+
+    /// The ring for a writer who has stream positions `from` to `end` under way: a grown one where they are too many for this one.
+    pub fn holding(self: &Arc<Mirror>, from: u32, end: u32) -> Arc<Mirror> {
+        if end.wrapping_sub(from) > self.ease() { self.grow(from) } else { Arc::clone(self) }
+    }
+
+    /// The full ring, where the other side has grown.
+    pub fn look(self: &Arc<Mirror>) -> Option<Arc<Mirror>> {
+        let grown = self.region.u32_at(self.full?.word as usize).load(Acquire) != 0;
+        if grown { self.large().map(Arc::new) } else { None }
+    }
+
+    #[cold]
+    fn large(self: &Arc<Mirror>) -> Option<Mirror> {
+        let full = self.full?;
+        let large = Mirror::at(&self.region, full.page as usize * PAGE, full.size as usize).ok()?;
+        Some(Mirror { grown: true, _before: Some(Arc::clone(self)), ..large.beginning_at(self.first) })
     }
 
     /// Where stream position `pos` lies, from the ring's beginning.
     #[inline(always)]
     fn offset(&self, pos: u32) -> usize {
-        pos.wrapping_add(self.first) as usize & (self.size - 1)
+        (pos.wrapping_add(self.first) & (self.size - 1)) as usize
     }
 
     /// The pieces of memory in which `len` bytes from stream position `pos` lie. Panics where the ring is shorter.
     #[inline]
     fn pieces(&self, pos: u32, len: usize) -> [(*mut u8, usize); 2] {
-        assert!(len <= self.size);
+        assert!(len <= self.size as usize);
         let at = self.offset(pos);
-        let first = len.min(self.size - at);
+        let first = len.min(self.size as usize - at);
         // SAFETY: `at` is below `size`, and `size` bytes are mapped.
         [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
     }
@@ -68,7 +170,7 @@ impl Mirror {
     fn piece(&self, pos: u32, len: usize) -> Option<*mut u8> {
         let at = self.offset(pos);
         // SAFETY: `at` is below `size`, and `size` bytes are mapped.
-        (len <= self.size - at).then(|| unsafe { self.base.as_ptr().add(at) })
+        (len <= self.size as usize - at).then(|| unsafe { self.base.as_ptr().add(at) })
     }
 
     /// Copies `len` bytes of memory into the ring at stream position `pos`.
@@ -163,7 +265,7 @@ impl Span {
     /// `len` bytes from `pos` of `mirror`; at most the ring's size.
     #[inline]
     pub fn new(mirror: &Arc<Mirror>, pos: u32, len: u32) -> Span {
-        assert!(len as usize <= mirror.size);
+        assert!(len <= mirror.size);
         Span { mirror: Arc::clone(mirror), pos, len }
     }
 
@@ -287,10 +389,39 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_outgrows_its_small_ring_goes_on_in_the_full_one_on_both_sides() {
+        let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
+        let map = || Mirror::map_small(&region, (64, 64), (PAGE, 2 * PAGE), 8).unwrap().beginning_at(10);
+        let (writer, reader) = (Arc::new(map()), Arc::new(map()));
+        assert_eq!((writer.size(), writer.full_size(), writer.is_small()), (64, 2 * PAGE as u32, true));
+        let (pos, bytes) = (u32::MAX - 20, *b"around the ring's end and around that of numbers");
+        writer.write(pos, &bytes);
+        let on_its_way = Span::new(&writer, pos, 48);
+        assert!(reader.look().is_none());
+        assert!(Arc::ptr_eq(&writer.holding(pos, pos.wrapping_add(8)), &writer));
+        let grown = writer.holding(pos, pos.wrapping_add(9));
+        assert_eq!((writer.ease(), grown.ease()), (8, 2 * PAGE as u32));
+        assert_eq!((grown.size(), grown.has_grown(), Arc::strong_count(&writer)), (2 * PAGE as u32, true, 3));
+        grown.write(pos.wrapping_add(48), &[7; 500]);
+        let seen = reader.look().unwrap();
+        let (mut before, mut after) = ([0; 48], [0; 500]);
+        seen.read(pos, &mut before);
+        seen.read(pos.wrapping_add(48), &mut after);
+        assert_eq!((before, after), (bytes, [7; 500]));
+        on_its_way.read(&mut before);
+        assert_eq!(before, bytes, "the small ring stays as it was");
+        assert!(seen.look().is_none() && Arc::ptr_eq(&grown.grow(0), &grown), "once");
+        assert!(map().has_grown() && !writer.has_grown(), "who comes later begins with the full one");
+    }
+
+    #[test]
     fn a_part_that_is_not_in_the_region_is_refused() {
         let region = Arc::new(Region::create("test", 2 * PAGE).unwrap());
         assert!(Mirror::map(&region, PAGE, 2 * PAGE).is_err());
         assert!(Mirror::map(&region, 0, 3000).is_err());
         assert!(Mirror::map(&region, 100, PAGE).is_err());
+        let small = |at, size, full, full_size| Mirror::map_small(&region, (at, size), (full, full_size), 0).is_ok();
+        assert!(small(0, 64, PAGE, PAGE) && !small(0, 64, 2 * PAGE, PAGE) && !small(2 * PAGE, 64, PAGE, PAGE));
+        assert!(!small(0, 32, PAGE, PAGE) && !small(32, 64, PAGE, PAGE) && !small(0, PAGE, PAGE, PAGE));
     }
 }

@@ -69,7 +69,6 @@ pub struct App {
     /// Its context there.
     pub context: ContextId,
     pub(crate) end: AppEnd,
-    mirrors: BTreeMap<u32, (Arc<Mirror>, Arc<Mirror>)>,
     /// Open connections by slot.
     pub connections: BTreeMap<u32, Connection>,
     /// When each wants to act.
@@ -107,7 +106,6 @@ impl App {
             host,
             context,
             end,
-            mirrors: BTreeMap::new(),
             connections: BTreeMap::new(),
             due: BTreeMap::new(),
             unknown: BTreeMap::new(),
@@ -251,14 +249,9 @@ impl App {
         }
     }
 
-    fn buffers(&mut self, slot: Slot) -> Result<(Arc<Mirror>, Arc<Mirror>), String> {
-        if let Some(buffers) = self.mirrors.get(&slot.index) {
-            return Ok(buffers.clone());
-        }
+    fn buffers(&self, slot: Slot) -> Result<(Arc<Mirror>, Arc<Mirror>), String> {
         let (rx, tx) = self.end.map_buffers(slot).map_err(|error| format!("cannot map buffers: {error}"))?;
-        let buffers = (Arc::new(rx), Arc::new(tx));
-        self.mirrors.insert(slot.index, buffers.clone());
-        Ok(buffers)
+        Ok((Arc::new(rx), Arc::new(tx)))
     }
 
     /// A connection inherited from the parent, under its name in this context.

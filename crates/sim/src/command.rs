@@ -22,7 +22,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start"])]
     pub plan: Option<PathBuf>,
     /// How many seeds to run
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// Go on for so many hours instead, with seeds that differ from time to time
     #[arg(long, value_name = "N", conflicts_with_all = ["seed", "plan", "seeds"])]
@@ -85,7 +85,7 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
     }
     match run_caught(plan) {
         Ok(figures) => {
-            println!("passed: {figures:?}");
+            println!("passed: {figures}");
             ExitCode::SUCCESS
         }
         Err(failure) => {

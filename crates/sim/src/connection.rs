@@ -75,14 +75,20 @@ impl Connection {
         }
     }
 
-    /// The receive buffer.
+    /// The receive buffer, as it was when the connection began.
     pub fn receive_buffer(&self) -> Arc<Mirror> {
         Arc::clone(&self.rx)
     }
 
     /// Tells the engine where the application is.
     pub fn bump(&self) -> Bump {
-        Bump { slot: self.slot, tx_head: self.written as u32, rx_head: self.read as u32, fin: self.fin }
+        Bump {
+            slot: self.slot,
+            tx_head: self.written as u32,
+            rx_head: self.read as u32,
+            fin: self.fin,
+            grown: self.tx.has_grown(),
+        }
     }
 
     /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here before.
@@ -110,7 +116,7 @@ impl Connection {
     pub fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
         let received = ahead(self.received, notice.rx_tail);
         let acked = ahead(self.acked, notice.tx_tail);
-        if received - self.read > u64::from(self.rx.size()) {
+        if received - self.read > u64::from(self.rx.full_size()) {
             return Err(format!("{}: a notice says more than the receive buffer holds", pair.name()));
         }
         if self.eof && received != self.received {
@@ -148,6 +154,9 @@ impl Connection {
             return Ok(());
         }
         let mut bytes = vec![0; n as usize];
+        if let Some(grown) = self.rx.look() {
+            self.rx = grown;
+        }
         self.rx.read(self.read as u32, &mut bytes);
         if let Some(at) = pair.halves[1 - self.side].stream.first_difference(self.read, &bytes) {
             return Err(format!("{}: byte {} is received with a wrong value", pair.name(), self.read + at as u64));
@@ -162,7 +171,7 @@ impl Connection {
 
     /// Bytes that it may write now.
     fn room(&self, call: &CallPlan) -> u64 {
-        let free = u64::from(self.tx.size()) - (self.written - self.acked);
+        let free = u64::from(self.tx.full_size()) - (self.written - self.acked);
         let wanted = may_write(call, self.side, self.read).saturating_sub(self.written);
         if self.fin { 0 } else { free.min(wanted) }
     }
@@ -176,6 +185,7 @@ impl Connection {
         let half = &mut pair.halves[self.side];
         let mut bytes = vec![0; n as usize];
         half.stream.fill(self.written, &mut bytes);
+        self.tx = self.tx.holding(self.acked as u32, (self.written + n) as u32);
         self.tx.write(self.written as u32, &bytes);
         self.written += n;
         half.written = self.written;

@@ -10,6 +10,9 @@ use port::FabricConfig;
 /// Most bytes that the applications of a generated scenario send in all.
 const MOST_BYTES: u64 = 600_000;
 
+/// The smallest receive buffer whose window does not fit into 16 bits.
+const SCALED: u32 = 128 << 10;
+
 /// The scenario of a seed, all of whose hosts have this engine, if one is named.
 pub fn generate_on(seed: u64, engine: Option<EngineName>) -> Plan {
     let mut plan = generate(seed);
@@ -70,6 +73,7 @@ fn host(random: &mut Random) -> HostPlan {
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
         context_bytes: 0,
+        small_bytes: 0,
         slots,
         flows: 1024,
         max_time_wait: 1024,
@@ -93,6 +97,8 @@ fn share_memory(random: &mut Random, host: &mut HostPlan) {
     if random.one_in(3) {
         host.context_bytes = u64::from(host.rx_bytes + host.tx_bytes) << random.up_to(3);
     }
+    // Fits every buffer there is.
+    host.small_bytes = if random.one_in(4) { 0 } else { 2048 };
 }
 
 fn mapping(random: &mut Random) -> Mapping {
@@ -283,17 +289,32 @@ fn take_over(random: &mut Random, plan: &mut Plan) {
 /// to be the one that says something: or both wait for ever, without anybody's fault.
 fn send_cookies(random: &mut Random, plan: &mut Plan) {
     for index in 0..plan.hosts.len() {
-        let mine = |call: &&CallPlan| plan.apps[plan.listens[call.to].app].host == index;
-        let speaks = plan.calls.iter().filter(mine).all(|call| call.client.send > 0);
-        // What waits for room for longer than a cookie is good for is refused, and rightly.
-        let (host, most) = (&plan.hosts[index], plan.calls.iter().filter(mine).map(|call| call.count).sum::<u32>());
-        let listens = plan.listens.iter().filter(|listen| plan.apps[listen.app].host == index);
-        let roomy =
-            host.slots.min(host.flows) > 2 * most && listens.clone().all(|it| it.backlog.min(it.credits) > most);
         // A cookie is good for a time, by this host's clock.
         let steady = !plan.jumps.iter().any(|jump| jump.host == index && jump.by_ms < 0);
-        if random.one_in(3) && speaks && steady && roomy {
-            plan.hosts[index].syn_backlog = Some(random.pick(&[0, 1, 4]));
+        let mine: Vec<usize> =
+            (0..plan.listens.len()).filter(|it| plan.apps[plan.listens[*it].app].host == index).collect();
+        if mine.is_empty() || !steady || !random.one_in(3) {
+            continue;
+        }
+        // What waits for room for longer than a cookie is good for is refused, and rightly.
+        let most = plan.calls.iter().filter(|call| mine.contains(&call.to)).map(|call| call.count).sum::<u32>();
+        let host = &mut plan.hosts[index];
+        if host.slots.min(host.flows) <= 2 * most {
+            continue;
+        }
+        // Every other time all handshakes, from clients whose windows need a scale, which a cookie has to remember.
+        let scaled = random.one_in(2);
+        host.syn_backlog = Some(if scaled { 0 } else { random.pick(&[0, 1, 4]) });
+        for number in &mine {
+            let listen = &mut plan.listens[*number];
+            (listen.backlog, listen.credits) = (listen.backlog.max(most + 1), listen.credits.max(most + 1));
+        }
+        for call in plan.calls.iter_mut().filter(|call| mine.contains(&call.to)) {
+            call.client.send = call.client.send.max(1);
+            let client = &mut plan.hosts[plan.apps[call.app].host];
+            if scaled {
+                client.rx_bytes = client.rx_bytes.max(SCALED << if client.slots > 64 { 0 } else { random.up_to(3) });
+            }
         }
     }
 }

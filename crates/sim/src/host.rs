@@ -27,7 +27,6 @@ pub struct SimHost {
     pub(crate) tx: Vec<Box<Frame>>,
     pub(crate) workers: Vec<Box<dyn Worker>>,
     pub(crate) plan: HostPlan,
-    memory: MemoryConfig,
     mtu: u16,
     /// When it may be polled again.
     free_at: Nanos,
@@ -58,7 +57,6 @@ impl SimHost {
         let name = format!("h{index}");
         let port = fabric.join(&name, mac).map_err(|error| format!("cannot join the fabric: {error}"))?;
         let config = host_config(plan, index, &host_plan)?;
-        let memory = config.memory;
         let pool = FramePool::new(4096);
         let host_mtu = host_plan.mtu;
         let mut secret = [0; 16];
@@ -82,7 +80,6 @@ impl SimHost {
             tx: Vec::new(),
             workers,
             plan: host_plan,
-            memory,
             mtu: if host_mtu > 0 { host_mtu } else { capabilities.mtu },
             free_at: start,
             busy: true,
@@ -105,7 +102,7 @@ impl SimHost {
     }
 
     fn make_context(&self) -> std::io::Result<((EngineEnd, ControlEnd), AppEnd)> {
-        let geometry = self.memory.geometry();
+        let geometry = self.host.geometry();
         let region = Arc::new(Region::create("sim", geometry.region_len())?);
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
         let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
@@ -286,6 +283,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
             rx_bytes: host.rx_bytes,
             tx_bytes: host.tx_bytes,
             context_bytes: host.context_bytes,
+            small_bytes: host.small_bytes,
             log_bytes: 0,
             cached_buffers: 4,
         },

@@ -120,12 +120,12 @@ impl Pair {
         if acked <= from {
             return Ok(());
         }
-        if acked - theirs.read > u64::from(buffer.size()) {
+        if acked - theirs.read > u64::from(buffer.full_size()) {
             let held = acked - theirs.read;
             return Err(format!("{}: {held} bytes are acknowledged but not read, the buffer is smaller", self.name()));
         }
         let mut bytes = vec![0; (acked - from) as usize];
-        buffer.read(from as u32, &mut bytes);
+        buffer.look().as_ref().unwrap_or(buffer).read(from as u32, &mut bytes);
         match mine.stream.first_difference(from, &bytes) {
             Some(at) => Err(format!(
                 "{}: byte {} of {} is acknowledged, but it is not in the receive buffer",

@@ -90,6 +90,9 @@ pub struct HostPlan {
     /// Bytes of buffers that an application's connections share; 0 where all have full ones.
     #[serde(default)]
     pub context_bytes: u64,
+    /// Bytes of the small rings in which a connection begins; 0 for none. Engines that have none go without.
+    #[serde(default)]
+    pub small_bytes: u32,
     /// Connections that one application can hold.
     pub slots: u32,
     /// Connections that the host can hold; for hosts that only accept.

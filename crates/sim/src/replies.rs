@@ -71,7 +71,7 @@ impl App {
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.take_notice(now, scene, Notice { slot, rx_tail, tx_tail, fin: true })
+                self.take_notice(now, scene, Notice { slot, rx_tail, tx_tail, fin: true, grown: false })
             }
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Rested { slot, done } => self.rested(now, scene, slot, done),

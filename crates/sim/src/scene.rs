@@ -57,6 +57,17 @@ pub struct Figures {
     pub digest: u64,
 }
 
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Figures { completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest } =
+            self;
+        let seconds = *virtual_ns as f64 / 1e9;
+        write!(f, "{} connections, {spoiled} of them spoiled by plan; {bytes} bytes read; ", completed + spoiled)?;
+        write!(f, "{frames} frames, {resent} segments sent again; {takeovers} takeovers, {cookies} cookies, ")?;
+        write!(f, "{rested} connections rested; {seconds:.1} virtual seconds; digest {digest:016x}")
+    }
+}
+
 impl Scene {
     /// A holder of a listener comes.
     pub fn listener_comes(&mut self, listen: usize) {

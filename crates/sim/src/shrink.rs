@@ -189,6 +189,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| (plan.hosts[index].data_entries, plan.hosts[index].control_entries) = (1024, 1024));
     add(&|plan| plan.hosts[index].slots = 64);
     add(&|plan| plan.hosts[index].context_bytes = 0);
+    add(&|plan| plan.hosts[index].small_bytes = 0);
     add(&|plan| (plan.hosts[index].rx_bytes, plan.hosts[index].tx_bytes) = (1 << 16, 1 << 16));
     add(&|plan| plan.hosts[index].min_rto_ms = 10);
     add(&|plan| plan.hosts[index].time_wait_ms = 100);

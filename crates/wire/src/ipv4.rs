@@ -62,6 +62,24 @@ pub struct Header {
 }
 
 impl Header {
+    /// A header as hosts send it: 64 hops, not ECN-capable, and never to be fragmented, so that the identification means nothing
+    /// (RFC 6864 section 4.1). What differs is said: `Header { ecn, ..Header::new(TCP, (src, dst), len) }`.
+    #[inline]
+    pub fn new(protocol: u8, (src, dst): (Ipv4Addr, Ipv4Addr), payload_len: u16) -> Header {
+        Header {
+            src,
+            dst,
+            protocol,
+            ttl: 64,
+            ecn: Ecn::NotEct,
+            dscp: 0,
+            id: 0,
+            dont_fragment: true,
+            is_fragment: false,
+            payload_len,
+        }
+    }
+
     /// Reads and checks a header, its checksum included. Returns it with the header's length in bytes; the
     /// payload is the [`Header::payload_len`] bytes that follow (the rest is Ethernet padding).
     ///

@@ -56,19 +56,7 @@ impl Template {
         let mut bytes = [0; LEN];
         let ((src, dst), (src_port, dst_port)) = (addresses, ports);
         ethernet::Header { src: link.0, dst: link.1, ethertype: ethernet::EtherType::Ipv4 }.emit(&mut bytes);
-        let ip = ipv4::Header {
-            src,
-            dst,
-            protocol: ipv4::TCP,
-            ttl: 64,
-            ecn: Ecn::NotEct,
-            dscp: 0,
-            id: 0,
-            dont_fragment: true,
-            is_fragment: false,
-            payload_len: 0,
-        };
-        ip.emit(&mut bytes[IP_AT..]);
+        ipv4::Header::new(ipv4::TCP, addresses, 0).emit(&mut bytes[IP_AT..]);
         let mut sum = Sum::new();
         sum.add(&bytes[IP_AT..IP_AT + 2]);
         sum.add(&bytes[IP_AT + 4..IP_AT + 10]);

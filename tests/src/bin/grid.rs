@@ -1,18 +1,21 @@
 //! The application grid: unmodified programs over every link, one line each, the count at the end.
 use std::time::Duration;
 use tests::cases::{ALL, Bench, Case, Files};
+use tests::jobs::{self, Share};
 use tests::lab::{Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
 use tests::{network, process};
 
-const USAGE: &str = "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--filter TEXT] [--list]
+const USAGE: &str =
+    "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N] [--list]
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, afxdp-server, afxdp-client, linux
   --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar
   --filter TEXT    only the cases whose name contains TEXT
+  --jobs N         so many links at the same time (default 1)
   --list           print the cases and run nothing";
 
 /// Making or ending a laboratory takes at most this long.
@@ -23,14 +26,18 @@ struct Choice {
     engine: String,
     filter: String,
     list: bool,
+    jobs: usize,
+    share: Share,
 }
 
 fn main() {
-    let choice = parse(std::env::args().skip(1)).unwrap_or_else(|error| {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let choice = parse(words.iter().cloned()).unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(2);
     });
-    match run(&choice) {
+    let alone = choice.list || choice.jobs == 1 || choice.share.is_one_of_many();
+    match if alone { run(&choice) } else { jobs::run(choice.jobs, &words) } {
         Ok(true) => {}
         Ok(false) => std::process::exit(1),
         Err(error) => {
@@ -41,8 +48,8 @@ fn main() {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
-    let mut choice =
-        Choice { links: Link::OPENTOE.to_vec(), engine: "flextoe".into(), filter: String::new(), list: false };
+    let (links, engine) = (Link::OPENTOE.to_vec(), "flextoe".into());
+    let mut choice = Choice { links, engine, filter: String::new(), list: false, jobs: 1, share: Share::All };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
@@ -50,6 +57,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
             "--link" => choice.links = vec![link(&value()?)?],
             "--engine" => choice.engine = value()?,
             "--filter" => choice.filter = value()?,
+            "--jobs" => {
+                let jobs = value()?.parse().ok().filter(|jobs| (1..=8).contains(jobs));
+                choice.jobs = jobs.ok_or(format!("grid: --jobs needs a number from 1 to 8\n{USAGE}"))?;
+            }
+            jobs::OPTION => choice.share = Share::Of(value()?.into()),
             "--list" => choice.list = true,
             "--help" | "-h" => {
                 println!("{USAGE}");
@@ -84,11 +96,11 @@ fn run(choice: &Choice) -> Result<bool, String> {
     let session = Session::new()?;
     let huge = ALL.iter().any(|case| case.name.contains(&choice.filter) && case.is_huge());
     let files = Files::new(&session, huge)?;
-    let mut report = Report::default();
-    for link in &choice.links {
+    let mut report = Report::beside_others(choice.share.is_one_of_many());
+    for link in choice.links.iter().filter(|link| choice.share.claims(link.label())) {
         group(&mut report, &session, &files, *link, choice);
     }
-    Ok(report.finish(&session))
+    choice.share.finish(report, &session)
 }
 
 /// All chosen cases over one link, in one laboratory; then what the laboratory left behind.

@@ -20,7 +20,6 @@ pub struct Attachment {
     _socket: OwnedFd,
     tag: u32,
     notices: HashMap<Slot, Notice>,
-    buffers: HashMap<Slot, (Mirror, Mirror)>,
 }
 
 /// Connects and says nothing.
@@ -37,7 +36,7 @@ impl Attachment {
         let broken = |e: std::io::Error| e.to_string();
         let region = Arc::new(Region::from_fd(region).map_err(broken)?);
         let end = AppEnd::new(region, welcome.geometry, app_bell, daemon_bell).map_err(broken)?;
-        Ok(Attachment { end, _socket: socket, tag: 0, notices: HashMap::new(), buffers: HashMap::new() })
+        Ok(Attachment { end, _socket: socket, tag: 0, notices: HashMap::new() })
     }
 
     /// Leaves a request; waits where the ring is full.
@@ -139,15 +138,18 @@ impl Attachment {
         Ok(most)
     }
 
-    fn buffers(&mut self, slot: Slot) -> &(Mirror, Mirror) {
-        let end = &self.end;
-        self.buffers.entry(slot).or_insert_with(|| end.map_buffers(slot).expect("a slot that the daemon named"))
+    /// A connection's buffers, as far as its streams have grown.
+    fn buffers(&self, slot: Slot) -> (Mirror, Mirror) {
+        self.end.map_buffers(slot).expect("a slot that the daemon named")
     }
 
     /// Writes bytes at a position of a connection and says so.
     pub fn write(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
-        self.buffers(slot).1.write(at, bytes);
-        self.post(Bump { slot, tx_head: at + bytes.len() as u32, rx_head: 0, fin: false });
+        let (head, tx) = (at + bytes.len() as u32, Arc::new(self.buffers(slot).1));
+        // What was said before this may all be under way.
+        let tx = tx.holding(at.saturating_sub(tx.size()), head);
+        tx.write(at, bytes);
+        self.post(Bump { slot, tx_head: head, rx_head: 0, fin: false, grown: tx.has_grown() });
     }
 
     /// Leaves a bump, where there is room.
@@ -181,7 +183,6 @@ impl Attachment {
     pub fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32) -> Result<(), String> {
         self.request(Request::Close { slot, tx_head, rx_head, abort: true })?;
         self.notices.remove(&slot);
-        self.buffers.remove(&slot);
         self.reply("a slot to be free", |reply| (reply == Reply::Freed { slot }).then_some(()))
     }
 }

@@ -220,7 +220,13 @@ fn replay(orders: &Orders) -> Result<String, String> {
         mine.write(slot, 0, message);
         repeat(mine, &old);
         let length = message.len() as u32;
-        old.push(Bump { slot, tx_head: length + 100, rx_head: length, fin: dice.below(2) == 0 });
+        old.push(Bump {
+            slot,
+            tx_head: length + 100,
+            rx_head: length,
+            fin: dice.below(2) == 0,
+            grown: dice.below(2) == 0,
+        });
         if old.len() > MANY_OLD {
             old.remove(dice.below(MANY_OLD as u64) as usize);
         }

@@ -2,7 +2,7 @@
 use super::compare::{Comparison, number, numbers};
 use super::kv::note_said;
 use super::window::server_and_stack;
-use crate::command::list;
+use crate::command::{list, listed, numbered};
 use crate::report::{Report, Run};
 use crate::servers::{self, split};
 use crate::setup::Needs;
@@ -22,13 +22,13 @@ pub struct Arguments {
     pub comparison: Comparison,
     /// What the disk does with blocks that arrive: in-place (uses them in the receive buffer, on OpenTOE), copy
     /// (receives them into memory first)
-    #[arg(long, value_name = "WAY,...", default_value = "in-place")]
+    #[arg(long, value_name = "WAY,...", default_value = "in-place", value_parser = listed(disk))]
     pub disk: String,
     /// Commands in flight
-    #[arg(long, value_name = "N,...", default_value = "1,4,16,64")]
+    #[arg(long, value_name = "N,...", default_value = "1,4,16,64", value_parser = numbered(1024))]
     pub depth: String,
     /// Bytes of a block
-    #[arg(long, value_name = "BYTES,...", default_value = "4096")]
+    #[arg(long, value_name = "BYTES,...", default_value = "4096", value_parser = numbered(1 << 20))]
     pub size: String,
     /// Read random blocks instead of writing them
     #[arg(long)]
@@ -39,8 +39,8 @@ pub struct Arguments {
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [
         ("disk", list(&arguments.disk, disk)?),
-        ("depth", numbers(&arguments.depth, 1024)?),
-        ("size", numbers(&arguments.size, 1 << 20)?),
+        ("depth", numbers(&arguments.depth)?),
+        ("size", numbers(&arguments.size)?),
     ];
     let (warm_up, seconds) = arguments.comparison.times();
     let kind = if arguments.read { "read" } else { "write" };

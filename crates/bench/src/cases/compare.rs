@@ -1,5 +1,5 @@
 //! What all cases of speed have in common: points, each measured on every set-up in turn, and the table.
-use crate::command::{Common, count, list};
+use crate::command::{Common, list};
 use crate::lab::Stack;
 use crate::report::{Report, Run, label, table};
 use crate::setup::{Setup, Stacks};
@@ -159,9 +159,9 @@ pub fn three(value: f64) -> String {
 /// What is varied, by its name in the report, and its values.
 pub type Axis = (&'static str, Vec<Value>);
 
-/// The values of an axis of numbers, each from 1 to `most`.
-pub fn numbers(text: &str, most: usize) -> Result<Vec<Value>, String> {
-    list(text, |word| count(word, most).map(Value::from))
+/// The values of an axis of numbers; the command line has looked at their range.
+pub fn numbers(text: &str) -> Result<Vec<Value>, String> {
+    list(text, |word| word.parse().map(|number: u64| number.into()).map_err(|_| format!("`{word}` is no number")))
 }
 
 /// All combinations of values, the last one varying first: `[("a", [1, 2]), ("b", [3])]`.

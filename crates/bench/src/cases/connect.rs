@@ -1,6 +1,7 @@
 //! Short connections: open, request, reply, close (`apps/connect_client`, `apps/rpc_server -1`).
 use super::compare::{Comparison, number, numbers};
 use super::window;
+use crate::command::numbered;
 use crate::report::{Report, Run};
 use crate::sample::Sample;
 use crate::setup::Needs;
@@ -16,16 +17,16 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Connections at a time
-    #[arg(long, value_name = "N,...", default_value = "16")]
+    #[arg(long, value_name = "N,...", default_value = "16", value_parser = numbered(2000))]
     pub conns: String,
     /// Bytes of request and reply
-    #[arg(long, value_name = "BYTES,...", default_value = "64")]
+    #[arg(long, value_name = "BYTES,...", default_value = "64", value_parser = numbered(32 << 10))]
     pub size: String,
 }
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let axes = [("conns", numbers(&arguments.conns, 2000)?), ("size", numbers(&arguments.size, 32 << 10)?)];
+    let axes = [("conns", numbers(&arguments.conns)?), ("size", numbers(&arguments.size)?)];
     let (warm_up, seconds) = arguments.comparison.times();
     arguments.comparison.measure(tools, "connect", (json!({}), &axes), |setup, point| {
         let (conns, size) = (number(point, "conns"), number(point, "size").max(8).to_string());

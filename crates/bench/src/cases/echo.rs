@@ -2,6 +2,7 @@
 use super::compare::{Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
+use crate::command::numbered;
 use crate::lab::FabricPlan;
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
@@ -20,13 +21,13 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Connections
-    #[arg(long, value_name = "N,...", default_value = "1,16,128,1024")]
+    #[arg(long, value_name = "N,...", default_value = "1,16,128,1024", value_parser = numbered(4 * MOST_OF_A_PROGRAM))]
     pub conns: String,
     /// Bytes of a message
-    #[arg(long, value_name = "BYTES,...", default_value = "64")]
+    #[arg(long, value_name = "BYTES,...", default_value = "64", value_parser = numbered(1 << 20))]
     pub size: String,
     /// Messages in flight on each connection
-    #[arg(long, value_name = "N,...", default_value = "1")]
+    #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(1024))]
     pub depth: String,
     /// Open loop: messages a second, due at fixed times; latencies count from when a message was due
     #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
@@ -52,9 +53,9 @@ fn buffer_kib(text: &str) -> Result<u32, String> {
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut axes = vec![
-        ("conns", numbers(&arguments.conns, 4 * MOST_OF_A_PROGRAM)?),
-        ("size", numbers(&arguments.size, 1 << 20)?),
-        ("depth", numbers(&arguments.depth, 1024)?),
+        ("conns", numbers(&arguments.conns)?),
+        ("size", numbers(&arguments.size)?),
+        ("depth", numbers(&arguments.depth)?),
     ];
     if !arguments.rate.is_empty() {
         axes.push(("rate", arguments.rate.iter().map(|rate| json!(rate)).collect()));

@@ -6,7 +6,7 @@ use super::compare::three;
 use super::extension::Extension;
 use super::rpc::{self, Load};
 use super::{spliced, window};
-use crate::command::{Common, list};
+use crate::command::{Common, list, listed};
 use crate::lab::{FabricLab, FabricPlan, Stack};
 use crate::process::Process;
 use crate::report::{Report, Run, table};
@@ -33,7 +33,7 @@ pub struct Arguments {
     pub common: Common,
     /// Extensions: tracepoints (counted), stream (of all tracepoints), capture (everything), null, vlan (tags put on
     /// and taken off), strip (the host that takes them off), splice (a proxy that leaves the path)
-    #[arg(long, value_name = "NAME,...", default_value = "tracepoints,stream,capture,null,vlan,strip,splice")]
+    #[arg(long, value_name = "NAME,...", default_value = "tracepoints,stream,capture,null,vlan,strip,splice", value_parser = listed(row))]
     pub extensions: String,
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=2000))]

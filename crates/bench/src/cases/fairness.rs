@@ -1,6 +1,6 @@
 //! Fairness (FlexTOE figure 16, thesis figure 4.17): many bulk flows between two hosts, over a link that they fill.
 use super::bulk::{self, Flows};
-use crate::command::{Common, count, list, stack};
+use crate::command::{Common, count, list, listed, numbered, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, label, table};
@@ -14,16 +14,18 @@ use serde_json::{Value, json};
 /// Payload's share of the bytes of full frames.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
+const MOST_FLOWS: usize = 4000;
+
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
     /// Numbers of flows
-    #[arg(long, value_name = "N,...", default_value = "64,256,1000,2000")]
+    #[arg(long, value_name = "N,...", default_value = "64,256,1000,2000", value_parser = numbered(MOST_FLOWS))]
     pub flows: String,
     /// Stacks: opentoe, linux
-    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
+    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
     /// Engine of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "NAME", default_value = "flextoe")]
@@ -48,7 +50,7 @@ pub struct Arguments {
 /// Runs the experiment.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
-    let numbers = list(&arguments.flows, |text| count(text, 4000))?;
+    let numbers = list(&arguments.flows, |word| count(word, MOST_FLOWS))?;
     let stacks = list(&arguments.stack, stack)?;
     let params = json!({
         "rate_mbit_per_s": arguments.rate, "ecn_threshold_kib": arguments.ecn_threshold,

@@ -2,6 +2,7 @@
 use super::compare::{Comparison, number, numbers};
 use super::kv::note_said;
 use super::window::server_and_stack;
+use crate::command::numbered;
 use crate::report::{Report, Run};
 use crate::servers::{self, split};
 use crate::setup::Needs;
@@ -19,7 +20,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Connections
-    #[arg(long, value_name = "N,...", default_value = "64")]
+    #[arg(long, value_name = "N,...", default_value = "64", value_parser = numbered(3500))]
     pub conns: String,
     /// A connection for each request
     #[arg(long)]
@@ -28,7 +29,7 @@ pub struct Arguments {
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let axes = [("conns", numbers(&arguments.conns, 3500)?)];
+    let axes = [("conns", numbers(&arguments.conns)?)];
     let (warm_up, seconds) = arguments.comparison.times();
     // wrk counts whole seconds.
     let (warm_up, seconds) = (warm_up.ceil() as u64, seconds.ceil() as u64);

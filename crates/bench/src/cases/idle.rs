@@ -5,6 +5,7 @@
 use super::compare::{self, Column, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
+use crate::command::numbered;
 use crate::lab::Lab;
 use crate::memory::Memory;
 use crate::process::Process;
@@ -27,13 +28,13 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Connections; each has exchanged 64 bytes before it is idle
-    #[arg(long, value_name = "N,...", default_value = "1000,10000")]
+    #[arg(long, value_name = "N,...", default_value = "1000,10000", value_parser = numbered(MOST_OF_A_PROGRAM as usize))]
     pub conns: String,
 }
 
 /// Runs the case.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let axes = [("conns", numbers(&arguments.conns, MOST_OF_A_PROGRAM as usize)?)];
+    let axes = [("conns", numbers(&arguments.conns)?)];
     let (_, seconds) = arguments.comparison.times();
     let settle = if arguments.comparison.common.quick { 0.5 } else { SETTLE_S };
     let params = json!({ "settle_s": settle, "few": FEW });

@@ -2,7 +2,7 @@
 //! through a switch port that is slower than all of them together and whose buffer is small.
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, list};
+use crate::command::{Common, list, listed};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};
@@ -23,13 +23,13 @@ pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
     /// Degrees and connections, as the rows of the thesis' table
-    #[arg(long, value_name = "DEGREE:CONNECTIONS,...", default_value = "4:16,4:64,4:128,10:10,20:20")]
+    #[arg(long, value_name = "DEGREE:CONNECTIONS,...", default_value = "4:16,4:64,4:128,10:10,20:20", value_parser = listed(degree_and_connections))]
     pub points: String,
     /// Congestion controls: dctcp, timely, cubic, off
-    #[arg(long, value_name = "NAME,...", default_value = "dctcp,timely,off")]
+    #[arg(long, value_name = "NAME,...", default_value = "dctcp,timely,off", value_parser = listed(congestion))]
     pub congestion: String,
     /// Engines: flextoe, laminar
-    #[arg(long, value_name = "NAME,...", default_value = "flextoe")]
+    #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Rate of the server's port, Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 1000)]

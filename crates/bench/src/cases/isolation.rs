@@ -3,6 +3,7 @@ use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
+use crate::command::numbered;
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
@@ -18,7 +19,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=2000))]
     pub conns: u64,
     /// Bulk flows beside them
-    #[arg(long, value_name = "N,...", default_value = "4")]
+    #[arg(long, value_name = "N,...", default_value = "4", value_parser = numbered(1000))]
     pub flows: String,
     /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -30,7 +31,7 @@ pub struct Arguments {
 
 /// Runs the case: without bulk flows, then with each number of them.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
-    let mut flows = numbers(&arguments.flows, 1000)?;
+    let mut flows = numbers(&arguments.flows)?;
     flows.insert(0, 0.into());
     let params = json!({
         "conns": arguments.conns, "size": 64, "bulk_mbit": arguments.bulk_mbit, "rate": arguments.rate,

@@ -1,7 +1,7 @@
 //! Key-value stores: memcached with `apps/kv_client`, redis with redis-benchmark.
 use super::compare::{Comparison, number, numbers};
 use super::window::{self, server_and_stack};
-use crate::command::list;
+use crate::command::{list, listed, numbered};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Report, Run};
@@ -26,16 +26,16 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Servers: memcached, redis
-    #[arg(long, value_name = "SERVER,...", default_value = "memcached,redis")]
+    #[arg(long, value_name = "SERVER,...", default_value = "memcached,redis", value_parser = listed(server))]
     pub server: String,
     /// Connections
-    #[arg(long, value_name = "N,...", default_value = "50")]
+    #[arg(long, value_name = "N,...", default_value = "50", value_parser = numbered(3500))]
     pub conns: String,
     /// Requests in flight on each connection
-    #[arg(long, value_name = "N,...", default_value = "1")]
+    #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(64))]
     pub depth: String,
     /// Bytes of a value
-    #[arg(long, value_name = "BYTES,...", default_value = "32")]
+    #[arg(long, value_name = "BYTES,...", default_value = "32", value_parser = numbered(900))]
     pub size: String,
     /// Share of sets, percent (memcached; redis-benchmark gets only)
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100))]
@@ -46,9 +46,9 @@ pub struct Arguments {
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [
         ("server", list(&arguments.server, server)?),
-        ("conns", numbers(&arguments.conns, 3500)?),
-        ("depth", numbers(&arguments.depth, 64)?),
-        ("size", numbers(&arguments.size, 900)?),
+        ("conns", numbers(&arguments.conns)?),
+        ("depth", numbers(&arguments.depth)?),
+        ("size", numbers(&arguments.size)?),
     ];
     let (warm_up, seconds) = arguments.comparison.times();
     let params = json!({ "sets_percent": arguments.sets });

@@ -2,7 +2,7 @@
 //! receives to the log's end, and by the data-path, where the engine can.
 use super::bulk::{self, Ends};
 use super::compare::{Comparison, combine, number, numbers};
-use crate::command::list;
+use crate::command::{list, listed, numbered};
 use crate::lab::{FabricPlan, Lab, Stack};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
@@ -24,20 +24,18 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Connections that write records as fast as they can
-    #[arg(long, value_name = "N,...", default_value = "32")]
+    #[arg(long, value_name = "N,...", default_value = "32", value_parser = numbered(2000))]
     pub conns: String,
     /// Bytes of a record: powers of two from 16 to 16384
-    #[arg(long, value_name = "BYTES,...", default_value = "64,256,1024")]
+    #[arg(long, value_name = "BYTES,...", default_value = "64,256,1024", value_parser = listed(record))]
     pub size: String,
 }
 
 /// Runs the case: each set-up with a plain server, Laminar also with the log in its data-path.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let comparison = &arguments.comparison;
-    let axes = [
-        ("conns", numbers(&arguments.conns, 2000)?),
-        ("size", list(&arguments.size, |word| record(word).map(Value::from))?),
-    ];
+    let axes =
+        [("conns", numbers(&arguments.conns)?), ("size", list(&arguments.size, |word| record(word).map(Value::from))?)];
     let mut ways: Vec<(Setup, bool)> = Vec::new();
     for setup in comparison.stacks.all()? {
         ways.push((setup, false));

@@ -3,7 +3,7 @@
 use super::bulk::{self, Flows};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, list, stack};
+use crate::command::{Common, list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};
@@ -27,16 +27,16 @@ pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
     /// Probabilities of a frame's loss, each way
-    #[arg(long, value_name = "P,...", default_value = "0,1e-6,1e-5,1e-4,1e-3,0.01,0.02,0.05,0.1")]
+    #[arg(long, value_name = "P,...", default_value = "0,1e-6,1e-5,1e-4,1e-3,0.01,0.02,0.05,0.1", value_parser = listed(probability))]
     pub loss: String,
     /// Loads: echo, bulk
-    #[arg(long, value_name = "LOAD,...", default_value = "echo,bulk")]
+    #[arg(long, value_name = "LOAD,...", default_value = "echo,bulk", value_parser = listed(kind))]
     pub load: String,
     /// Stacks: opentoe, linux
-    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux")]
+    #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
     /// Engines of OpenTOE: flextoe, laminar
-    #[arg(long, value_name = "NAME,...", default_value = "flextoe")]
+    #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Engine of the hosts that clients are on, where it is to be another one, as in thesis figure 5.17
     #[arg(long, value_name = "NAME")]
@@ -77,7 +77,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
             Stack::Linux => setups.push((stack, "linux")),
         }
     }
-    let loads = list(&arguments.load, |text| Kind::from_str(text, true).map_err(|_| no_load(text)))?;
+    let loads = list(&arguments.load, kind)?;
     let params = json!({
         "echo": { "flows": ECHO_FLOWS, "bytes": ECHO_BYTES, "depth": ECHO_DEPTH }, "bulk": { "flows": BULK_FLOWS },
         "congestion": arguments.congestion, "linux_congestion": arguments.linux_congestion,
@@ -101,8 +101,9 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     Ok(report)
 }
 
-fn no_load(text: &str) -> String {
-    format!("there is no load `{text}`; there are echo and bulk")
+/// A load by its name.
+fn kind(text: &str) -> Result<Kind, String> {
+    Kind::from_str(text, true).map_err(|_| format!("there is no load `{text}`; there are echo and bulk"))
 }
 
 fn measure(

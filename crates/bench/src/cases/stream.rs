@@ -1,7 +1,7 @@
 //! Bulk flows: `apps/flows`, through sockets or the zero-copy interface.
 use super::bulk::{self, Flows};
 use super::compare::{Comparison, number, numbers};
-use crate::command::list;
+use crate::command::{list, listed, numbered};
 use crate::lab::Stack;
 use crate::report::{Report, Run};
 use crate::setup::Needs;
@@ -15,13 +15,13 @@ pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Flows
-    #[arg(long, value_name = "N,...", default_value = "1")]
+    #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(4000))]
     pub flows: String,
     /// Bytes of a write
-    #[arg(long, value_name = "BYTES,...", default_value = "65536")]
+    #[arg(long, value_name = "BYTES,...", default_value = "65536", value_parser = numbered(1 << 24))]
     pub size: String,
     /// Direction: up (to the server), down (from it)
-    #[arg(long, value_name = "DIRECTION,...", default_value = "up")]
+    #[arg(long, value_name = "DIRECTION,...", default_value = "up", value_parser = listed(direction))]
     pub dir: String,
     /// On OpenTOE through its zero-copy interface; on Linux through sockets, as always
     #[arg(long)]
@@ -37,8 +37,8 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         return Err("--zero-copy needs both programs on OpenTOE: --port fabric".into());
     }
     let axes = [
-        ("flows", numbers(&arguments.flows, 4000)?),
-        ("size", numbers(&arguments.size, 1 << 24)?),
+        ("flows", numbers(&arguments.flows)?),
+        ("size", numbers(&arguments.size)?),
         ("dir", list(&arguments.dir, direction)?),
     ];
     let (warm_up, seconds) = arguments.comparison.times();

@@ -74,20 +74,8 @@ fn build_ip(dst: Mac, src: Mac, src_ip: Ipv4Addr, packet: Packet, pool: &mut Fra
     frame.resize(start + len);
     let bytes = frame.bytes_mut();
     ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }.emit(bytes);
-    let header = ipv4::Header {
-        src: src_ip,
-        dst: packet.dst,
-        protocol,
-        ttl: 64,
-        // Meets RFC 3168: 6.1.1-b.
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        // With "don't fragment" the identification means nothing (RFC 6864 section 4.1).
-        id: 0,
-        dont_fragment: true,
-        is_fragment: false,
-        payload_len: len as u16,
-    };
+    // Meets RFC 3168: 6.1.1-b.
+    let header = ipv4::Header::new(protocol, (src_ip, packet.dst), len as u16);
     header.emit(&mut bytes[ethernet::HEADER_LEN..]);
     let body = &mut bytes[start..];
     match packet.body {

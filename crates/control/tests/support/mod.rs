@@ -55,6 +55,7 @@ pub fn config(node: usize) -> HostConfig {
         rx_bytes: 65_536,
         tx_bytes: 65_536,
         context_bytes: 0,
+        small_bytes: 0,
         log_bytes: 0,
         cached_buffers: 8,
     };

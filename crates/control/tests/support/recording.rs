@@ -210,19 +210,7 @@ pub fn tcp_frame(
     let len = header.len() + payload.len();
     let mut bytes = vec![0; start + len];
     ethernet::Header { dst: dst.0, src: src.0, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-    let ip = ipv4::Header {
-        src: src.1,
-        dst: dst.1,
-        protocol: ipv4::TCP,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: 0,
-        dont_fragment: true,
-        is_fragment: false,
-        payload_len: len as u16,
-    };
-    ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    ipv4::Header::new(ipv4::TCP, (src.1, dst.1), len as u16).emit(&mut bytes[ethernet::HEADER_LEN..]);
     header.emit(&mut bytes[start..]);
     bytes[start + header.len()..].copy_from_slice(payload);
     let mut sum = wire::checksum::Sum::pseudo_header(src.1, dst.1, ipv4::TCP, len as u32);

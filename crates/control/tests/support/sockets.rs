@@ -91,7 +91,7 @@ impl Sockets {
 
 impl Socket {
     pub fn bump(&self, app: &mut App) {
-        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin };
+        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, grown: false };
         app.end.bumps.push(bump.to_words()).unwrap();
     }
 }

@@ -8,19 +8,8 @@ pub fn ip_frame(src: usize, dst: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8>
     let start = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
     let mut bytes = vec![0; start + body.len()];
     ethernet::Header { dst: mac_of(0), src: mac_of(src), ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-    let header = ipv4::Header {
-        src: ip_of(src),
-        dst,
-        protocol,
-        ttl: 64,
-        ecn: ipv4::Ecn::NotEct,
-        dscp: 0,
-        id: 0,
-        dont_fragment: false,
-        is_fragment: false,
-        payload_len: body.len() as u16,
-    };
-    header.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    let header = ipv4::Header::new(protocol, (ip_of(src), dst), body.len() as u16);
+    ipv4::Header { dont_fragment: false, ..header }.emit(&mut bytes[ethernet::HEADER_LEN..]);
     bytes[start..].copy_from_slice(body);
     bytes
 }

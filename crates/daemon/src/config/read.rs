@@ -34,10 +34,20 @@ impl Fault {
         match self.at {
             Some(at) => {
                 let line = text.bytes().take(at.start).filter(|byte| *byte == b'\n').count() + 1;
-                format!("{name}:{line}: {}", self.message)
+                let message = named(self.message, text.lines().nth(line - 1).unwrap_or_default());
+                format!("{name}:{line}: {message}")
             }
             None => format!("{name}: {}", self.message),
         }
+    }
+}
+
+/// The message with the line it is about, where it does not say the key.
+fn named(message: String, line: &str) -> String {
+    let key = line.split_once('=').map(|(key, _)| key.trim());
+    match key.filter(|key| !key.is_empty() && !message.contains(&format!("`{key}`"))) {
+        Some(_) => format!("{message}, in: {}", line.trim()),
+        None => message,
     }
 }
 
@@ -59,14 +69,14 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
         uplinks.push(rest::<PortSection>(uplink, at, &[])?);
     }
     let name = take(&mut table, "name")?;
-    let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span.clone()))?;
-    Ok(FabricSection { name, uplinks, config: rest(table, span, &["name", "uplink"])? })
+    // Keys first: who writes `nam` is told of that.
+    let config = rest(table, span.clone(), &["name", "uplink"])?;
+    let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span))?;
+    Ok(FabricSection { name, uplinks, config })
 }
 
 fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
-    if !table.contains_key("name") {
-        return Err(Fault::new("this host has no `name`".into(), span));
-    }
+    let named = table.contains_key("name");
     let mut modules = Vec::new();
     for (module, at) in tables(&mut table, "module")? {
         modules.push(rest::<ModuleSection>(module, at, &[])?);
@@ -81,8 +91,11 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         thread: take(&mut table, "thread")?.unwrap_or(0),
         users: take(&mut table, "users")?.unwrap_or_default(),
         groups: take(&mut table, "groups")?.unwrap_or_default(),
-        stack: rest(table, span, &["port", "engine", "mapping", "thread", "users", "groups", "module"])?,
+        stack: rest(table, span.clone(), &["port", "engine", "mapping", "thread", "users", "groups", "module"])?,
     };
+    if !named {
+        return Err(Fault::new("this host has no `name`".into(), span));
+    }
     if engine == EngineName::Laminar && !names_flows {
         host.stack.max_flows = host.stack.max_flows.min(laminar::MOST_FLOWS);
     }

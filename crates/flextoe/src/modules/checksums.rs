@@ -305,19 +305,7 @@ mod tests {
         let mut bytes = vec![0; 54];
         let macs = (wire::Mac([2; 6]), wire::Mac([4; 6]));
         ethernet::Header { src: macs.0, dst: macs.1, ethertype: wire::EtherType::Ipv4 }.emit(&mut bytes);
-        let ip = ipv4::Header {
-            src,
-            dst,
-            protocol: ipv4::TCP,
-            ttl: 64,
-            ecn: ipv4::Ecn::NotEct,
-            dscp: 0,
-            id: 0,
-            dont_fragment: true,
-            is_fragment: false,
-            payload_len: 20,
-        };
-        ip.emit(&mut bytes[14..]);
+        ipv4::Header::new(ipv4::TCP, (src, dst), 20).emit(&mut bytes[14..]);
         let options = tcp::Options::default();
         let (seq, ack, flags) = (wire::Seq(1), wire::Seq(2), tcp::Flags::ACK);
         tcp::Header { src_port: 1, dst_port: 2, seq, ack, flags, window: 5, options }.emit(&mut bytes[34..]);

@@ -217,6 +217,8 @@ impl Protocol {
             Job::Resume => {
                 if let Some(Aside::Resume(end)) = work.aside.take().as_deref() {
                     state.resume(end);
+                    // The application may have said of its ring what is not so.
+                    work.aside = state.outgrown(state.rcv_data_end());
                     work.notice = Some(state.positions());
                 }
             }
@@ -341,7 +343,9 @@ impl ProtocolState {
     }
 
     /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.
-    fn relocate(&self, relocation: &mut Relocation) {
+    /// Nothing begins small there.
+    fn relocate(&mut self, relocation: &mut Relocation) {
+        self.fixed.rx_place = self.fixed.rx_size;
         let received = if self.ooo_len > 0 { self.ooo_start + self.ooo_len } else { self.rcv_data_end() };
         relocation.rx = (self.rcv_head - self.fixed.rx_base, received - self.rcv_head);
         let from = if self.fin_acked { self.head } else { self.una };

@@ -21,14 +21,14 @@ impl ProtocolState {
     }
 
     /// The expected segment, but for its timestamps: the next one, with payload or an acknowledgement of something new,
-    /// or both.
+    /// or both. Its payload fits where the stream is now.
     #[inline(always)]
     fn expects(&self, seg: &Summary) -> bool {
         let acked = seg.ack - self.una;
         seg.seq == self.rcv_nxt
             && seg.flags.0 & !Flags::PSH.0 == Flags::ACK.0
             && acked <= self.max - self.una
-            && seg.payload_len <= self.rcv_edge() - self.rcv_nxt
+            && seg.payload_len <= self.rcv_head + self.fixed.rx_place - self.rcv_nxt
             && seg.payload_len | acked != 0
             && seg.sack.is_none()
             && !seg.ce

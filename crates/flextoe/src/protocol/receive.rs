@@ -1,6 +1,6 @@
 //! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
 use super::state::ProtocolState;
-use crate::message::{Events, Marks, Place, Summary, Work};
+use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{Drop, Nanos};
 use wire::Seq;
 use wire::tcp::Flags;
@@ -324,7 +324,19 @@ impl ProtocolState {
         (part.len > 0 || part.fin).then_some(part)
     }
 
+    /// Where what is received up to `end` is too much for the stream's place: it grows.
+    pub(super) fn outgrown(&mut self, end: Seq) -> Option<Box<Aside>> {
+        let outgrown = end - self.rcv_head > self.fixed.rx_place;
+        outgrown.then(|| {
+            self.fixed.rx_place = self.fixed.rx_size;
+            Box::new(Aside::Grow(self.rcv_head - self.fixed.rx_base))
+        })
+    }
+
     fn place(&mut self, part: &Part, work: &mut Work) {
+        if let Some(growth) = self.outgrown(part.seq + part.len) {
+            work.aside = Some(growth);
+        }
         work.place = Place { pos: part.seq - self.fixed.rx_base, skip: part.skip, len: part.len };
     }
 

@@ -111,6 +111,8 @@ pub(crate) struct Fixed {
     pub super_segment: u32,
     pub rx_size: u32,
     pub tx_size: u32,
+    /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in its small ring.
+    pub rx_place: u32,
     /// Sequence number of stream position 0, in each direction.
     pub tx_base: Seq,
     pub rx_base: Seq,
@@ -131,8 +133,9 @@ impl Fixed {
             mss: p.mss.max(1),
             tx_most: 0,
             super_segment: p.super_segment,
-            rx_size: p.rx.size(),
-            tx_size: p.tx.size(),
+            rx_size: p.rx.full_size(),
+            tx_size: p.tx.full_size(),
+            rx_place: p.rx.ease(),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
             snd_wscale: p.snd_wscale.min(14),
@@ -352,8 +355,8 @@ impl ProtocolState {
         debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");
         debug_assert!(self.end() - self.una <= self.fixed.tx_size + 1, "unacknowledged <= buffer");
-        debug_assert!(self.rcv_data_end() - self.rcv_head <= self.fixed.rx_size, "received <= buffer");
+        debug_assert!(self.rcv_data_end() - self.rcv_head <= self.fixed.rx_place, "received <= place");
         debug_assert!(self.ooo_len == 0 || self.rcv_nxt.before(self.ooo_start), "a gap before the interval");
-        debug_assert!(self.ooo_len == 0 || self.ooo_start - self.rcv_head + self.ooo_len <= self.fixed.rx_size);
+        debug_assert!(self.ooo_len == 0 || self.ooo_start - self.rcv_head + self.ooo_len <= self.fixed.rx_place);
     }
 }

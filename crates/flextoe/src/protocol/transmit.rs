@@ -184,6 +184,8 @@ impl ProtocolState {
                 self.ack_now |= self.unacked > 0;
                 work.notice = (!self.orphan).then(|| self.positions());
             }
+            // Where bytes lie is nothing to this module.
+            Order::Look => {}
             Order::Announce => work.notice = (!self.orphan).then(|| self.positions()),
         }
     }

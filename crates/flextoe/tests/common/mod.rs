@@ -163,7 +163,7 @@ impl App {
     }
 
     pub fn bump(&mut self) {
-        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin };
+        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, grown: false };
         self.end.bumps.push(bump.to_words()).expect("room");
     }
 
@@ -249,7 +249,8 @@ pub fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<Mir
 /// A context with `slots` slots: all three ends.
 pub fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
     let (data_entries, control_entries, full_slots, log_bytes) = (64, 64, slots, 0);
-    let geometry = Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, log_bytes };
+    let geometry =
+        Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes: 0, log_bytes };
     let region = Arc::new(Region::create("flextoe-test", geometry.region_len()).unwrap());
     let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
     let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());

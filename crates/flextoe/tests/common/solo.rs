@@ -81,19 +81,8 @@ impl Solo {
         frame.resize(tcp_at + payload_len as usize);
         let bytes = frame.bytes_mut();
         ethernet::Header { dst: mac(true), src: mac(false), ethertype: EtherType::Ipv4 }.emit(bytes);
-        let ip = ipv4::Header {
-            src: tuple.remote_ip,
-            dst: tuple.local_ip,
-            protocol: ipv4::TCP,
-            ttl: 64,
-            ecn: s.ecn,
-            dscp: 0,
-            id: 1,
-            dont_fragment: true,
-            is_fragment: false,
-            payload_len,
-        };
-        ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        let ip = ipv4::Header::new(ipv4::TCP, (tuple.remote_ip, tuple.local_ip), payload_len);
+        ipv4::Header { ecn: s.ecn, id: 1, ..ip }.emit(&mut bytes[ethernet::HEADER_LEN..]);
         let header_len = header.emit(&mut bytes[tcp_at..]);
         for (i, byte) in bytes[tcp_at + header_len..].iter_mut().enumerate() {
             *byte = Solo::byte(s.seq.wrapping_sub(START).wrapping_add(i as u32));

@@ -65,7 +65,7 @@ impl End {
     }
 
     pub fn notice(&self) -> Notice {
-        Notice { slot: self.owner.1, rx_tail: self.rx_tail, tx_tail: self.tx_sent, fin: self.peer_fin }
+        Notice { slot: self.owner.1, rx_tail: self.rx_tail, tx_tail: self.tx_sent, fin: self.peer_fin, grown: false }
     }
 }
 

@@ -27,6 +27,7 @@ const GEOMETRY: Geometry = Geometry {
     rx_bytes: 65536,
     tx_bytes: 65536,
     full_slots: 256,
+    small_bytes: 0,
     log_bytes: 0,
 };
 

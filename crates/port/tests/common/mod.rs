@@ -44,18 +44,7 @@ fn eth(dst: Mac, src: Mac, ethertype: EtherType, rest: usize) -> Vec<u8> {
 }
 
 fn ip(protocol: u8, src: Ipv4Addr, dst: Ipv4Addr, payload_len: usize, ecn: ipv4::Ecn) -> ipv4::Header {
-    ipv4::Header {
-        src,
-        dst,
-        protocol,
-        ttl: 64,
-        ecn,
-        dscp: 0,
-        id: 1,
-        dont_fragment: true,
-        is_fragment: false,
-        payload_len: payload_len as u16,
-    }
+    ipv4::Header { ecn, id: 1, ..ipv4::Header::new(protocol, (src, dst), payload_len as u16) }
 }
 
 pub fn arp_request(src: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use toe_script::{Interface, packetdrill_interface_init};
 use wire::checksum::Sum;
-use wire::ipv4::{self, Ecn};
+use wire::ipv4;
 use wire::tcp::{self, Flags};
 use wire::{Seq, tcp::Options};
 
@@ -248,19 +248,7 @@ impl Script {
         let at = ipv4::HEADER_LEN + tcp::CHECKSUM_AT;
         let checksum = sum.finish();
         bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-        let ip = ipv4::Header {
-            src: REMOTE,
-            dst: LOCAL,
-            protocol: ipv4::TCP,
-            ttl: 64,
-            ecn: Ecn::NotEct,
-            dscp: 0,
-            id: 0,
-            dont_fragment: true,
-            is_fragment: false,
-            payload_len,
-        };
-        ip.emit(&mut bytes);
+        ipv4::Header::new(ipv4::TCP, (REMOTE, LOCAL), payload_len).emit(&mut bytes);
         call!(self.netdev_send(bytes.as_ptr().cast(), bytes.len())).unwrap();
     }
 

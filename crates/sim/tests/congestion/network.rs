@@ -93,6 +93,7 @@ impl Station {
             rx_bytes: plan.buffer,
             tx_bytes: plan.buffer,
             context_bytes: 0,
+            small_bytes: 0,
             log_bytes: 0,
             cached_buffers: 4,
         };
