@@ -53,7 +53,9 @@ impl Timers {
     /// Takes the next one that is due.
     pub fn pop(&mut self, now: Nanos) -> Option<Timer> {
         self.flows.advance(now);
-        let (at, timer) = self.first().filter(|(at, _)| *at <= now)?;
+        // Most of the time there is none.
+        self.next().filter(|at| *at <= now)?;
+        let (at, timer) = self.first()?;
         if let Timer::Flow(flow) = timer {
             self.flows.cancel(flow);
         } else {
@@ -74,7 +76,9 @@ impl Timers {
     }
 
     pub fn next(&self) -> Option<Nanos> {
-        self.first().map(|(at, _)| at)
+        let flow = self.flows.first().map_or(Nanos::MAX, |(at, _)| at);
+        let other = self.due.first().map_or(Nanos::MAX, |(at, _)| *at);
+        Some(flow.min(other)).filter(|at| *at < Nanos::MAX)
     }
 
     /// Timers that are set.

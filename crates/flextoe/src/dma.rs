@@ -97,12 +97,8 @@ impl Dma {
     #[inline(always)]
     pub fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
         let len = segment.fields.payload_len;
-        if len > buffer.size() {
-            // Its application says that it wrote more than its small ring holds, and not that it has left it: it is believed
-            // the length, and gets what lies there.
-            frame.set_payload(Some(Span::new(&buffer.grow(segment.pos), segment.pos, len)));
-        } else if len > 0 {
-            frame.set_payload(Some(Span::new(buffer, segment.pos, len)));
+        if len > 0 {
+            frame.attach(buffer.span(segment.pos, len));
         }
     }
 }

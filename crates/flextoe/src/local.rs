@@ -295,6 +295,8 @@ impl Local {
             if let Some(segment) = &sent.segment {
                 if let Some((mut frame, buffer)) = self.postprocess.sent(work.flow, segment, burst.pool) {
                     Dma::sent(&mut frame, segment, buffer);
+                    // It lies in the cache of the application's core, and the receiver is going to copy it a batch later.
+                    buffer.prefetch(segment.pos);
                     burst.tx.push(frame);
                 }
             }

@@ -166,6 +166,13 @@ impl Frame {
         self.payload = payload.filter(|span| !span.is_empty());
     }
 
+    /// The same of a frame that has none yet, as those from the pool, and bytes of which there are some: nothing is looked at.
+    #[inline(always)]
+    pub fn attach(&mut self, payload: Span) {
+        debug_assert!(self.payload.is_none() && !payload.is_empty());
+        std::mem::forget(self.payload.replace(payload));
+    }
+
     /// Bytes of the whole frame.
     #[inline]
     pub fn len(&self) -> usize {

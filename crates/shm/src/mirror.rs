@@ -17,7 +17,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// ([`Mirror::look`]). The small ring is not written again, so that who still refers to it finds the same bytes.
 pub struct Mirror {
     base: NonNull<u8>,
-    size: u32,
+    /// Its size, a power of two, less one.
+    mask: u32,
     /// Where the stream's first byte lies.
     first: u32,
     /// Of a small ring: where the stream goes on.
@@ -65,7 +66,7 @@ impl Mirror {
     fn at(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
         let region = Arc::clone(region);
-        Ok(Mirror { base, size: size as u32, first: 0, full: None, grown: false, _before: None, region })
+        Ok(Mirror { base, mask: size as u32 - 1, first: 0, full: None, grown: false, _before: None, region })
     }
 
     /// The ring that is the `size` bytes at `at` of the region, for the begin of a stream that goes on in the ring of
@@ -99,17 +100,17 @@ impl Mirror {
     /// Bytes that the ring holds.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.size
+        self.mask + 1
     }
 
     /// Bytes that it holds when it has grown.
     pub fn full_size(&self) -> u32 {
-        self.full.map_or(self.size, |full| full.size)
+        self.full.map_or(self.size(), |full| full.size)
     }
 
     /// Bytes that should be under way in it at most ([`ease`]).
     pub fn ease(&self) -> u32 {
-        if self.is_small() { ease(self.size) } else { self.size }
+        if self.is_small() { ease(self.size()) } else { self.size() }
     }
 
     /// The stream may outgrow it.
@@ -126,7 +127,7 @@ impl Mirror {
     /// side know. The same ring where it is a full one.
     pub fn grow(self: &Arc<Mirror>, from: u32) -> Arc<Mirror> {
         let (Some(full), Some(large)) = (self.full, self.large()) else { return Arc::clone(self) };
-        large.write_span(from, &Span::new(self, from, self.size));
+        large.write_span(from, &Span::new(self, from, self.size()));
         self.region.u32_at(full.word as usize).store(1, Release);
         Arc::new(large)
     }
@@ -142,6 +143,13 @@ impl Mirror {
         if grown { self.large().map(Arc::new) } else { None }
     }
 
+    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::full_size`]. A writer who says of more than its
+    /// small ring holds that they are under way, and not that the stream has grown, is believed the length, and gets what lies there.
+    #[inline]
+    pub fn span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
+        if len > self.size() { Span::new(&self.grow(pos), pos, len) } else { Span::new(self, pos, len) }
+    }
+
     #[cold]
     fn large(self: &Arc<Mirror>) -> Option<Mirror> {
         let full = self.full?;
@@ -152,25 +160,25 @@ impl Mirror {
     /// Where stream position `pos` lies, from the ring's beginning.
     #[inline(always)]
     fn offset(&self, pos: u32) -> usize {
-        (pos.wrapping_add(self.first) & (self.size - 1)) as usize
+        (pos.wrapping_add(self.first) & self.mask) as usize
     }
 
     /// The pieces of memory in which `len` bytes from stream position `pos` lie. Panics where the ring is shorter.
     #[inline]
     fn pieces(&self, pos: u32, len: usize) -> [(*mut u8, usize); 2] {
-        assert!(len <= self.size as usize);
+        assert!(len <= self.size() as usize);
         let at = self.offset(pos);
-        let first = len.min(self.size as usize - at);
+        let first = len.min(self.size() as usize - at);
         // SAFETY: `at` is below `size`, and `size` bytes are mapped.
         [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
     }
 
-    /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always.
+    /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always. (No bytes do not always count as one.)
     #[inline(always)]
     fn piece(&self, pos: u32, len: usize) -> Option<*mut u8> {
         let at = self.offset(pos);
-        // SAFETY: `at` is below `size`, and `size` bytes are mapped.
-        (len <= self.size as usize - at).then(|| unsafe { self.base.as_ptr().add(at) })
+        // SAFETY: `at` is at most `mask`, and `mask + 1` bytes are mapped.
+        (at.wrapping_add(len).wrapping_sub(1) <= self.mask as usize).then(|| unsafe { self.base.as_ptr().add(at) })
     }
 
     /// Copies `len` bytes of memory into the ring at stream position `pos`.
@@ -179,10 +187,18 @@ impl Mirror {
     /// `from` is valid for `len` bytes.
     #[inline]
     unsafe fn fill(&self, pos: u32, from: *const u8, len: usize) {
-        if let Some(to) = self.piece(pos, len) {
-            // SAFETY: as below, all in one piece.
-            return unsafe { copy(from, to, len) };
+        match self.piece(pos, len) {
+            // SAFETY: the piece has `len` bytes; they may be those of a ring, even this one.
+            Some(to) => unsafe { copy(from, to, len) },
+            // SAFETY: as the caller's.
+            None => unsafe { self.fill_pieces(pos, from, len) },
         }
+    }
+
+    /// # Safety
+    /// As [`Mirror::fill`].
+    #[cold]
+    unsafe fn fill_pieces(&self, pos: u32, from: *const u8, len: usize) {
         let [(first, first_len), (second, second_len)] = self.pieces(pos, len);
         // SAFETY: `pieces` checked both; the bytes may be those of a ring, even this one.
         unsafe {
@@ -196,7 +212,13 @@ impl Mirror {
     /// Asks for the line of the cache in which stream position `pos` lies.
     #[inline(always)]
     pub fn prefetch(&self, pos: u32) {
-        crate::prefetch::line(self.base.as_ptr().wrapping_add(self.offset(pos)), 1);
+        crate::prefetch_line(self.base.as_ptr().wrapping_add(self.offset(pos)));
+    }
+
+    /// The same for whoever is to write there.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, pos: u32) {
+        crate::prefetch_to_write(self.base.as_ptr().wrapping_add(self.offset(pos)));
     }
 
     /// Copies `bytes` into the ring at stream position `pos`. At most the ring's size.
@@ -209,6 +231,15 @@ impl Mirror {
     /// Copies from stream position `pos` into `bytes`. At most the ring's size.
     #[inline]
     pub fn read(&self, pos: u32, bytes: &mut [u8]) {
+        match self.piece(pos, bytes.len()) {
+            // SAFETY: the piece has as many bytes as `bytes`, and they do not overlap, as below.
+            Some(from) => unsafe { copy(from, bytes.as_mut_ptr(), bytes.len()) },
+            None => self.read_pieces(pos, bytes),
+        }
+    }
+
+    #[cold]
+    fn read_pieces(&self, pos: u32, bytes: &mut [u8]) {
         let [(first, first_len), (second, second_len)] = self.pieces(pos, bytes.len());
         // SAFETY: `pieces` checked both, which together are as long as `bytes`; they do not overlap with it, since no
         // slice of a ring is ever handed out.
@@ -233,6 +264,8 @@ impl Mirror {
         assert!(skip as u64 + len as u64 <= span.len as u64);
         if let Some(from) = span.mirror.piece(span.pos.wrapping_add(skip), len as usize) {
             if let (Some(to), true) = (self.piece(pos, len as usize), copy::is_small(len as usize)) {
+                // The line of what comes next, which may be long in coming, is to be here by then: the reader's core has had it.
+                crate::prefetch_to_write(to.wrapping_add(len as usize));
                 // SAFETY: both pieces have `len` bytes.
                 return unsafe { copy::small(from, to, len as usize) };
             }
@@ -265,7 +298,7 @@ impl Span {
     /// `len` bytes from `pos` of `mirror`; at most the ring's size.
     #[inline]
     pub fn new(mirror: &Arc<Mirror>, pos: u32, len: u32) -> Span {
-        assert!(len <= mirror.size);
+        assert!(len <= mirror.size());
         Span { mirror: Arc::clone(mirror), pos, len }
     }
 

@@ -19,6 +19,25 @@ pub(crate) fn line(from: *const u8, len: usize) {
     let _ = (from, len);
 }
 
+/// Asks for the line of the cache at an address, whatever is there, for whoever is to read it soon.
+#[inline(always)]
+pub fn prefetch_line(at: *const u8) {
+    line(at, 1);
+}
+
+/// The same for whoever is to write it: so that nobody else has it by then. A write that finds it elsewhere holds up the next
+/// locked instruction for as long as the line takes.
+#[inline(always)]
+pub fn prefetch_to_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing and never faults, whatever the address; a processor without this one does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at.addr(), options(nomem, nostack, preserves_flags))
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 

@@ -24,6 +24,9 @@ pub(crate) fn pair<const W: usize>(entries: u32, from: u32) -> (Producer<W>, Con
     (Producer { place: one, tail: from, head: from }, Consumer { place: other, head: from, tail: from })
 }
 
+/// Lines of the cache that a consumer asks for at most, ahead of the descriptors in them.
+const AHEAD: u32 = 16;
+
 /// The ring has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
@@ -77,6 +80,8 @@ impl<const W: usize> Producer<W> {
     #[inline]
     pub fn publish(&mut self) {
         self.place.tail().store(self.tail, Release);
+        // The consumer's core had the next lines when it read them.
+        self.place.prefetch_to_write::<W>(self.tail.wrapping_add(2 * Place::per_line::<W>()));
     }
 
     /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.
@@ -162,7 +167,22 @@ impl<const W: usize> Consumer<W> {
             return Err(Corrupt);
         }
         self.tail = tail;
-        Ok(tail != self.head)
+        if tail == self.head {
+            return Ok(false);
+        }
+        if tail.wrapping_sub(self.head) > Place::per_line::<W>() {
+            self.look_ahead();
+        }
+        Ok(true)
+    }
+
+    /// Asks for all that waits but for the first line, for which there is no time; not for those that the producer is about to write.
+    #[inline(never)]
+    fn look_ahead(&self) {
+        let (per_line, waiting) = (Place::per_line::<W>(), self.tail.wrapping_sub(self.head));
+        for at in (per_line..waiting.min(AHEAD * per_line)).step_by(per_line as usize) {
+            self.place.prefetch::<W>(self.head.wrapping_add(at));
+        }
     }
 }
 

@@ -140,7 +140,8 @@ impl ProtocolState {
             due.note(flow, self, acknowledged_now);
         }
         let was_reported = std::mem::take(&mut self.reported);
-        Some(Sent { segment, report: was_reported.then_some(Report { segments: 0, sent: written }), active })
+        let report = was_reported.then_some(Report { segments: 0, sent: written });
+        Some(Sent { segment, report, active })
     }
 
     /// One segment with all that is to be sent: new data, after all that was sent before.

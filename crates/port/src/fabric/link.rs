@@ -172,6 +172,9 @@ const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// Bytes that a link of this rate and delay holds besides its buffer.
 fn in_flight(config: &FabricConfig) -> u64 {
+    if config.rate_bps == 0 {
+        return 0;
+    }
     let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns);
     (delay.saturating_mul(config.rate_bps.into()) / 8_000_000_000).min(1 << 40) as u64
 }

@@ -19,7 +19,8 @@ mod real {
         tail: NonNull<AtomicU32>,
         head: NonNull<AtomicU32>,
         words: NonNull<AtomicU64>,
-        entries: u32,
+        /// Descriptors, a power of two, less one.
+        mask: u32,
         /// Keeps what the pointers point to mapped.
         _region: Arc<Region>,
     }
@@ -35,7 +36,13 @@ mod real {
             let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
             // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
             let (head, words) = unsafe { (base.add(CACHE_LINE), base.add(2 * CACHE_LINE)) };
-            Place { tail: base.cast(), head: head.cast(), words: words.cast(), entries, _region: Arc::clone(region) }
+            Place {
+                tail: base.cast(),
+                head: head.cast(),
+                words: words.cast(),
+                mask: entries - 1,
+                _region: Arc::clone(region),
+            }
         }
 
         #[inline]
@@ -53,15 +60,34 @@ mod real {
         /// The words of a descriptor.
         #[inline]
         pub fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
-            let index = (position & (self.entries - 1)) as usize;
-            // SAFETY: the masked index is below `entries`, and `new` was called with the same `W`; aligned to words.
+            let index = (position & self.mask) as usize;
+            // SAFETY: the masked index is below the number of entries, and `new` was called with the same `W`; aligned to words.
             unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
+        }
+
+        /// Asks for a descriptor's line of the cache.
+        #[inline]
+        pub fn prefetch<const W: usize>(&self, position: u32) {
+            crate::prefetch_line(self.descriptor::<W>(position).as_ptr().cast());
+        }
+
+        /// The same for whoever is to write it.
+        #[inline]
+        pub fn prefetch_to_write<const W: usize>(&self, position: u32) {
+            crate::prefetch_to_write(self.descriptor::<W>(position).as_ptr().cast());
         }
 
         #[inline]
         pub fn entries(&self) -> u32 {
-            self.entries
+            self.mask + 1
         }
+    }
+}
+
+impl Place {
+    /// Descriptors in a line of the cache.
+    pub const fn per_line<const W: usize>() -> u32 {
+        (crate::CACHE_LINE / 8 / W) as u32
     }
 }
 
@@ -100,6 +126,10 @@ mod modelled {
             let at = (position & (self.entries - 1)) as usize * W;
             self.memory.words[at..at + W].try_into().expect("W words")
         }
+
+        pub fn prefetch<const W: usize>(&self, _position: u32) {}
+
+        pub fn prefetch_to_write<const W: usize>(&self, _position: u32) {}
 
         pub fn entries(&self) -> u32 {
             self.entries
