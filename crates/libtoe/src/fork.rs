@@ -6,7 +6,7 @@ use crate::few::Few;
 use crate::lock::{self, Guard};
 use crate::socket::Kind;
 use crate::state::{Lib, Link};
-use crate::{attach, epoll, real, wait};
+use crate::{attach, epoll, real, rest, wait};
 use context::{Reply, Request};
 use libc::pid_t;
 
@@ -93,6 +93,8 @@ fn inherit_sockets(lib: &mut Lib) {
                 stream.shared = true;
                 stream.owed = false;
                 stream.untold = false;
+                // The answer to a parent that has just asked to rest goes to the parent.
+                stream.rest = rest::State::default();
                 if !attached {
                     socket.error = libc::ECONNRESET;
                     socket.broken = true;

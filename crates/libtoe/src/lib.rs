@@ -43,6 +43,7 @@ mod zero_copy;
 
 /// Run by the dynamic linker when the library is loaded.
 extern "C" fn start() {
+    lock::look_for_others();
     attach::look_at_environment();
     exec::take_over();
 }

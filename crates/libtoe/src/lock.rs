@@ -1,15 +1,16 @@
 //! The one lock of the library.
 //!
 //! A process has one context and one lock for all that belongs to it: an uncontended lock costs two atomic
-//! operations a call, and there is no order of locks to get wrong. The lock's word names its owner, so a signal handler
+//! operations a call, or none where the process has one thread, and there is no order of locks to get wrong. The lock's word names its owner, so a signal handler
 //! that calls into the library while its own thread holds the lock is recognised and never waits for itself.
 use crate::errno::Result;
 use crate::state::Lib;
+use libc::c_char;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, compiler_fence};
 
 struct Shared {
     /// The number of the thread that holds the lock, with [`CONTENDED`] where others sleep; 0 for none.
@@ -28,26 +29,80 @@ const CONTENDED: usize = 1;
 const SPINS: u32 = 200;
 
 /// A number that no other living thread has and that is even: where the C library keeps the thread's description.
-#[inline]
+#[inline(always)]
 fn me() -> usize {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    {
+        let me;
+        // SAFETY: the first word of the thread's description is its address (the psABI's "thread pointer"), which is what
+        // `pthread_self` returns; without the call.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, preserves_flags, readonly, pure)) };
+        me
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
     // SAFETY: has no conditions.
-    unsafe { libc::pthread_self() as usize }
+    unsafe {
+        libc::pthread_self() as usize
+    }
+}
+
+/// Where the C library says that the process has one thread only (glibc, from 2.32 on); else a word that says nothing.
+static ALONE: AtomicPtr<c_char> = AtomicPtr::new((&raw const NOT_KNOWN).cast_mut());
+static NOT_KNOWN: c_char = 0;
+
+/// Finds out where the C library says whether there are other threads. To be called once, before there are any.
+pub fn look_for_others() {
+    // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process lives.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    if !found.is_null() {
+        ALONE.store(found.cast(), Relaxed);
+    }
+}
+
+/// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which waits until
+/// all that was written before has reached the cache: payload and descriptors, whose lines the daemon's core has.
+#[inline(always)]
+fn is_alone() -> bool {
+    // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very thread as
+    // long as there is no other.
+    unsafe { ALONE.load(Relaxed).read_volatile() != 0 }
+}
+
+/// Takes the lock, where it is free, for a thread that is `alone` or not.
+#[inline(always)]
+fn take(me: usize, alone: bool) -> bool {
+    let owner = &SHARED.owner;
+    if !alone {
+        return owner.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+    }
+    // A signal handler that comes in between has given it back when it ends.
+    let free = owner.load(Relaxed) == 0;
+    if free {
+        owner.store(me, Relaxed);
+        compiler_fence(Acquire);
+    }
+    free
 }
 
 /// The library's state, locked by this thread.
-pub struct Guard(PhantomData<*const ()>);
+pub struct Guard {
+    /// It was taken while there was no other thread. None comes to be before it is given back.
+    alone: bool,
+    /// It belongs to a thread.
+    _own: PhantomData<*const ()>,
+}
 
 /// Locks the library. `EAGAIN` in a signal handler that interrupted the library on this very thread.
 #[inline]
 pub fn lock() -> Result<Guard> {
-    let me = me();
-    if SHARED.owner.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+    let (me, alone) = (me(), is_alone());
+    if !take(me, alone) {
         if is_mine() {
             return Err(libc::EAGAIN);
         }
         wait_for_it(me);
     }
-    Ok(Guard(PhantomData))
+    Ok(Guard { alone, _own: PhantomData })
 }
 
 /// Whether this thread holds the lock already, which only a signal handler can see.
@@ -79,7 +134,10 @@ fn wait_for_it(me: usize) {
 }
 
 #[inline]
-fn release() {
+fn release(alone: bool) {
+    if alone {
+        return SHARED.owner.store(0, Release);
+    }
     if SHARED.owner.swap(0, Release) & CONTENDED != 0 {
         wake_one();
     }
@@ -106,8 +164,8 @@ fn futex(operation: libc::c_int, value: u32) {
 impl Guard {
     /// Runs something without the lock. What was looked up before must be looked up again.
     pub fn unlocked<T>(&mut self, run: impl FnOnce() -> T) -> T {
-        release();
-        let again = Again;
+        release(self.alone);
+        let again = Again(self);
         let result = run();
         drop(again);
         result
@@ -115,21 +173,22 @@ impl Guard {
 }
 
 /// Takes the lock again, also where what ran without it panics: the guard gives it back.
-struct Again;
+struct Again<'a>(&'a mut Guard);
 
-impl Drop for Again {
+impl Drop for Again<'_> {
     fn drop(&mut self) {
-        let me = me();
-        if SHARED.owner.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+        let (me, alone) = (me(), is_alone());
+        if !take(me, alone) {
             wait_for_it(me);
         }
+        self.0.alone = alone;
     }
 }
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        release();
+        release(self.alone);
     }
 }
 

@@ -6,14 +6,16 @@ use context::Slot;
 #[derive(Clone, Copy)]
 pub struct Ring {
     base: *mut u8,
-    /// Bytes that it holds.
-    pub size: u32,
+    /// Bytes that it holds, a power of two, less one.
+    mask: u32,
     /// Bytes that the stream's buffer holds.
     pub full: u32,
     /// Where the stream's first byte lies.
     first: u32,
     /// The stream has outgrown its small ring.
     pub grown: bool,
+    /// Bytes that should be under way in it at most are its size, shifted by so many bits.
+    ease: u8,
 }
 
 /// One direction of a connection.
@@ -36,27 +38,41 @@ impl Ring {
         let small = g.has_small() && !grown;
         let (at, size) = if small { (small_at, g.small_bytes) } else { (full_at, full) };
         let grown = grown && g.has_small();
-        Ring { base: home.region.address(at, size as usize), size, full, first: g.first_at(index), grown }
+        let ease = if small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
+        Ring {
+            base: home.region.address(at, size as usize),
+            mask: size - 1,
+            full,
+            first: g.first_at(index),
+            grown,
+            ease,
+        }
+    }
+
+    /// Bytes that it holds.
+    #[inline(always)]
+    pub fn size(&self) -> u32 {
+        self.mask + 1
     }
 
     /// Bytes that should be under way in it at most.
     #[inline(always)]
     pub fn most(&self) -> u32 {
-        if self.is_small() { shm::ease(self.size) } else { self.size }
+        self.size() >> self.ease
     }
 
     /// It is a small one.
     pub fn is_small(&self) -> bool {
-        self.size < self.full
+        self.size() < self.full
     }
 
     /// The stream position of a place within, given that all positions that may lie there follow `from`, by less than the
     /// ring's size.
     pub fn position(&self, place: *const u8, from: u32) -> Option<(u32, u32)> {
         let at = (place as usize).wrapping_sub(self.base as usize);
-        let inside = at < self.size as usize;
+        let inside = at <= self.mask as usize;
         inside.then(|| {
-            (from.wrapping_add((at as u32).wrapping_sub(self.offset(from)) & (self.size - 1)), self.size - at as u32)
+            (from.wrapping_add((at as u32).wrapping_sub(self.offset(from)) & self.mask), self.size() - at as u32)
         })
     }
 
@@ -73,14 +89,14 @@ impl Ring {
     /// Where position `pos` lies, from the ring's beginning.
     #[inline(always)]
     fn offset(&self, pos: u32) -> u32 {
-        pos.wrapping_add(self.first) & (self.size - 1)
+        pos.wrapping_add(self.first) & self.mask
     }
 
     /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
     #[inline]
     pub fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
         let at = self.offset(pos);
-        let first = len.min(self.size - at);
+        let first = len.min(self.size() - at);
         // SAFETY: `at` is below the size of the mapped ring.
         [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
     }
@@ -89,45 +105,72 @@ impl Ring {
     #[inline]
     fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
         let at = self.offset(pos);
+        let end = (at as usize + len as usize).wrapping_sub(1);
         // SAFETY: `at` is below the size of the mapped ring.
-        (unsafe { self.base.add(at as usize) }, len <= self.size - at)
+        (unsafe { self.base.add(at as usize) }, end <= self.mask as usize)
     }
 
-    /// Where position `pos` lies, and how many bytes follow there before the ring's end.
+    /// Asks for the line of the cache where stream position `pos` lies.
     #[inline(always)]
-    pub fn straight(&self, pos: u32) -> (*mut u8, usize) {
-        let at = self.offset(pos);
-        // SAFETY: `at` is below the size of the mapped ring.
-        (unsafe { self.base.add(at as usize) }, (self.size - at) as usize)
+    pub fn prefetch(&self, pos: u32) {
+        shm::prefetch_line(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
+    /// Copies `len` bytes to stream position `pos`.
+    ///
     /// # Safety
-    /// `from` is valid for `len` bytes.
-    #[inline]
+    /// `from` is valid for `len` bytes, of which the ring has as many.
+    #[inline(always)]
     pub unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
-        let (at, whole) = self.in_one_piece(pos, len);
-        // SAFETY: all pieces lie in the ring; a program's buffer never overlaps it.
-        unsafe {
-            if whole {
-                return shm::copy(from, at, len as usize);
+        match self.in_one_piece(pos, len) {
+            (at, true) => {
+                // The line of what comes next, which may be long in coming, is to be here by then: the daemon's core has had it.
+                shm::prefetch_to_write(at.wrapping_add(len as usize));
+                // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
+                unsafe { shm::copy(from, at, len as usize) }
             }
-            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+            // SAFETY: as the caller's.
+            _ => unsafe { self.copy_in_around(pos, from, len) },
+        }
+    }
+
+    /// The same around the ring's end.
+    ///
+    /// # Safety
+    /// As [`Ring::copy_in`].
+    #[cold]
+    unsafe fn copy_in_around(&self, pos: u32, from: *const u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: as there.
+        unsafe {
             shm::copy(from, a, a_len);
             shm::copy(from.add(a_len), b, b_len);
         }
     }
 
+    /// Copies `len` bytes from stream position `pos`.
+    ///
     /// # Safety
-    /// `to` is valid for `len` bytes.
-    #[inline]
+    /// `to` is valid for `len` bytes, and the ring has as many.
+    #[inline(always)]
     pub unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
-        let (at, whole) = self.in_one_piece(pos, len);
-        // SAFETY: as in `copy_in`.
+        match self.in_one_piece(pos, len) {
+            // SAFETY: as in `copy_in`.
+            (at, true) => unsafe { shm::copy(at, to, len as usize) },
+            // SAFETY: as the caller's.
+            _ => unsafe { self.copy_out_around(pos, to, len) },
+        }
+    }
+
+    /// The same around the ring's end.
+    ///
+    /// # Safety
+    /// As [`Ring::copy_out`].
+    #[cold]
+    unsafe fn copy_out_around(&self, pos: u32, to: *mut u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: as there.
         unsafe {
-            if whole {
-                return shm::copy(at, to, len as usize);
-            }
-            let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
             shm::copy(a, to, a_len);
             shm::copy(b, to.add(a_len), b_len);
         }

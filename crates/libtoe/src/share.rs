@@ -23,8 +23,10 @@ use std::sync::atomic::fence;
 /// connection is not shared.
 #[inline]
 pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
+    if matches!(&lib.need_socket(key)?.kind, Kind::Stream(stream) if stream.rest.asked) {
+        rest::wake(lib, key)?;
+    }
     let by = match &lib.need_socket(key)?.kind {
-        Kind::Stream(stream) if stream.rest.asked => return rest::wake(lib, key),
         Kind::Stream(stream) if stream.shared => stream.claim_by,
         _ => return Ok(()),
     };

@@ -176,7 +176,7 @@ impl Stream {
         }
         let (full, state) = (Ring::new(&self.home, self.home_slot, Way::Out, true), self.state());
         let head = state.tx_head.load(Relaxed);
-        let held = in_flight.min(ring.size);
+        let held = in_flight.min(ring.size());
         full.take_over(&ring, head.wrapping_sub(held), held);
         state.tx_grown.store(1, Release);
         self.tx.set(full);
@@ -241,7 +241,7 @@ impl Stream {
         let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
         self.look();
         let ring = self.rx.get();
-        left = left.min(ring.size);
+        left = left.min(ring.size());
         let all = left;
         for buffer in into {
             let len = left.min(buffer.iov_len.min(u32::MAX as usize) as u32);
@@ -262,7 +262,7 @@ impl Stream {
         let len = self.readable().saturating_sub(skip);
         self.look();
         let ring = self.rx.get();
-        let pieces = ring.pieces(from, len.min(ring.size));
+        let pieces = ring.pieces(from, len.min(ring.size()));
         pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len })
     }
 
@@ -296,7 +296,7 @@ impl Stream {
         self.look();
         let ring = self.rx.get();
         let pieces =
-            ring.pieces(head, len.min(ring.size)).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+            ring.pieces(head, len.min(ring.size())).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
         if len > 0 {
             self.kept.get_or_insert_default().keep(head, len);
             self.consume(len);
@@ -367,33 +367,30 @@ impl Stream {
     pub unsafe fn take(&self, into: &[iovec]) -> u32 {
         let state = self.state();
         let head = state.rx_head.load(Relaxed);
-        let (mut at, straight) = self.rx.get().straight(head);
+        let ring = self.rx.get();
         let unread = state.rx_tail.load(Acquire).wrapping_sub(head);
-        let mut left = unread as usize;
+        if unread > ring.size() {
+            // SAFETY: as here.
+            return unsafe { self.take_grown(into) };
+        }
+        let (mut pos, mut left) = (head, unread as usize);
         for buffer in into {
             let len = left.min(buffer.iov_len);
             left -= len;
-            if unread as usize - left > straight {
-                // SAFETY: as here.
-                return unsafe { self.take_around(into) };
-            }
-            // SAFETY: `len` bytes fit the buffer, which the caller vouches for, and come before the ring's end.
-            unsafe {
-                shm::copy(at, buffer.iov_base.cast(), len);
-                at = at.add(len);
-            }
+            // SAFETY: `len` bytes fit the buffer, which the caller vouches for, and are in the ring.
+            unsafe { ring.copy_out(pos, buffer.iov_base.cast(), len as u32) };
+            pos = pos.wrapping_add(len as u32);
             if left == 0 {
                 break;
             }
         }
-        let taken = unread - left as u32;
-        state.rx_head.store(head.wrapping_add(taken), Release);
-        taken
+        state.rx_head.store(pos, Release);
+        pos.wrapping_sub(head)
     }
 
-    /// The same where they lie around the ring's end.
+    /// The same where they may lie in another ring.
     #[cold]
-    unsafe fn take_around(&self, into: &[iovec]) -> u32 {
+    unsafe fn take_grown(&self, into: &[iovec]) -> u32 {
         // SAFETY: the caller vouches for the buffers.
         let taken = unsafe { self.copy_out(into, 0, u32::MAX as usize) } as u32;
         self.consume(taken);
@@ -410,32 +407,28 @@ impl Stream {
         let state = self.state();
         let head = state.tx_head.load(Relaxed);
         let ring = self.tx.get();
-        let (start, straight) = ring.straight(head);
         let in_flight = head.wrapping_sub(state.tx_tail.load(Acquire)).min(ring.most());
-        let room = straight.min((ring.most() - in_flight) as usize);
-        let (mut at, mut left) = (start, room);
+        let (mut pos, mut left) = (head, (ring.most() - in_flight) as usize);
         for buffer in from {
             if buffer.iov_len > left {
                 // SAFETY: as here.
-                return unsafe { self.put_around(from) };
+                return unsafe { self.put_grown(from) };
             }
             left -= buffer.iov_len;
-            // SAFETY: there is room for the buffer, which the caller vouches for; it never overlaps the ring.
-            unsafe {
-                shm::copy(buffer.iov_base.cast(), at, buffer.iov_len);
-                at = at.add(buffer.iov_len);
-            }
+            // SAFETY: there is room for the buffer, which the caller vouches for.
+            unsafe { ring.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
+            pos = pos.wrapping_add(buffer.iov_len as u32);
         }
-        if left == room {
+        if pos == head {
             return None;
         }
-        state.tx_head.store(head.wrapping_add((room - left) as u32), Release);
-        Some((room - left) as u32)
+        state.tx_head.store(pos, Release);
+        Some(pos.wrapping_sub(head))
     }
 
-    /// The same where they go around the ring's end, or the stream outgrows a small one.
+    /// The same where the stream outgrows a small ring.
     #[cold]
-    unsafe fn put_around(&self, from: &[iovec]) -> Option<u32> {
+    unsafe fn put_grown(&self, from: &[iovec]) -> Option<u32> {
         let all = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
         // SAFETY: the caller vouches for the buffers.
         (all <= self.room() as usize).then(|| unsafe { self.copy_in(from, 0) } as u32)
@@ -452,7 +445,10 @@ impl Stream {
     }
 
     /// What the engine should know of this connection now. Marks it as told.
-    #[inline]
+    ///
+    /// Where this is not inlined, its result passes through memory, in other pieces than it is read in: the processor then waits until
+    /// all that was written before has reached the cache, the payload too, whose line the daemon's core had.
+    #[inline(always)]
     pub fn bump(&self, slot: Slot) -> Bump {
         let state = self.state();
         let rx_head = self.rx_free();
@@ -521,6 +517,8 @@ impl Stream {
         }
         let data = is_new(&state.rx_tail, notice.rx_tail);
         if data {
+            // The program is about to read what lies in the cache of the daemon's core.
+            self.rx.get().prefetch(state.rx_tail.load(Relaxed));
             state.rx_tail.store(notice.rx_tail, Release);
         }
         data
