@@ -4,8 +4,10 @@ use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
 use crate::program::Program;
 use context::{Bump, Notice, Slot};
-use engine::{Event, FlowId, FlowParams, Nanos};
+use engine::{Event, FlowId, FlowParams, FlowStats, Nanos};
+use shm::{Mirror, Pooled};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use wire::{Seq, tcp};
@@ -14,12 +16,10 @@ use wire::{Seq, tcp};
 /// counted.
 const MOST_PAYLOAD: u32 = 65_535 - 40 - 12;
 
-/// A flow as the host knows it.
+/// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first three lines of
+/// the cache.
+#[repr(C, align(64))]
 pub(crate) struct Flow {
-    pub params: FlowParams,
-    /// Sequence numbers of stream position 0.
-    pub tx_base: Seq,
-    pub rx_base: Seq,
     pub una: Seq,
     pub nxt: Seq,
     pub max: Seq,
@@ -30,46 +30,62 @@ pub(crate) struct Flow {
     /// As the pipeline counts them.
     pub credits: u32,
     pub cwnd: u32,
-    pub rate: u64,
-    pub mss: u32,
-    pub tx_most: u32,
+    /// Sequence numbers of stream position 0.
+    pub tx_base: Seq,
+    pub rx_base: Seq,
     /// Positions: received in order; taken by the application; told to the pipeline.
     pub rx_tail: u32,
     pub rx_head: u32,
     pub synced: u32,
-    /// Loss recovery ends when more than this is acknowledged (RFC 6582).
-    pub recover: Seq,
-    pub recovering: bool,
-    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing.
-    sacked: (Seq, Seq),
-    /// The hole before it was sent again up to here, and the rest left out.
-    skipped: Option<Seq>,
-    rtt_end: Seq,
-    rtt_start: Nanos,
-    timing: bool,
-    ecn_seen: u32,
+    pub mss: u32,
+    pub tx_most: u32,
+    /// Received bytes that the application has not taken lie where they are, up to so many: with more, the stream outgrows its
+    /// small ring (docs/MEMORY.md).
+    pub rx_most: u32,
+
+    /// Where payload lies now, and how much the buffers hold.
+    pub rx: Arc<Mirror>,
+    pub tx: Arc<Mirror>,
+    pub rx_size: u32,
+    pub tx_size: u32,
+    pub stats: Pooled<FlowStats>,
     /// Added to the pipeline's clock to give the flow's timestamps; nothing where it has none.
     pub clock: Option<u32>,
-    /// When the acknowledgement that the pipeline delays goes out at the latest.
-    pub ack_due: Option<Nanos>,
-    /// It stands in the list of those with such a time.
-    pub ack_listed: bool,
+    rtt_start: Nanos,
+    rtt_end: Seq,
+    timing: bool,
+    pub recovering: bool,
     pub fin: bool,
     pub fin_acked: bool,
     pub peer_fin: bool,
-    /// Sequence number of the peer's FIN, until all before it is there.
-    pub fin_held: Option<Seq>,
     pub orphan: bool,
     pub tracked: bool,
     pub dead: bool,
+
     /// It stands still until it is removed or goes on.
     pub frozen: bool,
     /// It stands in the list of those that may have something to send.
     pub ready: bool,
     /// A notice waits in its context.
     pub noticed: bool,
+    /// It stands in the list of those with a time in `ack_due`.
+    pub ack_listed: bool,
+    /// Loss recovery ends when more than this is acknowledged (RFC 6582).
+    pub recover: Seq,
     /// Its records go to a log.
     pub member: Option<Box<Member>>,
+    /// When the acknowledgement that the pipeline delays goes out at the latest.
+    pub ack_due: Option<Nanos>,
+    pub rate: u64,
+    /// Sequence number of the peer's FIN, until all before it is there.
+    pub fin_held: Option<Seq>,
+    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing.
+    sacked: (Seq, Seq),
+    /// The hole before it was sent again up to here, and the rest left out.
+    skipped: Option<Seq>,
+    ecn_seen: u32,
+    /// What it was installed with; its rings are those of now.
+    pub params: FlowParams,
 }
 
 /// Counts. Nobody else writes, so nothing has to be locked.
@@ -82,6 +98,11 @@ fn add(counter: &AtomicU64, more: u64) {
 #[inline]
 fn add_one(counter: &AtomicU32) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+/// Bytes that may lie in a ring before the stream outgrows it.
+fn most(ring: &Mirror) -> u32 {
+    if ring.is_small() { ring.ease() } else { u32::MAX }
 }
 
 /// A segment to push.
@@ -122,6 +143,12 @@ impl Flow {
             rx_tail: p.rx_pos,
             rx_head: p.rx_pos,
             synced: p.rx_pos,
+            rx_most: most(&p.rx),
+            rx: Arc::clone(&p.rx),
+            tx: Arc::clone(&p.tx),
+            rx_size: p.rx.full_size(),
+            tx_size: p.tx.full_size(),
+            stats: p.stats.clone(),
             recover: p.snd_nxt,
             recovering: false,
             sacked: (p.snd_nxt, p.snd_nxt),
@@ -161,8 +188,42 @@ impl Flow {
         self.head + self.fin as u32
     }
 
+    /// The transmit stream goes on where its application has put it.
+    #[cold]
+    pub fn look(&mut self) {
+        if let Some(ring) = self.tx.look() {
+            self.use_rings(Arc::clone(&self.rx), ring);
+        }
+    }
+
+    /// The byte at stream position `last`, modulo the buffer's size, is about to be received: where it is too far ahead for the
+    /// stream's small ring, it goes on in its buffer.
+    #[inline]
+    pub fn receives(&mut self, last: u32) {
+        // The pipeline adds within the buffer.
+        if last.wrapping_sub(self.rx_head) & (self.rx_size - 1) >= self.rx_most {
+            self.outgrow();
+        }
+    }
+
+    /// The received stream goes on in its buffer.
+    #[cold]
+    pub fn outgrow(&mut self) {
+        self.use_rings(self.rx.grow(self.rx_head), Arc::clone(&self.tx));
+    }
+
+    /// Bytes lie here from now on.
+    pub fn use_rings(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
+        (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.full_size(), tx.full_size());
+        (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
+        (self.rx, self.tx) = (rx, tx);
+    }
+
     /// The application's positions. False where they are impossible; older ones say nothing new.
     pub fn bump(&mut self, bump: &Bump) -> bool {
+        if bump.grown && self.tx.is_small() {
+            self.look();
+        }
         let newer = |position: u32, old: u32| {
             let step = position.wrapping_sub(old);
             if step as i32 > 0 { step } else { 0 }
@@ -171,7 +232,7 @@ impl Flow {
         // What a log's reader has taken the log says.
         let taken = if self.member.is_some() { 0 } else { newer(bump.rx_head, self.rx_head) };
         let unacked = if self.fin { 0 } else { self.head - self.una };
-        let extends = written > 0 && (self.fin || written > self.params.tx.size() - unacked);
+        let extends = written > 0 && (self.fin || written > self.tx_size - unacked);
         if extends || taken > self.rx_tail.wrapping_sub(self.rx_head) {
             return false;
         }
@@ -185,7 +246,7 @@ impl Flow {
     /// two segments where the window is nearly closed (RFC 9293 section 3.8.6.2.2).
     pub fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
-        let size = self.params.rx.size();
+        let size = self.rx_size;
         let open = size - self.rx_tail.wrapping_sub(self.synced);
         let step = (size / 4).min(2 * self.mss);
         let worth = gain >= size / 4 || (open < 2 * self.mss && gain >= step);
@@ -220,7 +281,7 @@ impl Flow {
         if dma.flags & FAST_RETRANSMIT != 0 && self.recovering && self.is_lost_again() {
             self.go_back();
         } else if dma.flags & FAST_RETRANSMIT != 0 && !self.recovering {
-            let stats = &self.params.stats;
+            let stats = &self.stats;
             stats.fast_retransmits.fetch_add(1, Relaxed);
             stats.duplicate_acks.fetch_add(3, Relaxed);
             self.go_back();
@@ -240,7 +301,7 @@ impl Flow {
         if self.nxt.before(una) {
             self.nxt = una;
         }
-        add(&self.params.stats.acked_bytes, bytes.into());
+        add(&self.stats.acked_bytes, bytes.into());
         change.acked = true;
         change.fin_acked = fin_acked && !self.fin_acked;
         self.fin_acked |= fin_acked;
@@ -299,15 +360,15 @@ impl Flow {
 
     /// A round-trip time, nanoseconds.
     pub fn took(&self, rtt: u32) {
-        self.params.stats.rtt_ns.store(rtt, Relaxed);
-        add_one(&self.params.stats.rtt_samples);
+        self.stats.rtt_ns.store(rtt, Relaxed);
+        add_one(&self.stats.rtt_samples);
     }
 
     /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.
     pub fn ecn(&mut self, bytes: u32) {
         let more = bytes.wrapping_sub(self.ecn_seen);
         self.ecn_seen = bytes;
-        self.params.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
+        self.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
     }
 
     /// Sends again from the oldest byte that is not acknowledged (go-back-N), but for what the peer has.
@@ -375,7 +436,7 @@ impl Flow {
     /// The segment is on its way.
     pub fn pushed(&mut self, push: &Push, now: Nanos) {
         let after = self.nxt + push.len + push.fin as u32;
-        let stats = &self.params.stats;
+        let stats = &self.stats;
         add(&stats.tx_segments, 1);
         add(&stats.tx_bytes, push.len.into());
         if self.nxt.before(self.max) {
@@ -391,7 +452,7 @@ impl Flow {
     pub fn notice(&self, slot: Slot) -> Notice {
         let acked = if self.fin_acked { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin, grown: false }
+        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin, grown: self.rx.has_grown() }
     }
 
     pub fn rcv_nxt(&self) -> Seq {
@@ -401,7 +462,7 @@ impl Flow {
     /// A segment has come.
     #[inline]
     pub fn heard(&self, now: Nanos) {
-        let stats = &self.params.stats;
+        let stats = &self.stats;
         add(&stats.rx_segments, 1);
         stats.last_rx_ns.store(now, Relaxed);
     }
@@ -409,7 +470,7 @@ impl Flow {
     /// Payload has come, of which so many bytes are new in order; none, though some is to be placed: out of order.
     #[inline]
     pub fn count_received(&self, placed: bool, delivered: u32) {
-        let stats = &self.params.stats;
+        let stats = &self.stats;
         if delivered > 0 {
             add(&stats.rx_bytes, delivered.into());
         } else if placed {
@@ -455,7 +516,7 @@ impl Flow {
     /// Of the figures that mean "now", those that a segment of the peer can change.
     #[inline]
     pub fn publish_received(&self) {
-        let stats = &self.params.stats;
+        let stats = &self.stats;
         let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
         stats.snd_wnd.store(window, Relaxed);
         stats.snd_una.store(self.una.0, Relaxed);
@@ -465,7 +526,7 @@ impl Flow {
     /// Likewise those that a segment of this end can change.
     #[inline]
     pub fn publish_sent(&self) {
-        let stats = &self.params.stats;
+        let stats = &self.stats;
         stats.unsent.store(self.end() - self.max, Relaxed);
         stats.snd_nxt.store(self.max.0, Relaxed);
     }

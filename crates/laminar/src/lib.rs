@@ -46,6 +46,8 @@ pub use program::{Extensions, MOST_FLOWS, prepare};
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
+/// So many descriptors ahead, payload is asked for.
+const AHEAD: usize = 4;
 /// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
 /// round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
 const ROUND_BYTES: u32 = 128 << 10;
@@ -142,12 +144,13 @@ impl Laminar {
             Command::Move { flow, context, slot, rx, tx } => {
                 self.end_membership(flow.0);
                 let Some(state) = self.flow(flow.0) else { return };
-                let most = state.params.rx.size().min(rx.size());
-                outcome::copy_buffer(&state.params.rx, &rx, state.rx_head, most);
+                state.look();
+                let most = state.rx.size().min(rx.size());
+                outcome::copy_buffer(&state.rx, &rx, state.rx_head, most);
                 // Not more than was written before: behind it, the new context may be writing already.
                 let unacknowledged = state.head - state.una;
-                outcome::copy_buffer(&state.params.tx, &tx, state.una - state.tx_base, unacknowledged);
-                (state.params.rx, state.params.tx) = (rx, tx);
+                outcome::copy_buffer(&state.tx, &tx, state.una - state.tx_base, unacknowledged);
+                state.use_rings(rx, tx);
                 self.rename(flow.0, context, slot);
             }
             Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
@@ -155,7 +158,7 @@ impl Laminar {
             Command::Resume(id, end) => self.resume(id, &end, burst),
             Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
-                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, grown: false }, burst);
+                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, grown: true }, burst);
             }
             Command::Orphan(id) => {
                 self.leave_log(id.0);
@@ -241,7 +244,7 @@ impl Laminar {
         if self.flow(id.0).is_none() {
             return;
         }
-        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: false }, burst);
+        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: true }, burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
         if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
             return burst.events.push(Event::Busy(id));
@@ -380,11 +383,25 @@ impl Laminar {
         let mut bumps = std::mem::take(&mut self.bumps);
         self.contexts.take(DESCRIPTORS, &mut bumps, burst.drops, burst.events);
         let count = bumps.len();
-        for (flow, bump) in bumps.drain(..) {
+        for at in 0..count {
+            if let Some((later, _)) = bumps.get(at + AHEAD) {
+                self.prefetch(*later);
+            }
+            let (flow, bump) = bumps[at];
             self.bump(flow, &bump, burst);
         }
+        bumps.clear();
         self.bumps = bumps;
         count
+    }
+
+    /// Asks for the next bytes to send, which lie in the cache of the application's core, and for the place of those that answer them.
+    #[inline]
+    fn prefetch(&self, id: u32) {
+        if let Some(flow) = self.flows.get(id as usize).and_then(Option::as_deref) {
+            flow.tx.prefetch(flow.nxt - flow.tx_base);
+            flow.rx.prefetch_to_write(flow.rx_tail);
+        }
     }
 
     /// The packet generator: credits by rate, for flows that have a use for them (thesis 5.3.2.1).
@@ -516,6 +533,10 @@ impl Engine for Laminar {
     }
 
     fn hands_over(&self) -> bool {
+        true
+    }
+
+    fn starts_small(&self) -> bool {
         true
     }
 

@@ -263,7 +263,7 @@ impl Laminar {
         if flow.dead || flow.frozen || flow.orphan || taken > flow.rx_tail.wrapping_sub(flow.rx_head) {
             return Err(LogRefusal::Unfit);
         }
-        let window = (flow.params.rx.size() / log.record()) as u64;
+        let window = (flow.rx_size / log.record()) as u64;
         if log.promised + log.left_behind + window > log.owners.len() as u64 {
             return Err(LogRefusal::Full);
         }
@@ -289,7 +289,7 @@ impl Laminar {
         if has > 0 {
             log.reserve(id, &mut member, has.next_multiple_of(log.record()));
             let place = log.tail_bytes().wrapping_sub(member.reserved);
-            log.end.records.write_span(place, &Span::new(&flow.params.rx, rx_head, has));
+            log.end.records.write_span(place, &Span::new(&flow.rx, rx_head, has));
         }
         let first = flow.rx_base + rx_head;
         if !self.switch.program.join_log(id, number, first, log.record()) {
@@ -455,7 +455,7 @@ impl Logs {
         // Nothing of its stream is unread any more.
         flow.rx_head = flow.rx_tail;
         self.counts[1] += log.finish(&mut member, end, true);
-        log.promised -= (flow.params.rx.size() / log.record()) as u64;
+        log.promised -= (flow.rx_size / log.record()) as u64;
         log.left_behind += member.records - member.trimmed;
         Some(member.log)
     }

@@ -236,11 +236,11 @@ impl Laminar {
             }
             if len > SHORT {
                 referenced = len;
-                frame.set_payload(Some(Span::new(&state.params.tx, position, len)));
+                frame.set_payload(Some(state.tx.span(position, len)));
             } else if len > 0 {
                 let bytes = frame.bytes_mut();
                 let headers = bytes.len().saturating_sub(len as usize);
-                state.params.tx.read(position, &mut bytes[headers..]);
+                state.tx.read(position, &mut bytes[headers..]);
             }
         }
         leave_checksum(&mut frame, referenced);
@@ -259,7 +259,8 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
     }
     // A frame to another station is not this flow's (a port in promiscuous mode).
     if dma.op == DMA_RX && dma.skip < dma.length as u32 && !flow.orphan && flow.member.is_none() {
-        place(frame, payload_at, dma, &flow.params.rx);
+        flow.receives(dma.address.wrapping_add(u32::from(dma.length) - 1));
+        place(frame, payload_at, dma, &flow.rx);
     }
 }
 

@@ -259,7 +259,7 @@ impl Program {
     pub fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
-        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + p.rx.size()).0]);
+        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + p.rx.full_size()).0]);
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
@@ -288,7 +288,7 @@ impl Program {
             p.context.0 as u128,
             PORT_NET as u128,
             base.0.wrapping_neg() as u128,
-            p.rx.size() as u128 - 1,
+            p.rx.full_size() as u128 - 1,
             0,
             p.snd_wscale as u128,
         ];

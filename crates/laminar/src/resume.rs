@@ -59,6 +59,10 @@ impl Flow {
         self.rx_tail = resume.rx_pos.wrapping_sub(resume.peer_fin as u32);
         self.rx_head = self.rx_tail.wrapping_sub(end.unread);
         // The right edge stays where it is, whatever the application has read since.
-        self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.params.rx.size());
+        self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_size);
+        // The application may have said of its ring what is not so.
+        if end.unread > self.rx_most {
+            self.outgrow();
+        }
     }
 }

@@ -237,8 +237,8 @@ impl Laminar {
     pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: Drop, burst: &mut Burst<'_>) {
         burst.drops.count(reason);
         if let Some(flow) = flow.and_then(|id| self.flow(id)) {
-            flow.params.stats.drops.fetch_add(1, Relaxed);
-            flow.params.stats.last_drop.store(reason as u32 + 1, Relaxed);
+            flow.stats.drops.fetch_add(1, Relaxed);
+            flow.stats.last_drop.store(reason as u32 + 1, Relaxed);
         }
     }
 
