@@ -68,9 +68,28 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         meta.unacked = meta.snd_max - hdr.seg.ack;
     }
 
+    // What an old acknowledgement, or one of bytes that were never sent, tells of the peer's window is of another time or of
+    // another connection (RFC 9293 section 3.10.7.4: SND.UNA =< SEG.ACK =< SND.NXT).
+    action forget_edge() { hdr.seg.ack_edge = meta.snd_una; }
+
+    table told {
+        key = {
+            hdr.seg.kind: ternary;
+            meta.acked: ternary;
+            meta.unacked: ternary;
+        }
+        actions = { forget_edge; NoAction; }
+        const entries = {
+            (KIND_RX, 0x80000000 &&& 0x80000000, _): forget_edge();
+            (KIND_RX, _, 0x80000000 &&& 0x80000000): forget_edge();
+        }
+        const default_action = NoAction();
+    }
+
     apply {
         tx_window_of.apply();
         measure();
+        told.apply();
     }
 }
 

@@ -7,7 +7,7 @@ fn fits_into_the_papers_fourteen_stages() {
     assert!(report.stages.len() <= 14, "{report}");
     assert_eq!(report.warnings, []);
     let share = |name: &str| report.shares().iter().find(|s| s.0 == name).unwrap().1;
-    assert!(share("SRAM") < 25.0 && share("Stateful ALU") <= 26.3 && share("TCAM") < 5.0, "{report}");
+    assert!(share("SRAM") < 25.0 && share("Stateful ALU") <= 26.3 && share("TCAM") < 5.5, "{report}");
 }
 
 #[test]

@@ -81,6 +81,19 @@ fn the_peers_window_is_respected() {
 }
 
 #[test]
+fn a_window_is_believed_only_with_an_acknowledgement_that_can_be() {
+    let mut m = machine(10_000);
+    credit(&mut m, 10_000);
+    send(&mut m, 0, &[1; 100]);
+    // A duplicate from an earlier connection of the same ports, and bytes that were never sent.
+    for (position, ack) in [(1000, ISS.wrapping_sub(70_000)), (1007, ISS + 101)] {
+        let dma = delivered(receive(&mut m, &Seg { ack, window: 65_535, ..Seg::data(position, 7) })).0.unwrap();
+        assert_eq!(register(&m, "tx_edge"), [ISS + 60_000]);
+        assert_eq!(dma.edge, ISS, "nor does the host hear of it");
+    }
+}
+
+#[test]
 fn only_the_owner_of_a_flow_can_use_it() {
     let mut m = machine(10_000);
     credit(&mut m, 100);
