@@ -399,7 +399,9 @@ impl App {
         // It never forks again.
         child.forked = true;
         child.held = self.held.clone();
-        for (index, connection) in std::mem::take(&mut self.connections) {
+        for (index, mut connection) in std::mem::take(&mut self.connections) {
+            // The answer to a parent that has just asked to rest goes to the parent.
+            connection.asked = false;
             let (context, bump) = (self.context.0, connection.bump());
             self.due.remove(&index);
             if connection.side == CLIENT {

@@ -169,11 +169,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes that it may write now.
+    /// Bytes that it may write now: none while the flow may be resting, for the memory of small rings goes as a whole
+    /// (docs/MEMORY.md).
     fn room(&self, call: &CallPlan) -> u64 {
         let free = u64::from(self.tx.full_size()) - (self.written - self.acked);
         let wanted = may_write(call, self.side, self.read).saturating_sub(self.written);
-        if self.fin { 0 } else { free.min(wanted) }
+        if self.fin || self.asked { 0 } else { free.min(wanted) }
     }
 
     fn write(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) {

@@ -311,6 +311,11 @@ fn send_cookies(random: &mut Random, plan: &mut Plan) {
         }
         for call in plan.calls.iter_mut().filter(|call| mine.contains(&call.to)) {
             call.client.send = call.client.send.max(1);
+            // What its server has reset comes to be once more with a late acknowledgement, while the cookie is good: the next one
+            // from the same port would look the same to the simulation.
+            if gives_up(&call.server) {
+                call.bind = 0;
+            }
             let client = &mut plan.hosts[plan.apps[call.app].host];
             if scaled {
                 client.rx_bytes = client.rx_bytes.max(SCALED << if client.slots > 64 { 0 } else { random.up_to(3) });

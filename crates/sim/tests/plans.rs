@@ -5,7 +5,7 @@ use sim::{Plan, run, run_caught};
 use std::path::PathBuf;
 
 /// Random seeds of the ordinary test run: about half a minute on two free cores in a debug build.
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 1000;
 
 fn plans() -> Vec<(PathBuf, Plan)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plans");
