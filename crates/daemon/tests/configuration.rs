@@ -28,6 +28,10 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
     );
     let timers = format!("{HOST}[host.timers]\nmin_rto = 5\n");
     assert_eq!(refusal(&timers), "test.toml:6: unknown key `min_rto`; did you mean `min_rto_ms`?");
+    for (key, value) in [("memory", "{ slots = 4 }"), ("engine", "\"laminar\"")] {
+        let sentence = format!("test.toml:1: `{key}` belongs to a host: write it below its [[host]]");
+        assert_eq!(refusal(&format!("{key} = {value}\n{HOST}")), sentence);
+    }
 }
 
 #[test]

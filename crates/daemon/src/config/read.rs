@@ -1,5 +1,6 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
 use super::{Config, EngineName, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, check};
+use control::HostConfig;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -57,8 +58,30 @@ fn sections(text: &str) -> Result<Config, Fault> {
     let mut root = root.into_inner();
     let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
     let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<_, _>>()?;
+    misplaced(&root)?;
     let service: ServiceConfig = rest(root, span, &["fabric", "host"])?;
     Ok(Config { service, fabrics, hosts })
+}
+
+/// Refuses a host's key above all sections.
+fn misplaced(root: &DeTable<'_>) -> Result<(), Fault> {
+    let (here, hosts) =
+        (keys::<ServiceConfig>(), [keys::<HostConfig>(), HOST_KEYS.map(String::from).to_vec()].concat());
+    let known = |keys: &[String], key: &str| keys.iter().any(|known| known == key);
+    match root.iter().find(|(key, _)| !known(&here, key.get_ref()) && known(&hosts, key.get_ref())) {
+        Some((key, _)) => {
+            let sentence = format!("`{}` belongs to a host: write it below its [[host]]", key.get_ref());
+            Err(Fault::new(sentence, key.span()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The keys of a section, as it says when it is told of another one.
+fn keys<T: DeserializeOwned>() -> Vec<String> {
+    let unknown = DeTable::parse("'' = 0").and_then(|table| T::deserialize(Deserializer::from(table)));
+    let refusal = unknown.map(|_| String::new()).unwrap_or_else(|error| error.message().into());
+    refusal.split('`').skip(3).step_by(2).map(String::from).collect()
 }
 
 type Table<'a> = (DeTable<'a>, Range<usize>);
@@ -74,6 +97,9 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
     let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span))?;
     Ok(FabricSection { name, uplinks, config })
 }
+
+/// A host's keys beside those of [`HostConfig`].
+const HOST_KEYS: [&str; 7] = ["port", "engine", "mapping", "thread", "users", "groups", "module"];
 
 fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     let named = table.contains_key("name");
@@ -91,7 +117,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         thread: take(&mut table, "thread")?.unwrap_or(0),
         users: take(&mut table, "users")?.unwrap_or_default(),
         groups: take(&mut table, "groups")?.unwrap_or_default(),
-        stack: rest(table, span.clone(), &["port", "engine", "mapping", "thread", "users", "groups", "module"])?,
+        stack: rest(table, span.clone(), &HOST_KEYS)?,
     };
     if !named {
         return Err(Fault::new("this host has no `name`".into(), span));
