@@ -1,5 +1,6 @@
 //! A hostile application: any words in its rings, any values anywhere in its region, with a connection to itself open.
 use crate::{Input, host};
+use context::{Bump, Slot};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,9 +32,17 @@ pub fn run(bytes: &[u8]) {
                 }
                 let _ = sockets.stack.end.requests.push(request);
             }
-            2 | 3 => {
+            2 => {
                 let bump = [small(&mut input), small(&mut input)];
                 let _ = sockets.stack.end.bumps.push(bump);
+            }
+            3 => {
+                // Of a slot that there may be, whose streams have ended and grown, or not; of what its buffers could hold.
+                let flags = u64::from(input.byte() % 16);
+                let slot = Slot { index: (flags >> 2) as u32, generation: u16::from(input.byte() % 4) };
+                let (tx_head, rx_head) = (input.word() & 0x3_ffff, input.word() & 0x3_ffff);
+                let bump = Bump { slot, tx_head, rx_head, fin: flags & 1 != 0, grown: flags & 2 != 0 };
+                let _ = sockets.stack.end.bumps.push(bump.to_words());
             }
             4 => {
                 let request: [u64; 8] = std::array::from_fn(|_| input.long());

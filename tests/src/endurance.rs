@@ -115,7 +115,7 @@ fn pause(bench: &Bench, dice: &mut Dice) -> Result<(), String> {
 }
 
 fn one_program(bench: &Bench, victim: Victim, dice: &mut Dice) -> Result<(), String> {
-    let (mut server, mut client) = endless_transfer(bench, Duration::ZERO)?;
+    let (mut server, mut client) = endless_transfer(bench)?;
     pause(bench, dice)?;
     match victim {
         Victim::Client => {
@@ -135,7 +135,7 @@ fn one_program(bench: &Bench, victim: Victim, dice: &mut Dice) -> Result<(), Str
 
 fn one_daemon(bench: &Bench, dice: &mut Dice) -> Result<(), String> {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let (mut server, mut client) = endless_transfer(bench, Duration::ZERO)?;
+    let (mut server, mut client) = endless_transfer(bench)?;
     pause(bench, dice)?;
     daemon.signal(Signal::KILL)?;
     if bench.lab.client.is_accelerated() {

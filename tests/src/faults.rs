@@ -141,13 +141,20 @@ impl<'a> Bystanders<'a> {
 /// Until a transfer is well under way.
 const UNDER_WAY: Duration = Duration::from_millis(700);
 
-/// A transfer in both directions at once that will not end by itself, when it has run for so long.
-pub(crate) fn endless_transfer<'a>(bench: &Bench<'a>, until: Duration) -> Result<(Process<'a>, Process<'a>), String> {
+/// A transfer in both directions at once that will not end by itself, and may not have begun yet.
+pub(crate) fn endless_transfer<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>), String> {
     let (address, port) = (bench.address(), bench.port());
-    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
     let both = ["-c", &address, "-p", &port, "-u", ENDLESS, "-d", ENDLESS];
-    let mut client = bench.client_in_background(&app("stream"), &both)?;
-    bench.session.pause(until)?;
+    let client = bench.client_in_background(&app("stream"), &both)?;
+    Ok((server, client))
+}
+
+/// The same when it has run for a while.
+fn transfer_under_way<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>), String> {
+    let (mut server, mut client) = endless_transfer(bench)?;
+    bench.session.until("the transfer's begin", || Ok(server.stdout().contains("begun")))?;
+    bench.session.pause(UNDER_WAY)?;
     server.running()?;
     client.running()?;
     Ok((server, client))
@@ -155,7 +162,7 @@ pub(crate) fn endless_transfer<'a>(bench: &Bench<'a>, until: Duration) -> Result
 
 fn client_killed(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
-    let (mut server, client) = endless_transfer(bench, UNDER_WAY)?;
+    let (mut server, client) = transfer_under_way(bench)?;
     client.signal_all(Signal::KILL)?;
     ends_with_error(&mut server)?;
     bystanders.finish()?;
@@ -164,7 +171,7 @@ fn client_killed(bench: &Bench) -> Outcome {
 
 fn server_killed(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
-    let (server, mut client) = endless_transfer(bench, UNDER_WAY)?;
+    let (server, mut client) = transfer_under_way(bench)?;
     server.signal_all(Signal::KILL)?;
     ends_with_error(&mut client)?;
     bystanders.finish()?;
@@ -265,7 +272,7 @@ fn mixed(bench: &Bench) -> Outcome {
 /// The programs' sockets break at once; nothing hangs, and nothing starts half-accelerated afterwards.
 fn daemon_killed(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let (mut server, mut client) = endless_transfer(bench, UNDER_WAY)?;
+    let (mut server, mut client) = transfer_under_way(bench)?;
     let idle = bench.on_another_port();
     let _echo = idle.python_server("asyncio_echo.py", &["serve", &idle.port()])?;
     let script = bench.files.path("sockets.py");

@@ -11,6 +11,7 @@ pub type Outcome = Result<String, String>;
 #[derive(Default, Serialize, Deserialize)]
 pub struct Report {
     passed: usize,
+    /// Each with its reason.
     failed: Vec<String>,
     /// Others print at the same time: a line is printed when it is whole.
     #[serde(skip)]
@@ -42,7 +43,7 @@ impl Report {
                 format!("ok     {seconds:5.1} s  {words}\n")
             }
             Err(why) => {
-                self.failed.push(name.to_string());
+                self.failed.push(format!("{name}: {}", why.lines().next().unwrap_or_default()));
                 format!("FAILED {seconds:5.1} s  {why}\n{}", session.tails())
             }
         };
@@ -60,8 +61,8 @@ impl Report {
         if session.interrupted() {
             println!("interrupted");
         }
-        for name in &self.failed {
-            println!("failed: {name}");
+        for case in &self.failed {
+            println!("failed: {case}");
         }
         println!("{} passed, {} failed", self.passed, self.failed.len());
         self.failed.is_empty() && self.passed > 0 && !session.interrupted()

@@ -16,7 +16,7 @@ const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT]
   --filter TEXT  only the cases whose name contains TEXT
   --jobs N       so many cases at the same time (default 1)";
 
-const LIMIT: Duration = Duration::from_secs(45);
+const LIMIT: Duration = Duration::from_secs(90);
 /// Experiments take what they are told to, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
 

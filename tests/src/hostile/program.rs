@@ -56,9 +56,10 @@ fn scribble(orders: &Orders) -> Result<String, String> {
     while Instant::now() < end {
         let mut mine = Attachment::new(&orders.socket, &orders.host)?;
         mine.listen(30_000 + (contexts % 1000) as u16)?;
-        for _ in 0..4 {
+        // Some streams are in their buffers already, and some in their small rings.
+        for length in [3000, 60, 3000, 60] {
             let slot = mine.connect(orders.echo)?;
-            mine.write(slot, 0, &[7; 3000]);
+            mine.write(slot, 0, &vec![7; length]);
         }
         let (region, geometry) = (mine.end.region.clone(), mine.end.geometry);
         let stop = AtomicBool::new(false);
@@ -122,8 +123,11 @@ fn post_anything(mine: &mut Attachment, dice: &mut Dice) -> u64 {
                 std::array::from_fn(|_| if dice.below(2) == 0 { dice.below(8) } else { dice.adversarial() });
             words[0] = dice.below(16) | dice.below(6) << 32;
             posted += mine.end.requests.push(words).is_ok() as u64;
-            let slot = dice.below(6) | dice.below(3) << 32 | dice.below(2) << 48;
-            posted += mine.end.bumps.push([slot, dice.adversarial()]).is_ok() as u64;
+            // The end of the stream or not, grown or not; and what may be under way, or anything.
+            let slot = dice.below(6) | dice.below(3) << 32 | dice.below(4) << 48;
+            let written = dice.below(2 * mine.end.geometry.tx_bytes as u64);
+            let positions = if dice.below(2) == 0 { written } else { dice.adversarial() };
+            posted += mine.end.bumps.push([slot, positions]).is_ok() as u64;
         }
         mine.end.daemon_bell.ring_always();
         thread::sleep(Duration::from_micros(200));
