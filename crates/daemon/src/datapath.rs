@@ -360,6 +360,8 @@ impl DataPath {
     fn act(&mut self) -> usize {
         let mut done = 0;
         if self.wake.take_pending() {
+            // Who turned a tracepoint on before asking finds what was asked for among what it says.
+            self.tracer.refresh();
             while let Ok(action) = self.actions.try_recv() {
                 self.tracer.event(Point::Action, NO_FLOW, [0; 2]);
                 action(self);
