@@ -16,6 +16,7 @@ const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT]
   --filter TEXT  only the cases whose name contains TEXT
   --jobs N       so many cases at the same time (default 1)";
 
+/// Twice what the slowest has taken beside two other drivers.
 const LIMIT: Duration = Duration::from_secs(90);
 /// Experiments take what they are told to, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
