@@ -17,9 +17,13 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
+        Place::with(name, LoopHost::start)
+    }
+
+    fn with(name: &str, start: fn(&Path) -> LoopHost) -> Place {
         let folder = std::env::temp_dir().join(format!("libtoe-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let host = LoopHost::start(&folder.join("socket"));
+        let host = start(&folder.join("socket"));
         // Programs such as memcached give up root before they make their sockets.
         for path in [folder.as_path(), host.path()] {
             std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
@@ -201,6 +205,32 @@ assert full > 20 * 4 * 60000, full
 print('rested')"
     );
     assert_eq!(text(place.command("python3").args(["-c", &script])), "rested\n");
+    place.finish();
+}
+
+/// The answer to a parent that had asked to rest when it forked goes to the parent. The child does not wait for it.
+#[test]
+fn the_child_of_a_parent_that_was_about_to_rest_goes_on() {
+    let place = Place::with("resting-parent", LoopHost::start_late);
+    let script = format!(
+        "import os, select, socket
+s = socket.create_server(('{ADDRESS}', 0)); s.settimeout(0.01)
+try: s.accept()
+except TimeoutError: s.settimeout(10)
+c = socket.create_connection(s.getsockname()); a = s.accept()[0]
+def exchange():
+    for x, y in ((c, a), (a, c)):
+        x.sendall(b'hello'); assert y.recv(5) == b'hello'
+exchange()
+select.select([c], [], [], 3.5)
+child = os.fork()
+if child == 0: exchange(); os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+exchange()
+print('went on')"
+    );
+    assert_eq!(text(place.command("python3").args(["-c", &script])), "went on\n");
+    assert_eq!(place.host.answered_late(), 2);
     place.finish();
 }
 

@@ -6,14 +6,14 @@ mod requests;
 
 use connections::{Connection, End};
 use context::attach::{Answer, Hello, Welcome};
-use context::{ControlEnd, EngineEnd, Geometry, Reply, Slot, daemon_ends};
+use context::{ControlEnd, EngineEnd, Geometry, Reply, Request, Slot, daemon_ends};
 use shm::{Doorbell, Region, handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub struct LoopHost {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(Host, OwnedFd)>>,
     paused: Option<(Host, OwnedFd)>,
+    answered_late: Arc<AtomicUsize>,
 }
 
 /// What was still there when the host stopped.
@@ -53,11 +54,25 @@ pub struct Leftovers {
 impl LoopHost {
     /// Starts it on a thread, with its socket at `path`.
     pub fn start(path: &Path) -> LoopHost {
+        LoopHost::run(path, Host::default())
+    }
+
+    /// One that is slow: who wants a connection to rest hears of it when the child of a fork has come.
+    pub fn start_late(path: &Path) -> LoopHost {
+        LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
+    }
+
+    /// Answers that a child was waited for with.
+    pub fn answered_late(&self) -> usize {
+        self.answered_late.load(Ordering::Relaxed)
+    }
+
+    fn run(path: &Path, mut host: Host) -> LoopHost {
         let listener = handover::listen(path).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let answered_late = Arc::clone(&host.answered_late);
         let thread = std::thread::spawn(move || {
-            let mut host = Host::default();
             while !stopped.load(Ordering::Relaxed) {
                 if !host.turn(&listener) {
                     std::thread::sleep(Duration::from_micros(50));
@@ -65,7 +80,7 @@ impl LoopHost {
             }
             (host, listener)
         });
-        LoopHost { path: path.to_owned(), stop, thread: Some(thread), paused: None }
+        LoopHost { path: path.to_owned(), stop, thread: Some(thread), paused: None, answered_late }
     }
 
     /// From now on it works only when [`LoopHost::step`] is called: for measurements that are to repeat exactly.
@@ -153,6 +168,9 @@ struct Host {
     tokens: BTreeMap<u64, BTreeSet<u32>>,
     claims: u32,
     last: u32,
+    /// Those who wait to rest, where that takes long.
+    late: Option<Vec<(u32, Request)>>,
+    answered_late: Arc<AtomicUsize>,
 }
 
 impl Host {
@@ -176,7 +194,10 @@ impl Host {
         for id in self.apps.keys().copied().collect::<Vec<_>>() {
             while let Some(words) = self.apps.get_mut(&id).and_then(|app| app.control.requests.pop().unwrap()) {
                 busy = true;
-                self.request(id, context::Request::from_words(words).expect("a known request"));
+                match (Request::from_words(words).expect("a known request"), &mut self.late) {
+                    (request @ Request::Rest { .. }, Some(late)) => late.push((id, request)),
+                    (request, _) => self.request(id, request),
+                }
             }
             busy |= self.take_bumps(id);
             if self.apps.get(&id).is_some_and(|app| is_readable(&app.socket)) {
@@ -226,6 +247,10 @@ impl Host {
             if end.held_for_child.remove(&token) {
                 end.holders.insert(child);
             }
+        }
+        for (from, request) in self.late.as_mut().map(std::mem::take).unwrap_or_default() {
+            self.answered_late.fetch_add(1, Ordering::Relaxed);
+            self.request(from, request);
         }
     }
 
