@@ -293,10 +293,14 @@ impl Local {
                 said.descriptor(&sent, start, &service.tracer);
             }
             if let Some(segment) = &sent.segment {
-                if let Some((mut frame, buffer)) = self.postprocess.sent(work.flow, segment, burst.pool) {
-                    Dma::sent(&mut frame, segment, buffer);
+                if let Some((mut frame, buffers)) = self.postprocess.sent(work.flow, segment, burst.pool) {
+                    Dma::sent(&mut frame, segment, &buffers.tx);
                     // It lies in the cache of the application's core, and the receiver is going to copy it a batch later.
-                    buffer.prefetch(segment.pos);
+                    buffers.tx.prefetch(segment.pos);
+                    if let Job::Bump { rx_head, .. } = work.job {
+                        // So does the place of what comes next: the application has read what was there.
+                        buffers.rx.prefetch_to_write(rx_head);
+                    }
                     burst.tx.push(frame);
                 }
             }

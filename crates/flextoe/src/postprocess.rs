@@ -109,12 +109,12 @@ impl Postprocess {
         Some(&state.buffers.rx)
     }
 
-    /// A plain segment of a flow to send, and where its payload is. With one replica of this module.
+    /// A plain segment of a flow to send, and the flow's buffers. With one replica of this module.
     #[inline(always)]
-    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Arc<Mirror>)> {
+    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
-        Some((state.prepare(segment, pool), &state.buffers.tx))
+        Some((state.prepare(segment, pool), &state.buffers))
     }
 }
 

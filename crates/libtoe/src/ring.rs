@@ -116,6 +116,12 @@ impl Ring {
         shm::prefetch_line(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
+    /// The same for whoever is to write there.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, pos: u32) {
+        shm::prefetch_to_write(self.base.wrapping_add(self.offset(pos) as usize));
+    }
+
     /// Copies `len` bytes to stream position `pos`.
     ///
     /// # Safety
@@ -123,12 +129,8 @@ impl Ring {
     #[inline(always)]
     pub unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
         match self.in_one_piece(pos, len) {
-            (at, true) => {
-                // The line of what comes next, which may be long in coming, is to be here by then: the daemon's core has had it.
-                shm::prefetch_to_write(at.wrapping_add(len as usize));
-                // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
-                unsafe { shm::copy(from, at, len as usize) }
-            }
+            // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
+            (at, true) => unsafe { shm::copy(from, at, len as usize) },
             // SAFETY: as the caller's.
             _ => unsafe { self.copy_in_around(pos, from, len) },
         }

@@ -519,6 +519,8 @@ impl Stream {
         if data {
             // The program is about to read what lies in the cache of the daemon's core.
             self.rx.get().prefetch(state.rx_tail.load(Relaxed));
+            // It is going to answer where the daemon's core has read.
+            self.tx.get().prefetch_to_write(state.tx_head.load(Relaxed));
             state.rx_tail.store(notice.rx_tail, Release);
         }
         data

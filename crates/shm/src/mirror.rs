@@ -264,8 +264,6 @@ impl Mirror {
         assert!(skip as u64 + len as u64 <= span.len as u64);
         if let Some(from) = span.mirror.piece(span.pos.wrapping_add(skip), len as usize) {
             if let (Some(to), true) = (self.piece(pos, len as usize), copy::is_small(len as usize)) {
-                // The line of what comes next, which may be long in coming, is to be here by then: the reader's core has had it.
-                crate::prefetch_to_write(to.wrapping_add(len as usize));
                 // SAFETY: both pieces have `len` bytes.
                 return unsafe { copy::small(from, to, len as usize) };
             }
