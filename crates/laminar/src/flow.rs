@@ -275,23 +275,34 @@ impl Flow {
             self.rx_tail = tail;
         }
         // Credits that the host asked for itself it has counted already, and spent since.
-        if (dma.op == DMA_GRANT && self.rate > 0) || dma.flags & FAST_RETRANSMIT != 0 {
+        if dma.op == DMA_GRANT && self.rate > 0 {
             self.credits = dma.credits;
         }
-        if dma.flags & FAST_RETRANSMIT != 0 && self.recovering && self.is_lost_again() {
-            self.go_back();
-        } else if dma.flags & FAST_RETRANSMIT != 0 && !self.recovering {
-            let stats = &self.stats;
-            stats.fast_retransmits.fetch_add(1, Relaxed);
-            stats.duplicate_acks.fetch_add(3, Relaxed);
-            self.go_back();
+        if dma.flags & (FAST_RETRANSMIT | TIMEOUT) != 0 {
+            self.lost(dma);
+        }
+        change
+    }
+
+    /// The pipeline says that something was lost.
+    #[cold]
+    fn lost(&mut self, dma: &Dma) {
+        if dma.flags & FAST_RETRANSMIT != 0 {
+            self.credits = dma.credits;
+            if !self.recovering {
+                let stats = &self.stats;
+                stats.fast_retransmits.fetch_add(1, Relaxed);
+                stats.duplicate_acks.fetch_add(3, Relaxed);
+                self.go_back();
+            } else if self.is_lost_again() {
+                self.go_back();
+            }
         }
         if dma.flags & TIMEOUT != 0 {
             // What was selectively acknowledged counts for nothing then (RFC 2018 section 8).
             self.sacked = (self.una, self.una);
             self.go_back();
         }
-        change
     }
 
     fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
@@ -305,7 +316,9 @@ impl Flow {
         change.acked = true;
         change.fin_acked = fin_acked && !self.fin_acked;
         self.fin_acked |= fin_acked;
-        self.recover_further();
+        if self.recovering || self.sacked.0 != self.sacked.1 || self.skipped.is_some() {
+            self.recover_further();
+        }
         if self.timing && self.rtt_end.at_or_before(una) {
             self.timing = false;
             let rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
@@ -315,6 +328,7 @@ impl Flow {
 
     /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the segments
     /// that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    #[cold]
     fn recover_further(&mut self) {
         let una = self.una;
         let past = self.recover.before(una) || una == self.max || (self.params.sack && self.recover == una);

@@ -10,11 +10,13 @@
 //! | `log` | shared logs: the host's half of the sequencer |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
+//! | `ahead` | what a batch is going to need, asked for before its turn |
 //! | `exchange` | another program in the place of the present one |
 //! | `resume` | a flow in the place of one that another daemon had |
 //! | `outcome` | what becomes of what leaves the pipeline |
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod contexts;
 mod descriptor;
 mod exchange;
@@ -26,6 +28,7 @@ mod resume;
 mod slow;
 mod switch;
 
+use ahead::Guesses;
 use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
@@ -46,8 +49,6 @@ pub use program::{Extensions, MOST_FLOWS, prepare};
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
-/// So many descriptors ahead, payload is asked for.
-const AHEAD: usize = 4;
 /// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
 /// round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
 const ROUND_BYTES: u32 = 128 << 10;
@@ -63,6 +64,9 @@ pub struct Laminar {
     flows: Vec<Option<Box<Flow>>>,
     /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
     tuples: HashMap<FourTuple, u32>,
+    /// The same for frames that have not had their turn; of those of this batch, which flows they may be of.
+    guesses: Guesses,
+    ahead: Vec<u32>,
     /// Flows that may have something to send, in turn.
     ready: VecDeque<u32>,
     /// Flows whose credits come by rate.
@@ -96,6 +100,8 @@ impl Laminar {
             contexts: Contexts::new(limits.contexts),
             flows: (0..limits.flows).map(|_| None).collect(),
             tuples: HashMap::new(),
+            guesses: Guesses::new(limits.flows),
+            ahead: Vec::new(),
             ready: VecDeque::new(),
             paced: Vec::new(),
             last_tick: 0,
@@ -215,6 +221,7 @@ impl Laminar {
             return;
         }
         self.tuples.insert(params.tuple, id);
+        self.guesses.learn(&params.tuple, id);
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
         let mut flow = Flow::new(params);
@@ -368,7 +375,9 @@ impl Laminar {
         }
         let count = burst.rx.len();
         let mut frames = std::mem::take(burst.rx);
-        for mut frame in frames.drain(..) {
+        self.look_ahead(&frames);
+        for (at, mut frame) in frames.drain(..).enumerate() {
+            self.before_frame(at);
             match slow::verify(&mut frame) {
                 Ok(()) => self.frame(PORT_NET, frame, burst),
                 Err(reason) => self.refuse(frame, reason, None, burst),
@@ -383,25 +392,13 @@ impl Laminar {
         let mut bumps = std::mem::take(&mut self.bumps);
         self.contexts.take(DESCRIPTORS, &mut bumps, burst.drops, burst.events);
         let count = bumps.len();
-        for at in 0..count {
-            if let Some((later, _)) = bumps.get(at + AHEAD) {
-                self.prefetch(*later);
-            }
-            let (flow, bump) = bumps[at];
-            self.bump(flow, &bump, burst);
+        for some in bumps.chunks(ahead::SOME) {
+            self.before_bumps(some);
+            some.iter().for_each(|(flow, bump)| self.bump(*flow, bump, burst));
         }
         bumps.clear();
         self.bumps = bumps;
         count
-    }
-
-    /// Asks for the next bytes to send, which lie in the cache of the application's core, and for the place of those that answer them.
-    #[inline]
-    fn prefetch(&self, id: u32) {
-        if let Some(flow) = self.flows.get(id as usize).and_then(Option::as_deref) {
-            flow.tx.prefetch(flow.nxt - flow.tx_base);
-            flow.rx.prefetch_to_write(flow.rx_tail);
-        }
     }
 
     /// The packet generator: credits by rate, for flows that have a use for them (thesis 5.3.2.1).

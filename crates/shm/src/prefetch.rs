@@ -6,6 +6,12 @@ pub fn prefetch<T>(value: &T) {
     line(std::ptr::from_ref(value).cast(), size_of::<T>());
 }
 
+/// The same of a value's first `LINES` lines.
+#[inline(always)]
+pub fn prefetch_first<const LINES: usize, T>(value: &T) {
+    line(std::ptr::from_ref(value).cast(), 64 * LINES);
+}
+
 /// The same of `len` bytes from an address, whatever is there.
 #[inline(always)]
 pub(crate) fn line(from: *const u8, len: usize) {
