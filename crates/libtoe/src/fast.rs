@@ -105,6 +105,7 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
     if socket.error != 0 || socket.broken || socket.options.cork || context.was_answered() {
         return None;
     }
+    context.end.bumps.expect();
     let key = Key { index, id: socket.id };
     let stream = own(&mut socket.kind)?;
     if stream.flags() & (SHUT_WRITE | SPLICED) != 0 {

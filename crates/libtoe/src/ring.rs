@@ -110,16 +110,18 @@ impl Ring {
         (unsafe { self.base.add(at as usize) }, end <= self.mask as usize)
     }
 
-    /// Asks for the line of the cache where stream position `pos` lies.
+    /// Asks for two lines of the cache, from stream position `pos` on: a message of less than a line mostly lies in two.
     #[inline(always)]
     pub fn prefetch(&self, pos: u32) {
-        shm::prefetch_line(self.base.wrapping_add(self.offset(pos) as usize));
+        let at = self.base.wrapping_add(self.offset(pos) as usize);
+        shm::prefetch_line(at);
+        shm::prefetch_line(at.wrapping_add(shm::CACHE_LINE));
     }
 
     /// The same for whoever is to write there.
     #[inline(always)]
     pub fn prefetch_to_write(&self, pos: u32) {
-        shm::prefetch_to_write(self.base.wrapping_add(self.offset(pos) as usize));
+        shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
     /// Copies `len` bytes to stream position `pos`.

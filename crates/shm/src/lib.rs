@@ -44,7 +44,9 @@ pub use mirror::{Mirror, Span, ease};
 #[cfg(not(loom))]
 pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]
-pub use prefetch::{prefer_huge_pages, prefetch, prefetch_first, prefetch_line, prefetch_to_write};
+pub use prefetch::{
+    prefer_huge_pages, prefetch, prefetch_first, prefetch_line, prefetch_to_write, prefetch_two_to_write,
+};
 #[cfg(not(loom))]
 pub use region::Region;
 pub use ring::{Consumer, Corrupt, Full, Producer};

@@ -215,10 +215,10 @@ impl Mirror {
         crate::prefetch_line(self.base.as_ptr().wrapping_add(self.offset(pos)));
     }
 
-    /// The same for whoever is to write there.
+    /// The same of that line and the next, for whoever is to write there: a message of less than a line mostly lies in two.
     #[inline(always)]
     pub fn prefetch_to_write(&self, pos: u32) {
-        crate::prefetch_to_write(self.base.as_ptr().wrapping_add(self.offset(pos)));
+        crate::prefetch_two_to_write(self.base.as_ptr().wrapping_add(self.offset(pos)));
     }
 
     /// Copies `bytes` into the ring at stream position `pos`. At most the ring's size.

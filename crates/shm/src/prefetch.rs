@@ -1,4 +1,5 @@
 //! Asking for memory ahead of its use, and in large pages.
+use crate::CACHE_LINE;
 
 /// Asks for the lines of the cache in which a value lies, for whoever is to use it soon. Nothing else changes.
 #[inline(always)]
@@ -9,14 +10,14 @@ pub fn prefetch<T>(value: &T) {
 /// The same of a value's first `LINES` lines.
 #[inline(always)]
 pub fn prefetch_first<const LINES: usize, T>(value: &T) {
-    line(std::ptr::from_ref(value).cast(), 64 * LINES);
+    line(std::ptr::from_ref(value).cast(), CACHE_LINE * LINES);
 }
 
 /// The same of `len` bytes from an address, whatever is there.
 #[inline(always)]
 pub(crate) fn line(from: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..len).step_by(64) {
+    for at in (0..len).step_by(CACHE_LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads and writes nothing and never faults, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
@@ -39,6 +40,19 @@ pub fn prefetch_to_write(at: *const u8) {
     // SAFETY: a prefetch changes nothing and never faults, whatever the address; a processor without this one does nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at.addr(), options(nomem, nostack, preserves_flags))
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// The same of that line and the next.
+#[inline(always)]
+pub fn prefetch_two_to_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prefetchw [{at}]", "prefetchw [{at} + {line}]", at = in(reg) at.addr(), line = const CACHE_LINE,
+            options(nomem, nostack, preserves_flags))
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -60,6 +60,12 @@ impl<const W: usize> Producer<W> {
         Ok(())
     }
 
+    /// A descriptor is going to be published soon: the consumer, who looks for it all the time, has the line of the position.
+    #[inline(always)]
+    pub fn expect(&self) {
+        self.place.prefetch_tail_to_write();
+    }
+
     /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`]. Several
     /// at once: each look of the consumer's in between would take the position's line away.
     #[inline(always)]

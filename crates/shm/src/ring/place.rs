@@ -51,6 +51,12 @@ mod real {
             unsafe { self.tail.as_ref() }
         }
 
+        /// Asks for the line of the producer's position.
+        #[inline(always)]
+        pub fn prefetch_tail_to_write(&self) {
+            crate::prefetch_to_write(self.tail.as_ptr().cast());
+        }
+
         #[inline]
         pub fn head(&self) -> &AtomicU32 {
             // SAFETY: as in `tail`.
@@ -130,6 +136,8 @@ mod modelled {
         pub fn prefetch<const W: usize>(&self, _position: u32) {}
 
         pub fn prefetch_to_write<const W: usize>(&self, _position: u32) {}
+
+        pub fn prefetch_tail_to_write(&self) {}
 
         pub fn entries(&self) -> u32 {
             self.entries
