@@ -11,7 +11,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"names", names},           {"transfer", transfer},     {"half_close", half_close},
+    {"names", names},           {"kept_address", kept_address}, {"transfer", transfer},     {"half_close", half_close},
     {"sigpipe", sigpipe},       {"reset", reset},           {"nonblocking_connect", nonblocking_connect},
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads},
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},

@@ -1,6 +1,6 @@
 //! What all cases of speed have in common: points, each measured on every set-up in turn, and the table.
 use crate::command::{Common, list};
-use crate::lab::Stack;
+use crate::lab::{FabricPlan, Stack};
 use crate::report::{Report, Run, label, table};
 use crate::setup::{Setup, Stacks};
 use crate::tools::Tools;
@@ -19,6 +19,28 @@ pub struct Comparison {
     pub common: Common,
     #[command(flatten)]
     pub stacks: Stacks,
+}
+
+/// What a connection's buffers are.
+#[derive(Args, Debug)]
+pub struct Buffers {
+    /// KiB of each buffer of a connection on OpenTOE (`memory.rx_bytes`, `memory.tx_bytes`), a power of two
+    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = buffer_kib)]
+    pub buffer: u32,
+}
+
+impl Buffers {
+    /// Hosts whose connections have them.
+    pub fn plan(&self) -> FabricPlan {
+        FabricPlan { buffer: self.buffer << 10, ..FabricPlan::default() }
+    }
+}
+
+/// A size that buffers can have.
+fn buffer_kib(text: &str) -> Result<u32, String> {
+    let wanted = "buffers have 4, 8, 16, ... or 65536 KiB";
+    let kib: u32 = text.parse().map_err(|_| wanted.to_string())?;
+    if kib.is_power_of_two() && (4..=65_536).contains(&kib) { Ok(kib) } else { Err(wanted.into()) }
 }
 
 /// A figure in the table: its heading, where it comes from, and how it is written.

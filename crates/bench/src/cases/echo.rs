@@ -1,9 +1,8 @@
 //! Small messages there and back: `apps/rpc_client` and `apps/rpc_server`.
-use super::compare::{Comparison, number, numbers};
+use super::compare::{Buffers, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
 use crate::command::numbered;
-use crate::lab::FabricPlan;
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
@@ -38,16 +37,8 @@ pub struct Arguments {
     /// Requests that may go at once leave in one write, and so do the replies to one read
     #[arg(long)]
     pub batch: bool,
-    /// KiB of each buffer of a connection on OpenTOE (`memory.rx_bytes`, `memory.tx_bytes`), a power of two
-    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = buffer_kib)]
-    pub buffer: u32,
-}
-
-/// A size that buffers can have.
-fn buffer_kib(text: &str) -> Result<u32, String> {
-    let wanted = "buffers have 4, 8, 16, ... or 65536 KiB";
-    let kib: u32 = text.parse().map_err(|_| wanted.to_string())?;
-    if kib.is_power_of_two() && (4..=65_536).contains(&kib) { Ok(kib) } else { Err(wanted.into()) }
+    #[command(flatten)]
+    pub buffers: Buffers,
 }
 
 /// Runs the case.
@@ -65,14 +56,14 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     }
     let (warm_up, seconds) = arguments.comparison.times();
     let params = json!({
-        "batch": arguments.batch, "buffer_kib": arguments.buffer,
+        "batch": arguments.batch, "buffer_kib": arguments.buffers.buffer,
         "loop": if arguments.rate.is_empty() { "closed" } else { "open" },
     });
     arguments.comparison.measure(tools, "echo", (params, &axes), |setup, point| {
         let load = load(setup, point, (warm_up, seconds), arguments.batch);
         let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
-        let plan = FabricPlan { buffer: arguments.buffer << 10, ..FabricPlan::default() };
-        let outcome = rpc::run(tools, &*setup.lab_as(tools, needs, plan)?, &load)?;
+        let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
+        let outcome = rpc::run(tools, &*lab, &load)?;
         let mut run = Run::on(setup, point);
         window::note(&mut run, &outcome.sample, outcome.cpu_s);
         Ok(run)

@@ -1,6 +1,6 @@
 //! Bulk flows: `apps/flows`, through sockets or the zero-copy interface.
 use super::bulk::{self, Flows};
-use super::compare::{Comparison, number, numbers};
+use super::compare::{Buffers, Comparison, number, numbers};
 use crate::command::{list, listed, numbered};
 use crate::lab::Stack;
 use crate::report::{Report, Run};
@@ -29,6 +29,8 @@ pub struct Arguments {
     /// The sender writes every byte anew, and the receiver reads every one
     #[arg(long)]
     pub touch: bool,
+    #[command(flatten)]
+    pub buffers: Buffers,
 }
 
 /// Runs the case.
@@ -42,7 +44,9 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
         ("dir", list(&arguments.dir, direction)?),
     ];
     let (warm_up, seconds) = arguments.comparison.times();
-    let params = json!({ "zero_copy": arguments.zero_copy, "touch": arguments.touch });
+    let params = json!({
+        "zero_copy": arguments.zero_copy, "touch": arguments.touch, "buffer_kib": arguments.buffers.buffer,
+    });
     arguments.comparison.measure(tools, "stream", (params, &axes), |setup, point| {
         let flows = Flows {
             flows: number(point, "flows") as usize,
@@ -52,7 +56,8 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
             touch: arguments.touch,
             ..Flows::new(1, warm_up, seconds)
         };
-        let lab = setup.lab(tools, Needs { connections: flows.flows, clients: 1 })?;
+        let needs = Needs { connections: flows.flows, clients: 1 };
+        let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
         let moved = bulk::run(tools, &*lab, &flows)?;
         let mut run = Run::on(setup, point);
         run.gbit_per_s = Some(moved.gbit_per_s());

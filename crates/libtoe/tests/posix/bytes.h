@@ -27,6 +27,23 @@ static void names(void) {
     CHECK(send(e[0], "x", 1, 0) < 0 && errno == EBADF);
 }
 
+/* An address that was asked for once is kept: through an attempt to connect that failed, and a later bind to any. */
+static void kept_address(void) {
+    struct sockaddr_in address = here, any = {.sin_family = AF_INET};
+    int closed = listener(0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in nobody = name_of(closed);
+    close(closed);
+    CHECK(bind(fd, (void *)&address, sizeof address) == 0);
+    CHECK(connect(fd, (void *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
+    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr);
+    CHECK(bind(fd, (void *)&any, sizeof any) == 0);
+    CHECK(connect(fd, (void *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
+    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr);
+    CHECK(listen(fd, 4) == 0);
+    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr && name_of(fd).sin_port != 0);
+    close(fd);
+}
+
 static void transfer(void) {
     int e[2];
     char buffer[100] = {0};
