@@ -3,7 +3,8 @@
  * Plain POSIX, identical for every stack. Each connection sends its messages in batches: when replies to k
  * messages have arrived, k new ones leave in one write. A reply's latency runs from the write that carried its
  * message to the read that completed it. Every reply is compared with what was sent.
- * Prints one JSON object; exit status 1 if anything was lost or wrong.
+ * Prints one JSON object; exit status 1 if anything was lost or wrong. With -b another one before it, at once when all
+ * connections are open.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -20,6 +21,7 @@ struct connection {
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static long connections = 1, size = 64, depth = 1;
+static int say_begun = 0;
 static double seconds = 5, warm_up = 0;
 static uint64_t limit = 0, answered = 0, counted = 0, errors = 0, wrong = 0;
 static uint64_t histogram[BUCKETS], slowest = 0;
@@ -139,13 +141,13 @@ static double run(int set, struct connection *all) {
 
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: echo_client -c ADDRESS [-p PORT] [-n CONNECTIONS] [-s SIZE] [-d DEPTH]\n"
-                    "                   [-t SECONDS] [-w WARM_UP_SECONDS] [-o MESSAGES]\n");
+                    "                   [-t SECONDS] [-w WARM_UP_SECONDS] [-o MESSAGES] [-b]\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int port = 7777;
-    for (int option; (option = getopt(argc, argv, "c:p:n:s:d:t:w:o:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "c:p:n:s:d:t:w:o:b")) != -1;) {
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 'n' && (connections = atol(optarg)) > 0) continue;
@@ -154,6 +156,7 @@ static void parse(int argc, char **argv) {
         if (option == 't' && (seconds = atof(optarg)) > 0) continue;
         if (option == 'w' && (warm_up = atof(optarg)) >= 0) continue;
         if (option == 'o' && (limit = strtoull(optarg, NULL, 10)) > 0) continue;
+        if (option == 'b' && (say_begun = 1)) continue;
         usage();
     }
     if (optind < argc || !address.sin_addr.s_addr) usage();
@@ -172,6 +175,7 @@ int main(int argc, char **argv) {
     if (!pattern || !incoming || !all || set < 0) die("set-up");
     for (size_t i = 0; i < stored; i++) pattern[i] = (char)(i % (size_t)size * 131 + 7);
     for (long i = 0; i < connections; i++) open_one(set, &all[i]);
+    if (say_begun) printf("{\"begun\":true}\n"), fflush(stdout);
     double elapsed = run(set, all);
     printf("{\"connections\":%ld,\"size\":%ld,\"depth\":%ld,\"seconds\":%.3f,\"ops\":%llu,\"ops_per_s\":%.0f,"
            "\"latency_us\":{\"p50\":%.2f,\"p99\":%.2f,\"p999\":%.2f,\"p9999\":%.2f,\"max\":%.2f},"

@@ -117,13 +117,18 @@ impl<'a> Bystanders<'a> {
     /// So many connections.
     pub(crate) const CONNECTIONS: usize = 8;
 
+    /// Their connections are open, so that what comes now happens to connections.
     pub(crate) fn start(bench: &Bench<'a>) -> Result<Bystanders<'a>, String> {
         let bench = bench.on_another_port();
         let (address, port) = (bench.address(), bench.port());
         let server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;
         let connections = Bystanders::CONNECTIONS.to_string();
-        let arguments = ["-c", &address, "-p", &port, "-n", &connections, "-s", "700", "-d", "2", "-t", "4"];
-        let client = bench.client_in_background(&app("echo_client"), &arguments)?;
+        let arguments = ["-c", &address, "-p", &port, "-n", &connections, "-s", "700", "-d", "2", "-t", "4", "-b"];
+        let mut client = bench.client_in_background(&app("echo_client"), &arguments)?;
+        bench.session.until("the bystanders' begin", || {
+            client.running().map_err(|error| format!("bystanders noticed: {error}"))?;
+            Ok(client.stdout().contains("begun"))
+        })?;
         Ok(Bystanders { _server: server, client })
     }
 
