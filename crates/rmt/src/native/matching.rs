@@ -249,8 +249,7 @@ impl<'p> Lower<'_, 'p> {
             let (high, low) = (self.b.ins().umulhi(one, factor), self.b.ins().imul(one, factor));
             mixed = self.b.ins().bxor(high, low);
         }
-        let high = self.b.ins().ushr_imm(mixed, 32);
-        self.b.ins().bxor(mixed, high)
+        mixed
     }
 
     /// A small key is its own place.

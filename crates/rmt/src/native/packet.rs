@@ -4,10 +4,10 @@ use super::context::In;
 use super::facts::Facts;
 use super::lower::{Lower, Refusal, call};
 use super::values::{Scope, container};
-use crate::ir::{Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target};
+use crate::ir::{Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
-use cranelift_codegen::ir::{Block, InstBuilder, MemFlags, Type, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, InstructionData, MemFlags, Opcode, Type, Value};
 
 /// States of a parser, each counted for every position at which it is reached.
 const MOST_STATES: usize = 256;
@@ -158,13 +158,12 @@ impl<'p> Lower<'_, 'p> {
             let all = cursor - self.front() == bits && residuals.is_empty();
             return if all { Ok(()) } else { Err(Refusal::new("headers between the halves that egress leaves")) };
         }
+        // All of them are there: whoever moved the cursor looked.
         let rest = (cursor - self.front()).div_ceil(8);
         let rest = self.b.ins().iconst(I64, rest as i64);
-        let len = self.input(In::Len);
-        let rest = self.b.ins().umin(rest, len);
         self.b.def_var(self.rest, rest);
         for (unit, dst) in residuals {
-            let packet = self.input(In::Packet);
+            let (packet, len) = (self.input(In::Packet), self.input(In::Len));
             let from = self.b.ins().iadd(packet, rest);
             let left = self.b.ins().isub(len, rest);
             let more = call(self, |h| h.sum, &[from, left]);
@@ -227,15 +226,14 @@ impl<'p> Lower<'_, 'p> {
         let packet = self.input(In::Packet);
         let mut total = self.b.ins().iconst(I64, 0);
         for word in 0..header.bits / 32 {
-            let part = self.b.ins().load(I32, flags, packet, (begin / 8 + word * 4) as i32);
-            let part = self.b.ins().uextend(I64, part);
+            let part = self.b.ins().uload32(flags, packet, (begin / 8 + word * 4) as i32);
             total = self.b.ins().iadd(total, part);
         }
         // Sums of swapped bytes are the swapped bytes of the sum (RFC 1071 section 2).
         let sum = self.carried_down(total);
-        let low = self.low_bits(sum, 8);
-        let (low, high) = (self.b.ins().ishl_imm(low, 8), self.b.ins().ushr_imm(sum, 8));
-        Some((*unit, self.b.ins().bor(low, high)))
+        let sum = self.b.ins().ireduce(I16, sum);
+        let sum = self.b.ins().bswap(sum);
+        Some((*unit, self.b.ins().uextend(I32, sum)))
     }
 
     /// Rejects a packet that is shorter than these bits, the architecture's included.
@@ -448,38 +446,66 @@ impl<'p> Lower<'_, 'p> {
                 pieces.push((self.resize(*value, I64), *width));
             }
         }
-        // Bits that wait until they are whole bytes.
+        let bytes = pieces.iter().map(|(_, width)| width).sum::<u32>().div_ceil(8);
+        // Bits that wait until they are whole bytes; constants, for others behind them, too.
         let (mut waiting, mut count, mut at) = (None, 0, 0);
-        for (value, width) in pieces {
-            let mut left = width;
+        for (place, (value, width)) in pieces.iter().enumerate() {
+            let mut left = *width;
             while left > 0 {
                 let take = left.min(64 - count);
-                let part = if take == left { value } else { self.b.ins().ushr_imm(value, (left - take) as i64) };
+                let part = if take == left { *value } else { self.b.ins().ushr_imm(*value, (left - take) as i64) };
                 let part = self.low_bits(part, take);
                 waiting = Some(match waiting {
                     None => part,
-                    Some(before) => {
-                        let before = self.b.ins().ishl_imm(before, take as i64);
-                        self.b.ins().bor(before, part)
-                    }
+                    Some(before) => self.behind(before, part, take),
                 });
                 (count, left) = (count + take, left - take);
-                if count % 8 == 0 {
-                    self.put(waiting.take(), count / 8, address, at);
-                    (at, count) = (at + count as i32 / 8, 0);
+                let next = pieces.get(place + 1).filter(|_| left == 0 && count < 64);
+                let constants = next.map(|(next, _)| *next).into_iter().chain(waiting);
+                if count % 8 == 0 && !(next.is_some() && constants.clone().all(|value| self.known(value).is_some())) {
+                    self.put(waiting.take(), count / 8, address, (at, bytes));
+                    (at, count) = (at + count / 8, 0);
                 }
             }
         }
         if let Some(last) = waiting {
             let last = self.b.ins().ishl_imm(last, (8 - count % 8) as i64);
-            self.put(Some(last), count.div_ceil(8), address, at);
+            self.put(Some(last), count.div_ceil(8), address, (at, bytes));
         }
     }
 
-    /// Writes the low bytes of a number, most significant first.
-    fn put(&mut self, value: Option<Value>, count: u32, address: Value, at: i32) {
-        let Some(value) = value else { return };
+    /// Bits, and so many more behind them.
+    fn behind(&mut self, before: Value, bits: Value, count: u32) -> Value {
+        if let (Some(before), Some(bits)) = (self.known(before), self.known(bits)) {
+            return self.constant(I64, u128::from(before.wrapping_shl(count) | bits));
+        }
+        let before = self.b.ins().ishl_imm(before, count as i64);
+        self.b.ins().bor(before, bits)
+    }
+
+    /// The value, if it is a constant.
+    fn known(&self, value: Value) -> Option<u64> {
+        let dfg = &self.b.func.dfg;
+        match dfg.insts[dfg.value_def(value).inst()?] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => {
+                Some(imm.bits() as u64 & mask(self.type_of(value).bits()) as u64)
+            }
+            InstructionData::Unary { opcode: Opcode::Uextend, arg } => self.known(arg),
+            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => Some(self.known(a)? & self.known(b)?),
+            _ => None,
+        }
+    }
+
+    /// Writes the low bytes of a number, most significant first, at a place of so many bytes. A number of an odd size is
+    /// written with zeros behind it where other bytes follow, which are written later.
+    fn put(&mut self, value: Option<Value>, count: u32, address: Value, (at, bytes): (u32, u32)) {
+        let Some(mut value) = value else { return };
         let (mut at, mut left) = (at, count);
+        let whole = count.next_power_of_two();
+        if count != whole && whole <= 8 && at + whole <= bytes {
+            value = self.b.ins().ishl_imm(value, i64::from(whole - count) * 8);
+            left = whole;
+        }
         while left > 0 {
             let size = [8, 4, 2, 1].into_iter().find(|size| *size <= left).unwrap_or(1);
             left -= size;
@@ -487,8 +513,8 @@ impl<'p> Lower<'_, 'p> {
             let ty: Type = [I8, I16, I32, I64][size.trailing_zeros() as usize];
             let part = self.resize(part, ty);
             let part = if size > 1 { self.b.ins().bswap(part) } else { part };
-            self.store(part, address, at);
-            at += size as i32;
+            self.store(part, address, at as i32);
+            at += size;
         }
     }
 }

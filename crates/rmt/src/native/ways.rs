@@ -10,8 +10,9 @@ use cranelift_frontend::Switch;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Copies of the code of one place. Ways beyond share code that knows only what no statement changes, as many copies
-/// again, and those beyond code that knows nothing.
+/// Copies of the code of one place, for each value of the field that parts the ways at the begin: packets of a kind that
+/// take many ways leave room for those of others. Ways beyond share code that knows only what no statement changes, as
+/// many copies again, and those beyond code that knows only the kind.
 const COPIES: usize = 64;
 /// Tables that must ask for a field's value, so that it parts the ways at the begin.
 const SELECTS: usize = 3;
@@ -77,6 +78,8 @@ pub(super) struct Ways<'p> {
     met: HashMap<Block, Facts>,
     count: u32,
     deciders: Fields,
+    /// The field by whose values ways part at the begin.
+    selector: Option<FieldId>,
     /// Fields that may be written from a place on.
     written: HashMap<usize, Rc<Fields>>,
 }
@@ -87,7 +90,8 @@ impl<'p> Ways<'p> {
         number(&half.control, &mut order);
         let deciders = super::live::deciders(program, half);
         let (known, work, met) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Ways { order, known, work, met, count: 0, deciders, written: HashMap::new() }
+        let selector = selector_of(program, half);
+        Ways { order, known, work, met, count: 0, deciders, selector, written: HashMap::new() }
     }
 
     /// The next place whose ways there are all known, and what is known on each of them.
@@ -150,15 +154,18 @@ impl<'p> Lower<'_, 'p> {
         let place = way.place();
         let control = self.written(&Next::END.then(&self.half.control));
         let fixed = facts.restricted_to(|id| !control[id.0 as usize]);
+        let selector = self.ways.selector;
+        let kind = fixed.restricted_to(|id| Some(id) == selector);
+        let of = |facts: &Facts| selector.map(|id| facts.of(id));
         let copies = self.ways.known.entry(place).or_default();
         let mut room = COPIES;
         let mut fits = |facts: &Facts| {
-            let fits = copies.len() < room || copies.iter().any(|(f, _)| f == facts);
+            let alike = copies.iter().filter(|(other, _)| of(other) == of(facts)).count();
+            let fits = alike < room || copies.iter().any(|(other, _)| other == facts);
             room += COPIES;
             fits
         };
-        let none = Facts::none(self.program.fields.len());
-        let facts = [facts, fixed].into_iter().find(|facts| fits(facts)).unwrap_or(none);
+        let facts = [facts, fixed].into_iter().find(|facts| fits(facts)).unwrap_or(kind);
         if let Some((_, block)) = copies.iter().find(|(f, _)| *f == facts) {
             let block = *block;
             // What decides nothing is still a constant, where it is the same on all ways: it needs no register.
