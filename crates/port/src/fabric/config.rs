@@ -93,6 +93,11 @@ impl FabricConfig {
         Ok(())
     }
 
+    /// Frames arrive as they were sent, and at once, as far as there is room for them.
+    pub fn is_perfect(&self) -> bool {
+        !self.needs_single_segments() && self.delay_ns == 0 && self.jitter_ns == 0
+    }
+
     /// Each frame must be one real segment, because something happens to single frames.
     pub fn needs_single_segments(&self) -> bool {
         let chances = [self.loss, self.burst_begin, self.reorder, self.duplicate, self.corrupt];

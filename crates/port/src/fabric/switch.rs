@@ -29,6 +29,8 @@ pub(super) struct Member {
 
 pub(super) struct Switch {
     config: FabricConfig,
+    /// As [`FabricConfig::is_perfect`] says of the above: asked for each frame.
+    perfect: bool,
     members: Vec<Option<Member>>,
     /// Addresses of hosts, which do not move, and those learned behind uplinks.
     table: HashMap<Mac, Slot>,
@@ -45,6 +47,7 @@ pub(super) struct Switch {
 impl Switch {
     pub(super) fn new(config: FabricConfig) -> Switch {
         Switch {
+            perfect: config.is_perfect(),
             config,
             members: Vec::new(),
             table: HashMap::new(),
@@ -69,6 +72,7 @@ impl Switch {
                 }
             }
         }
+        self.perfect = config.is_perfect();
         self.config = config;
     }
 
@@ -236,7 +240,11 @@ impl Switch {
                 recorder.record(now, frame, &dropped_here(reason));
             }
         };
-        member.link.push(now, frame, &self.config, pool, dropped);
+        if self.perfect && member.link.is_clear_for(&frame, &self.config) {
+            member.link.pass(frame);
+        } else {
+            member.link.push(now, frame, &self.config, pool, dropped);
+        }
         if !self.touched.contains(&to) {
             self.touched.push(to);
         }
