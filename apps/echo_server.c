@@ -1,4 +1,5 @@
-/* echo_server: sends every byte back. One epoll set and one listening socket per thread (SO_REUSEPORT).
+/* echo_server: sends every byte back. One epoll set and one listening socket per thread (SO_REUSEPORT); or, with -b, a
+ * thread for each connection, which blocks.
  *
  * Plain POSIX, identical for every stack. What arrives in one read leaves in one write, so a client that keeps
  * several messages in flight gets its replies batched.
@@ -82,23 +83,51 @@ static void *run(void *unused) {
     }
 }
 
+static void *serve_blocking(void *connection) {
+    int fd = (int)(intptr_t)connection;
+    char *buffer = malloc(BUFFER);
+    if (!buffer) die("malloc");
+    for (ssize_t n; (n = recv(fd, buffer, BUFFER, 0)) > 0;)
+        if (send(fd, buffer, (size_t)n, MSG_NOSIGNAL) != n) break;
+    close(fd);
+    free(buffer);
+    return NULL;
+}
+
+static _Noreturn void run_blocking(void) {
+    int listener = listen_at(&address, 0, 4096, 0), one = 1;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 128 * 1024);
+    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) die("accept");
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        pthread_t thread;
+        if ((errno = pthread_create(&thread, &small, serve_blocking, (void *)(intptr_t)fd))) die("pthread_create");
+    }
+}
+
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: echo_server [-a ADDRESS] [-p PORT] [-t THREADS]\n");
+    fprintf(stderr, "usage: echo_server [-a ADDRESS] [-p PORT] [-t THREADS | -b]\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
-    int port = 7777;
+    int port = 7777, blocking = 0;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    for (int option; (option = getopt(argc, argv, "a:p:t:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "a:p:t:b")) != -1;) {
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 't' && (threads = atoi(optarg)) > 0) continue;
+        if (option == 'b' && (blocking = 1)) continue;
         usage();
     }
     if (optind < argc) usage();
     address.sin_port = htons((uint16_t)port);
     signal(SIGPIPE, SIG_IGN);
+    if (blocking) run_blocking();
     for (int i = 1; i < threads; i++) {
         pthread_t thread;
         if ((errno = pthread_create(&thread, NULL, run, NULL))) die("pthread_create");

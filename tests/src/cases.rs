@@ -89,6 +89,7 @@ pub const ALL: &[Case] = &[
     case("nbdkit, nbdcopy", storage::nbdkit),
     case("echo 64 B, 64 connections, depth 4", echo::small),
     case("echo 20 kB, 8 connections, depth 3", echo::large),
+    case("echo, 48 threads that block", echo::threads),
 ];
 
 /// What a case works with.

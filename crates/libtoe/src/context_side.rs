@@ -287,6 +287,7 @@ impl Lib {
             }
             return;
         }
+        self.taken_in = self.taken_in.wrapping_add(1);
         self.pay_owed();
         self.drain_replies();
         self.drain_notices();

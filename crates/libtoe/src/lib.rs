@@ -25,6 +25,7 @@ mod interpose;
 mod kept;
 mod lock;
 mod log;
+mod lookout;
 mod options;
 mod poll;
 mod readiness;
@@ -38,6 +39,7 @@ mod stand_in;
 mod state;
 mod stream;
 mod table;
+mod thread;
 mod wait;
 mod zero_copy;
 

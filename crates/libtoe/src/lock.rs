@@ -62,7 +62,7 @@ pub fn look_for_others() {
 /// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which waits until
 /// all that was written before has reached the cache: payload and descriptors, whose lines the daemon's core has.
 #[inline(always)]
-fn is_alone() -> bool {
+pub fn is_alone() -> bool {
     // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very thread as
     // long as there is no other.
     unsafe { ALONE.load(Relaxed).read_volatile() != 0 }

@@ -99,3 +99,13 @@ pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *con
     // SAFETY: the slice is valid for the call; eight bytes is the kernel's size of a signal set.
     unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), timeout, mask, 8usize) }
 }
+
+/// Likewise, waits for events of a set of the kernel, so many milliseconds or, below 0, for ever.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn epoll_pwait_raw(set: c_int, events: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> c_long {
+    let most = events.len().min(c_int::MAX as usize);
+    // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set.
+    unsafe { libc::syscall(libc::SYS_epoll_pwait, set, events.as_mut_ptr(), most, timeout, mask, 8usize) }
+}

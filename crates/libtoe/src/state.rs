@@ -37,6 +37,8 @@ pub struct Lib {
     pub hand: Hand,
     /// Options that sockets share.
     pub recent_options: Recent,
+    /// How often news of the daemon was taken in.
+    pub taken_in: u32,
     /// Identities given so far.
     last_id: u64,
 }
@@ -65,6 +67,7 @@ impl Lib {
             stand_ins: StandIns::new(),
             hand: Hand::new(),
             recent_options: Recent::new(),
+            taken_in: 0,
             last_id: 0,
         }
     }

@@ -10,16 +10,20 @@
 //! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
 use crate::epoll;
 use crate::errno::{self, Result};
-use crate::lock::Guard;
+use crate::lock::{self, Guard};
+use crate::lookout::{End, Lookout};
 use crate::real;
 use crate::share;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use crate::table::{self, Entry};
+use crate::thread;
 use libc::{c_int, pollfd, sigset_t, timespec};
 use shm::Crowd;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Looks at the rings' positions after each yield: what the daemon is about to say comes within a microsecond, and who
@@ -30,10 +34,18 @@ const SPINS: u32 = 24;
 const TURNS: u32 = 8;
 /// How long a thread yields before it sleeps.
 const YIELD_TIME: Duration = Duration::from_micros(60);
+/// And so many times at least where [`MANY`] threads of the process do: each yield takes longer then, as all others have their
+/// turns, and to sleep and be woken costs more.
+const LEAST_YIELDS: u32 = 16;
+const MANY: u32 = 8;
+/// How many threads of a process that has several yield now.
+static YIELDING: AtomicU32 = AtomicU32::new(0);
 /// Whether others want the cores that this process waits on.
 static CROWD: Crowd = Crowd::new();
 /// First and longest sleep on a connection whose notices may go to another process.
 const SHARED_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// In the place of a descriptor: `poll` passes it over.
+const NOBODY: RawFd = -1;
 /// Longest sleep while a bump waits for room in the ring.
 const OWED_NAP: Duration = Duration::from_millis(1);
 
@@ -71,7 +83,21 @@ pub struct Wait<'a> {
     pub mask: Option<sigset_t>,
 }
 
+/// Shorter times than this are kept to the microsecond, others to the millisecond.
+const EXACT: Duration = Duration::from_millis(20);
+
 impl Wait<'_> {
+    /// Other threads may look for it: who waits for sockets or sets hears of them from whoever takes their news in.
+    fn has_others(&self) -> bool {
+        !self.targets.is_empty() && !lock::is_alone()
+    }
+
+    /// Of the threads that sleep so, a ring of the bell need only wake one.
+    fn sleeps_in_turn(&self) -> bool {
+        let exact = self.deadline.is_some_and(|deadline| deadline < Instant::now() + EXACT);
+        self.has_others() && self.kernel.is_empty() && !exact
+    }
+
     /// Until an answer comes, whatever happens.
     pub fn forever() -> Wait<'static> {
         Wait { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
@@ -93,7 +119,7 @@ pub fn until<T>(
     }
     let mut blocked = None;
     let patience = Patience::new();
-    let mut naps = Naps::new();
+    let (mut naps, mut lookout) = (Naps::new(), Lookout::default());
     loop {
         let patient = blocked.is_none() && patience.lasts();
         if patient {
@@ -110,10 +136,13 @@ pub fn until<T>(
         }
         let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(wait.mask));
         share::claim_all(lib, wait.targets)?;
-        let (found, interrupted) = sleep(lib, &mut wait, blocked, naps.next(), &mut look)?;
-        if let Some(found) = found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
+        let woken = sleep(lib, &mut wait, blocked, naps.next(), &mut lookout, &mut look)?;
+        let wakes = wakes();
+        if let Some(found) = woken.found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
             return Ok(found);
         }
+        woken.end.into_iter().for_each(|end| lookout.woke(End { woke: self::wakes() != wakes, ..end }));
+        let interrupted = woken.interrupted;
         if interrupted && !blocked.goes_on(wait.signals) {
             return Err(libc::EINTR);
         }
@@ -134,40 +163,70 @@ fn take_in_and_look<T>(
     look(lib, &wait.kernel)
 }
 
-/// Sleeps until something may have happened, unless the last look finds something; says whether a signal handler
-/// ran.
+/// What ended a sleep.
+struct Woken<T> {
+    /// Of the last look before it.
+    found: Option<T>,
+    /// A signal handler ran.
+    interrupted: bool,
+    /// Where threads sleep in turn: how it ended, as far as is known then.
+    end: Option<End>,
+}
+
+/// Sleeps until something may have happened, unless the last look finds something.
 fn sleep<T>(
     lib: &mut Guard,
     wait: &mut Wait<'_>,
     blocked: &BlockedSignals,
     shared: Duration,
+    lookout: &mut Lookout,
     look: &mut impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
-) -> Result<(Option<T>, bool)> {
-    let me = thread_wake_fd()?;
+) -> Result<Woken<T>> {
+    let me = thread::wake_fd()?;
     lib.send_held();
-    let nap = longest_nap(lib, wait.targets, shared);
+    let short = lookout.leaves_it();
+    let nap = longest_nap(lib, wait.targets, shared).into_iter().chain(short).min();
     let Some(context) = lib.context() else {
         // Without a daemon only the kernel's descriptors, signals and the deadline can end the wait.
         let timeout = until_deadline(wait.deadline, nap);
-        return Ok((None, lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked))));
+        let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
+        return Ok(Woken { found: None, interrupted, end: None });
     };
-    context.end.app_bell.prepare_to_sleep();
-    let bells = [context.end.app_bell.fd().as_raw_fd(), context.control_fd(), me];
+    if short.is_none() {
+        context.end.app_bell.prepare_to_sleep();
+    }
+    let bell = if short.is_none() { context.end.app_bell.fd().as_raw_fd() } else { NOBODY };
+    let bells = [bell, context.control_fd(), me];
+    let bed = if wait.sleeps_in_turn() { thread::bed(&lib.link, lookout.steps_back()) } else { None };
     enlist(lib, wait.targets, me);
     lib.drain();
     let found = look(lib, &wait.kernel);
-    let kernel = wait.kernel.len();
-    let mut interrupted = false;
+    let (mut interrupted, mut reasons) = (false, [false; 3]);
+    let (taken_in, begin) = (lib.taken_in, Instant::now());
     if found.is_none() {
-        wait.kernel.extend(bells.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
         let timeout = until_deadline(wait.deadline, nap);
-        interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
+        (interrupted, reasons) = match bed {
+            Some(bed) => lib.unlocked(|| sleep_in(bed, timeout, blocked)),
+            None => {
+                let kernel = wait.kernel.len();
+                wait.kernel.extend(bells.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
+                let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
+                let reasons = std::array::from_fn(|i| wait.kernel[kernel + i].revents != 0);
+                wait.kernel.truncate(kernel);
+                (interrupted, reasons)
+            }
+        };
     }
-    let rung = std::array::from_fn(|i| wait.kernel.get(kernel + i).is_some_and(|fd| fd.revents != 0));
-    wait.kernel.truncate(kernel);
-    wake_up(lib, rung);
+    let end = wait.has_others().then(|| End {
+        rung: reasons[0],
+        slept: begin.elapsed(),
+        others: lib.taken_in != taken_in,
+        woke: false,
+        found: false,
+    });
+    wake_up(lib, short.is_none(), reasons);
     dismiss(lib, wait.targets, me);
-    Ok((found, interrupted))
+    Ok(Woken { found, interrupted, end })
 }
 
 /// The one system call that sleeps; says whether a signal handler ran.
@@ -177,13 +236,25 @@ fn sleep_on(fds: &mut [pollfd], timeout: &Option<timespec>, blocked: &BlockedSig
     unsafe { real::ppoll_raw(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR }
 }
 
+/// The same in a bed: whether a signal handler ran, and what ended it of bell, daemon and another thread.
+fn sleep_in(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> (bool, [bool; 3]) {
+    let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; epoll::REASONS];
+    // SAFETY: a descriptor of ours and a valid mask.
+    let got = unsafe { real::epoll_pwait_raw(bed, &mut reasons, milliseconds(timeout), blocked.outside()) };
+    let interrupted = got < 0 && errno::get() == libc::EINTR;
+    let reasons = &reasons[..got.max(0) as usize];
+    (interrupted, [epoll::BELL, epoll::DAEMON, epoll::KICK].map(|why| reasons.iter().any(|r| { r.u64 } == why)))
+}
+
 /// After sleeping: the bell is cleared before everything is taken in, so no signal is lost.
-fn wake_up(lib: &mut Lib, [bell, daemon, me]: [bool; 3]) {
+fn wake_up(lib: &mut Lib, announced: bool, [bell, daemon, me]: [bool; 3]) {
     if me {
-        clear_thread_wake();
+        thread::clear_wake();
     }
     let Some(context) = lib.context() else { return };
-    context.end.app_bell.awake();
+    if announced {
+        context.end.app_bell.awake();
+    }
     if bell {
         context.end.app_bell.clear();
     }
@@ -260,17 +331,40 @@ impl Lib {
 /// How long a thread yields before it sleeps, in one wait: not at all where others want the core.
 pub struct Patience {
     since: Option<Instant>,
+    /// It is counted among those that yield.
+    counted: bool,
+    yields: Cell<u32>,
 }
 
 impl Patience {
     /// A wait begins.
     pub fn new() -> Patience {
-        Patience { since: (!CROWD.is_there()).then(Instant::now) }
+        let since = (!CROWD.is_there()).then(Instant::now);
+        let counted = since.is_some() && !lock::is_alone();
+        if counted {
+            YIELDING.fetch_add(1, Relaxed);
+        }
+        Patience { since, counted, yields: Cell::new(0) }
     }
 
     /// The thread goes on yielding.
     pub fn lasts(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() < YIELD_TIME)
+        let among_many = || self.yields.get() < LEAST_YIELDS && YIELDING.load(Relaxed) >= MANY;
+        self.since.is_some_and(|since| since.elapsed() < YIELD_TIME || among_many())
+    }
+
+    /// It lets others run once more.
+    fn yields(&self) {
+        self.yields.set(self.yields.get() + 1);
+        give_way();
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        if self.counted {
+            YIELDING.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -279,12 +373,12 @@ pub fn yield_until_news(lib: &mut Guard, patience: &Patience, deadline: Option<I
     // What is owed to the ring is tried again with each look.
     let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());
     let Some(news) = news else {
-        lib.unlocked(give_way);
+        lib.unlocked(|| patience.yields());
         return false;
     };
     lib.unlocked(|| {
         for _ in 0..TURNS {
-            give_way();
+            patience.yields();
             for _ in 0..SPINS {
                 if news.iter().any(|ring| ring.is_there()) {
                     return true;
@@ -337,6 +431,12 @@ pub fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Optio
         (left, nap) => left.or(nap)?,
     };
     Some(timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as i64 })
+}
+
+/// A time as `epoll_wait` has it: rounded up, -1 for ever.
+pub fn milliseconds(time: Option<timespec>) -> c_int {
+    let whole = |time: timespec| (time.tv_sec * 1000 + (time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64);
+    time.map_or(-1, |time| whole(time) as c_int)
 }
 
 /// Signals blocked for the time of a wait; what was before comes back at its end.
@@ -442,39 +542,18 @@ pub fn out_of_the_way(fd: RawFd) -> RawFd {
     fd
 }
 
+/// How often anybody was woken.
+static WAKES: AtomicU32 = AtomicU32::new(0);
+
+/// How often this process has woken threads of its own.
+pub fn wakes() -> u32 {
+    WAKES.load(Relaxed)
+}
+
 /// Wakes whoever sleeps on the eventfd.
 pub fn wake(fd: RawFd) {
+    WAKES.fetch_add(1, Relaxed);
     let one = 1u64;
     // SAFETY: writes eight bytes of a local; failing means that it is signalled already.
     unsafe { real::write(fd, (&raw const one).cast(), 8) };
-}
-
-thread_local! {
-    static WAKE: RefCell<Option<OwnFd>> = const { RefCell::new(None) };
-}
-
-fn thread_wake_fd() -> Result<RawFd> {
-    let found = WAKE.try_with(|cell| cell.borrow().as_ref().map(OwnFd::fd)).unwrap_or(None);
-    if let Some(fd) = found {
-        return Ok(fd);
-    }
-    let wake = OwnFd::new()?;
-    let fd = wake.fd();
-    // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
-    WAKE.try_with(|cell| cell.replace(Some(wake))).map_err(|_| libc::ENOMEM)?;
-    Ok(fd)
-}
-
-fn clear_thread_wake() {
-    let mut count = 0u64;
-    let fd = WAKE.try_with(|cell| cell.borrow().as_ref().map(OwnFd::fd)).unwrap_or(None);
-    if let Some(fd) = fd {
-        // SAFETY: reads eight bytes into a local.
-        unsafe { real::read(fd, (&raw mut count).cast(), 8) };
-    }
-}
-
-/// After fork: the parent's thread keeps the old one.
-pub fn forget_thread_wake() {
-    let _ = WAKE.try_with(|cell| cell.replace(None));
 }

@@ -13,7 +13,7 @@ static const struct {
 } cases[] = {
     {"names", names},           {"kept_address", kept_address}, {"transfer", transfer},     {"half_close", half_close},
     {"sigpipe", sigpipe},       {"reset", reset},           {"nonblocking_connect", nonblocking_connect},
-    {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads},
+    {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
     {"descriptors", descriptors}, {"files", files},         {"forked", forked},
     {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},

@@ -11,16 +11,21 @@ pub(super) fn asyncio(bench: &Bench) -> Outcome {
 }
 
 pub(super) fn small(bench: &Bench) -> Outcome {
-    drive(bench, &["-n", "64", "-s", "64", "-d", "4"])
+    drive(bench, &[], &["-n", "64", "-s", "64", "-d", "4"])
 }
 
 pub(super) fn large(bench: &Bench) -> Outcome {
-    drive(bench, &["-n", "8", "-s", "20000", "-d", "3"])
+    drive(bench, &[], &["-n", "8", "-s", "20000", "-d", "3"])
 }
 
-fn drive(bench: &Bench, options: &[&str]) -> Outcome {
+/// Each of the server's threads blocks in a call of its own.
+pub(super) fn threads(bench: &Bench) -> Outcome {
+    drive(bench, &["-b"], &["-n", "48", "-s", "300", "-d", "1"])
+}
+
+fn drive(bench: &Bench, server: &[&str], options: &[&str]) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
-    let _server = bench.server(bench.lab.on_server(&super::app("echo_server")), &["-p", &port])?;
+    let _server = bench.server(bench.lab.on_server(&super::app("echo_server")), &[&["-p", &port], server].concat())?;
     let common = ["-c", &address, "-p", &port, "-t", "2"];
     let printed = bench.client(&super::app("echo_client"), &[&common, options].concat())?;
     let report: Value = serde_json::from_str(&printed).map_err(|error| error.to_string())?;

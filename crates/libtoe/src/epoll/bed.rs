@@ -1,4 +1,8 @@
-//! What a thread sleeps on that waits for a set.
+//! What a thread sleeps on that waits for a set, or for a socket.
+//!
+//! All beds of a process hear the one bell of its context, and a ring ends the sleep of one thread (`EPOLLEXCLUSIVE`): it
+//! takes in what came, and wakes those whom it concerns. Of several beds with sleepers the kernel takes the one that has
+//! heard the bell for longest; who was woken for others' news steps back behind all of them.
 use super::EpollSet;
 use crate::errno::{self, Result};
 use crate::real;
@@ -8,12 +12,11 @@ use libc::epoll_event;
 use std::os::fd::{AsRawFd, RawFd};
 
 const EDGE: u32 = libc::EPOLLET as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// A set of the kernel with everything that ends a sleep.
 pub struct Bed {
     pub set: OwnFd,
-    /// Written by other threads.
-    pub kick: OwnFd,
     has_bell: bool,
 }
 
@@ -23,19 +26,38 @@ const PROGRAM: u64 = 0;
 pub const BELL: u64 = 1;
 /// The daemon's socket has come to its end.
 pub const DAEMON: u64 = 2;
-/// Another thread has something for this set.
-const KICK: u64 = 3;
+/// Another thread has something for whoever sleeps here.
+pub const KICK: u64 = 3;
 /// How many there are.
 pub const REASONS: usize = 4;
 
 impl Bed {
-    fn new(program: RawFd) -> Result<Bed> {
+    /// One that other threads end the sleep in by writing `kick`.
+    pub fn new(kick: RawFd) -> Result<Bed> {
         // SAFETY: a plain call.
         let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let bed = Bed { set: OwnFd::adopt(set), kick: OwnFd::new()?, has_bell: false };
-        bed.add(program, PROGRAM, 0)?;
-        bed.add(bed.kick.fd(), KICK, EDGE)?;
+        let bed = Bed { set: OwnFd::adopt(set), has_bell: false };
+        bed.add(kick, KICK, EDGE)?;
         Ok(bed)
+    }
+
+    /// It hears the bell and the end of the daemon, as soon as there is one.
+    pub fn hear(&mut self, link: &Link) -> Result<()> {
+        if let (Link::Attached(context), false) = (link, self.has_bell) {
+            self.add(context.end.app_bell.fd().as_raw_fd(), BELL, EDGE | EXCLUSIVE)?;
+            self.add(context.control_fd(), DAEMON, EDGE)?;
+            self.has_bell = true;
+        }
+        Ok(())
+    }
+
+    /// The bell wakes others first from now on.
+    pub fn step_back(&self, link: &Link) -> Result<()> {
+        let (Link::Attached(context), true) = (link, self.has_bell) else { return Ok(()) };
+        let bell = context.end.app_bell.fd().as_raw_fd();
+        // SAFETY: a valid descriptor, no event.
+        errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_DEL, bell, std::ptr::null_mut()) })?;
+        self.add(bell, BELL, EDGE | EXCLUSIVE)
     }
 
     /// Edges: each ring of the bell ends one sleep, whoever clears it.
@@ -49,16 +71,17 @@ impl Bed {
 impl EpollSet {
     /// What its threads sleep on, complete as of now.
     pub fn make_bed(&mut self, link: &Link) -> Result<&mut Bed> {
-        let fd = self.fd;
         let bed = match &mut self.bed {
             Some(bed) => bed,
-            none => none.insert(Bed::new(fd)?),
+            none => {
+                let kick = OwnFd::new()?;
+                let bed = Bed::new(kick.fd())?;
+                bed.add(self.fd, PROGRAM, 0)?;
+                self.kick = Some(kick);
+                none.insert(bed)
+            }
         };
-        if let (Link::Attached(context), false) = (link, bed.has_bell) {
-            bed.add(context.end.app_bell.fd().as_raw_fd(), BELL, EDGE)?;
-            bed.add(context.control_fd(), DAEMON, EDGE)?;
-            bed.has_bell = true;
-        }
+        bed.hear(link)?;
         Ok(bed)
     }
 }

@@ -54,7 +54,7 @@ pub fn after_fork(lib: &mut Lib, in_child: bool) {
             set.sleepers = 0;
             set.kicked = false;
             set.waiters = Few::None;
-            set.bed = None;
+            (set.bed, set.kick) = (None, None);
         }
     }
 }

@@ -12,6 +12,7 @@ mod inherited;
 pub mod kernel_half;
 mod wait;
 
+pub use bed::{BELL, Bed, DAEMON, KICK, REASONS};
 pub use control::control;
 pub use inherited::{after_fork, has_shared};
 pub use wait::wait_events;
@@ -20,8 +21,8 @@ use crate::fast;
 use crate::few::Few;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
-use crate::{readiness, table, wait as waiting};
-use bed::Bed;
+use crate::wait::{self as waiting, OwnFd};
+use crate::{readiness, table};
 use std::os::fd::RawFd;
 
 /// Longest chain of sets within sets, as in Linux.
@@ -44,8 +45,9 @@ pub struct EpollSet {
     nested: usize,
     /// Entries that may be ready, in their order.
     ready: Vec<u32>,
-    /// What its threads sleep on.
+    /// What its threads sleep on, and what others write to wake one.
     bed: Option<Bed>,
+    kick: Option<OwnFd>,
     /// Threads that sleep there.
     sleepers: u32,
     /// One of them was told to get up, and is not up yet.
@@ -98,6 +100,7 @@ impl EpollSet {
             nested: 0,
             ready: Vec::new(),
             bed: None,
+            kick: None,
             sleepers: 0,
             kicked: false,
             waiters: Few::None,
@@ -111,7 +114,7 @@ impl EpollSet {
     /// Ends the sleep of a thread. A whole batch of members may become ready while it gets up.
     fn kick(&mut self) {
         if self.sleepers > 0 && !std::mem::replace(&mut self.kicked, true) {
-            self.bed.iter().for_each(|bed| waiting::wake(bed.kick.fd()));
+            self.kick.iter().for_each(|kick| waiting::wake(kick.fd()));
         }
     }
 

@@ -2,13 +2,16 @@
 use super::bed::{BELL, DAEMON, REASONS};
 use super::{EpollSet, Target, among, inherited};
 use crate::errno::{self, Result};
-use crate::lock::Guard;
+use crate::lock::{self, Guard};
+use crate::lookout::{End, Lookout};
 use crate::readiness;
+use crate::real;
 use crate::share;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
 use crate::wait::{self, BlockedSignals, Naps, Patience};
 use libc::{c_int, epoll_event, sigset_t};
+use shm::Doorbell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -49,6 +52,7 @@ fn wait_longer(
     let mut blocked = None;
     let patience = Patience::new();
     let mut naps = Naps::new();
+    let mut lookout = Lookout::default();
     loop {
         let patient = blocked.is_none() && patience.lasts();
         let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
@@ -56,7 +60,7 @@ fn wait_longer(
             collect(lib, key, out, !news)?
         } else {
             let blocked = blocked.get_or_insert_with(|| BlockedSignals::new(mask));
-            sleep(lib, key, out, deadline, blocked, naps.next())?
+            sleep(lib, key, out, (deadline, naps.next()), blocked, &mut lookout)?
         };
         if found > 0 {
             return Ok(found);
@@ -165,11 +169,8 @@ fn collect_kernel(fd: RawFd, out: &mut [epoll_event], timeout: c_int, mask: *con
     if out.is_empty() {
         return Ok(0);
     }
-    let most = out.len().min(c_int::MAX as usize) as c_int;
-    // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set. A direct
-    // system call, because the C library's is a cancellation point.
-    let got = unsafe { libc::syscall(libc::SYS_epoll_pwait, fd, out.as_mut_ptr(), most, timeout, mask, 8usize) };
-    errno::check(got).map(|got| got as usize)
+    // SAFETY: a valid mask or none; whose descriptor it is does not matter.
+    errno::check(unsafe { real::epoll_pwait_raw(fd, out, timeout, mask) }).map(|got| got as usize)
 }
 
 /// Sleeps until a member of either kind, the bell, a kick, a signal or the deadline ends it.
@@ -177,34 +178,43 @@ fn sleep(
     lib: &mut Guard,
     key: Key,
     out: &mut [epoll_event],
-    deadline: Option<Instant>,
+    (deadline, shared): (Option<Instant>, Duration),
     blocked: &BlockedSignals,
-    shared: Duration,
+    lookout: &mut Lookout,
 ) -> Result<usize> {
     inherited::refresh(lib, key)?;
     lib.send_held();
-    let nap = wait::nap_of_set(lib, key, shared);
+    let short = lookout.leaves_it();
+    let nap = wait::nap_of_set(lib, key, shared).into_iter().chain(short).min();
     let Lib { sets, link, .. } = &mut **lib;
-    let bed = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?.make_bed(link)?.set.fd();
-    lib.context().into_iter().for_each(|context| context.end.app_bell.prepare_to_sleep());
+    let bed = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?.make_bed(link)?;
+    if lookout.steps_back() {
+        bed.step_back(link)?;
+    }
+    let bed = bed.set.fd();
+    let announced = |lib: &mut Lib, tell: fn(&Doorbell)| {
+        lib.context().filter(|_| short.is_none()).into_iter().for_each(|context| tell(&context.end.app_bell));
+    };
+    announced(lib, Doorbell::prepare_to_sleep);
     lib.drain();
     let found = collect_ours(lib, key, out);
     let Some(set) = lib.set(key).filter(|_| found == 0) else {
-        lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
+        announced(lib, Doorbell::awake);
         return Ok(found);
     };
     set.sleepers += 1;
-    let timeout = wait::until_deadline(deadline, nap);
-    let timeout = timeout.map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000).min(i32::MAX as i64));
+    let (taken_in, begin) = (lib.taken_in, Instant::now());
+    let timeout = wait::milliseconds(wait::until_deadline(deadline, nap));
     let mut reasons = [epoll_event { events: 0, u64: 0 }; REASONS];
-    let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout as c_int, blocked.outside()));
+    let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout, blocked.outside()));
     if let Some(set) = lib.set(key) {
         set.sleepers = set.sleepers.saturating_sub(1);
         set.kicked = false;
     }
-    lib.context().into_iter().for_each(|context| context.end.app_bell.awake());
+    announced(lib, Doorbell::awake);
     let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
-    if reasons.iter().any(|reason| { reason.u64 } == BELL) {
+    let rung = reasons.iter().any(|reason| { reason.u64 } == BELL);
+    if rung {
         // Before everything is taken in, so no signal is lost; a bell that is never cleared becomes full.
         lib.context().into_iter().for_each(|context| context.end.app_bell.clear());
     }
@@ -212,7 +222,12 @@ fn sleep(
         lib.drain();
         lib.daemon_died();
     }
+    let (others, wakes) = (lib.taken_in != taken_in, wait::wakes());
     let found = collect(lib, key, out, true)?;
+    if !lock::is_alone() {
+        let woke = wait::wakes() != wakes;
+        lookout.woke(End { rung, slept: begin.elapsed(), others, woke, found: found > 0 });
+    }
     if found == out.len() {
         // There may be something left for another thread that sleeps, and one kick ends the sleep of one.
         lib.set(key).into_iter().for_each(EpollSet::kick);

@@ -137,6 +137,66 @@ static void threads(void) {
     unpair(e), unpair(late), close(set);
 }
 
+enum { BLOCKED = 8, IN_SETS = 4, ECHOES = BLOCKED + IN_SETS };
+
+static void *echo_blocked(void *fd) {
+    char c;
+    while (read(*(int *)fd, &c, 1) == 1) CHECK(write(*(int *)fd, &c, 1) == 1);
+    return NULL;
+}
+
+static void *echo_in_set(void *fd) {
+    int set = epoll_create1(0), n;
+    struct epoll_event event;
+    char c;
+    watch(set, EPOLL_CTL_ADD, *(int *)fd, EPOLLIN, 1);
+    do {
+        CHECK(epoll_wait(set, &event, 1, -1) == 1);
+        if ((n = (int)read(*(int *)fd, &c, 1)) == 1) CHECK(write(*(int *)fd, &c, 1) == 1);
+    } while (n == 1);
+    close(set);
+    return NULL;
+}
+
+static void *accept_one(void *listener) {
+    int fd = accept(*(int *)listener, NULL, NULL);
+    CHECK(fd >= 0);
+    close(fd);
+    return NULL;
+}
+
+/* Many threads sleep, and bytes come for one or two of them: right after others, and after all sleep again. Nobody else would
+ * wake them. */
+static void turns(void) {
+    int e[ECHOES][2], l = listener(0);
+    pthread_t thread[ECHOES], accepts;
+    char c, d;
+    for (int i = 0; i < ECHOES; i++) {
+        pair(e[i]);
+        pthread_create(&thread[i], NULL, i < BLOCKED ? echo_blocked : echo_in_set, &e[i][1]);
+    }
+    pthread_create(&accepts, NULL, accept_one, &l);
+    for (unsigned round = 0, dice = 1; round < 1500; round++) {
+        dice = dice * 1103515245u + 12345u;
+        int one = (int)(dice >> 16) % ECHOES, other = (one + 1 + (int)(dice >> 24) % (ECHOES - 1)) % ECHOES;
+        if (round % 8 == 0) usleep(dice >> 16 & 4095);
+        c = (char)round, d = (char)~round;
+        CHECK(write(e[one][0], &c, 1) == 1 && write(e[other][0], &d, 1) == 1);
+        CHECK(read(e[one][0], &c, 1) == 1 && c == (char)round && read(e[other][0], &d, 1) == 1 && d == (char)~round);
+    }
+    int last = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = name_of(l);
+    CHECK(connect(last, (void *)&address, sizeof address) == 0);
+    close(last);
+    pthread_join(accepts, NULL);
+    for (int i = 0; i < ECHOES; i++) {
+        CHECK(shutdown(e[i][0], SHUT_WR) == 0);
+        pthread_join(thread[i], NULL);
+        unpair(e[i]);
+    }
+    close(l);
+}
+
 static void set_handler(int flags) {
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = flags};
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
