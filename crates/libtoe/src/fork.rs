@@ -6,7 +6,7 @@ use crate::few::Few;
 use crate::lock::{self, Guard};
 use crate::socket::Kind;
 use crate::state::{Lib, Link};
-use crate::{attach, epoll, real, rest, thread};
+use crate::{attach, epoll, real, rest, thread, wait};
 use context::{Reply, Request};
 use libc::pid_t;
 
@@ -50,6 +50,7 @@ pub fn share_streams(lib: &mut Lib) {
 
 fn in_child(lib: &mut Lib, token: Option<u64>) {
     thread::forget();
+    wait::forget_others();
     lib.askers = Few::None;
     let was_attached = matches!(lib.link, Link::Attached(_));
     // Closes the child's copies of the parent's descriptors: the daemon learns of the parent's end by them.

@@ -205,8 +205,8 @@ fn sleep<T>(
     let (taken_in, begin) = (lib.taken_in, Instant::now());
     if found.is_none() {
         let timeout = until_deadline(wait.deadline, nap);
-        (interrupted, reasons) = match bed {
-            Some(bed) => lib.unlocked(|| sleep_in(bed, timeout, blocked)),
+        (interrupted, reasons) = match bed.and_then(|bed| lib.unlocked(|| sleep_in(bed, timeout, blocked))) {
+            Some(woken) => woken,
             None => {
                 let kernel = wait.kernel.len();
                 wait.kernel.extend(bells.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
@@ -236,14 +236,15 @@ fn sleep_on(fds: &mut [pollfd], timeout: &Option<timespec>, blocked: &BlockedSig
     unsafe { real::ppoll_raw(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR }
 }
 
-/// The same in a bed: whether a signal handler ran, and what ended it of bell, daemon and another thread.
-fn sleep_in(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> (bool, [bool; 3]) {
+/// The same in a bed: whether a signal handler ran, and what ended it of bell, daemon and another thread. Nothing where a
+/// filter of the program's does not let it.
+fn sleep_in(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Option<(bool, [bool; 3])> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; epoll::REASONS];
     // SAFETY: a descriptor of ours and a valid mask.
     let got = unsafe { real::epoll_pwait_raw(bed, &mut reasons, milliseconds(timeout), blocked.outside()) };
     let interrupted = got < 0 && errno::get() == libc::EINTR;
-    let reasons = &reasons[..got.max(0) as usize];
-    (interrupted, [epoll::BELL, epoll::DAEMON, epoll::KICK].map(|why| reasons.iter().any(|r| { r.u64 } == why)))
+    let reasons = reasons.get(..got.max(0) as usize).filter(|_| got >= 0 || interrupted)?;
+    Some((interrupted, [epoll::BELL, epoll::DAEMON, epoll::KICK].map(|why| reasons.iter().any(|r| { r.u64 } == why))))
 }
 
 /// After sleeping: the bell is cleared before everything is taken in, so no signal is lost.
@@ -358,6 +359,11 @@ impl Patience {
         self.yields.set(self.yields.get() + 1);
         give_way();
     }
+}
+
+/// After fork: the parent's other threads are not here.
+pub fn forget_others() {
+    YIELDING.store(0, Relaxed);
 }
 
 impl Drop for Patience {
