@@ -44,13 +44,18 @@ impl App {
         if let Some((index, (tag, token))) = found {
             self.deferred.remove(index);
             self.purpose(tag)?;
-            // A connection that came up before it is shared with the child: as in a program, it is known before the fork returns.
+            // What came before it is known before the fork returns, as in a program: a connection that came up is shared with the
+            // child. One that came in waits until somebody accepts it.
             let before: Vec<Reply> = self.deferred.drain(..index).collect();
-            let (opened, others): (Vec<Reply>, Vec<Reply>) = before
-                .into_iter()
-                .partition(|reply| matches!(reply, Reply::Connecting { .. } | Reply::Connected { .. }));
-            others.into_iter().rev().for_each(|reply| self.deferred.push_front(reply));
-            for reply in opened {
+            let (mut accepted, mut waiting) = (Vec::new(), 0);
+            for reply in before {
+                let slot = slot_of(&reply);
+                if matches!(reply, Reply::Accept { .. }) || slot.is_some_and(|slot| accepted.contains(&slot)) {
+                    accepted.extend(slot);
+                    self.deferred.insert(waiting, reply);
+                    waiting += 1;
+                    continue;
+                }
                 self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
             }
             self.token = Some(token);
@@ -281,5 +286,18 @@ impl App {
             Purpose::Fork => Err(format!("forking failed with error {errno}")),
             Purpose::Info(..) => Ok(()),
         }
+    }
+}
+
+/// The connection that a reply is about.
+fn slot_of(reply: &Reply) -> Option<Slot> {
+    match *reply {
+        Reply::Accept { slot, .. }
+        | Reply::Unaccept { slot, .. }
+        | Reply::Error { slot, .. }
+        | Reply::Freed { slot }
+        | Reply::Ended { slot, .. }
+        | Reply::Rested { slot, .. } => Some(slot),
+        _ => None,
     }
 }
