@@ -147,6 +147,7 @@ impl Plane {
         match event {
             Event::Active(id) => self.flow_active(now, id),
             Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
+            Event::PeerFinToo(id) => self.advance_closing(id, ClosingEvent::PeerFinToo),
             Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
             Event::Reset(id) => self.flow_reset(id),
             // RFC 9293 section 3.6.1: data for nobody resets the connection.

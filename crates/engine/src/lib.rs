@@ -264,6 +264,9 @@ pub enum Event {
     Active(FlowId),
     /// The peer's FIN was received in order.
     PeerFin(FlowId),
+    /// Likewise, where the application had ended its own stream before: the control plane may not know, as applications do
+    /// that through the data pair.
+    PeerFinToo(FlowId),
     /// This host's FIN was acknowledged.
     FinAcked(FlowId),
     /// A valid RST came (RFC 5961 section 3.2).

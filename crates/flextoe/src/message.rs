@@ -343,6 +343,8 @@ impl Events {
     pub const FIN_ACKED: Events = Events(4);
     pub const RESET: Events = Events(8);
     pub const ORPHAN_DATA: Events = Events(16);
+    /// With [`Events::PEER_FIN`]: the application had ended its own stream before.
+    pub const ENDED_BEFORE: Events = Events(32);
 
     pub fn add(&mut self, other: Events) {
         self.0 |= other.0;

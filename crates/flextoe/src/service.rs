@@ -83,10 +83,11 @@ fn tell(work: &mut Work, burst: &mut Burst<'_>) {
         burst.drops.count(reason);
     }
     let flow = FlowId(work.flow);
+    let too = work.events.has(Events::ENDED_BEFORE);
     let each = [
         (Events::ACTIVE, Event::Active(flow)),
         (Events::FIN_ACKED, Event::FinAcked(flow)),
-        (Events::PEER_FIN, Event::PeerFin(flow)),
+        (Events::PEER_FIN, if too { Event::PeerFinToo(flow) } else { Event::PeerFin(flow) }),
         (Events::RESET, Event::Reset(flow)),
         (Events::ORPHAN_DATA, Event::OrphanData(flow)),
     ];

@@ -252,7 +252,7 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
     assert!(solo.receive(&[seg(1000, 1001, ACK, 10)]).is_empty());
     assert_eq!(solo.events(), [Event::FinAcked(FLOW), Event::OrphanData(FLOW)]);
     assert_eq!(acks(&solo.receive(&[seg(1000, 1001, Flags(0x11), 0)])), [1001], "FIN is taken");
-    assert_eq!((solo.events(), solo.notice()), (vec![Event::PeerFin(FLOW)], None));
+    assert_eq!((solo.events(), solo.notice()), (vec![Event::PeerFinToo(FLOW)], None));
 }
 
 fn acks(sent: &[Seg]) -> Vec<u32> {

@@ -196,7 +196,7 @@ impl Host {
                     assert_eq!(end.snd_una, end.snd_nxt);
                     self.removed.push(flow.0);
                 }
-                Event::Active(_) | Event::PeerFin(_) => {}
+                Event::Active(_) | Event::PeerFin(_) | Event::PeerFinToo(_) => {}
                 other => panic!("{other:?}"),
             }
         }

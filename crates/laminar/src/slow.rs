@@ -191,7 +191,8 @@ impl Laminar {
         flow.rx_tail = next - flow.rx_base;
         flow.publish_received();
         self.switch.program.end_rx(id, (next + 1).0);
-        burst.events.push(Event::PeerFin(FlowId(id)));
+        let too = flow.fin;
+        burst.events.push(if too { Event::PeerFinToo(FlowId(id)) } else { Event::PeerFin(FlowId(id)) });
         self.log_moved(id);
         self.notify(id);
         self.acknowledge(id, burst);

@@ -25,6 +25,9 @@ pub(crate) enum ClosingEvent {
     FinAcked,
     /// The peer's FIN came.
     PeerFin,
+    /// The peer's FIN came, and the application had shut its side down before, which [`ClosingEvent::LocalClose`] may not
+    /// have said (RFC 9293 section 3.6, figure 13: simultaneous close).
+    PeerFinToo,
 }
 
 /// A connection's state, and whether its application still has it.
@@ -47,8 +50,8 @@ impl Closing {
             (CloseWait | LastAck, FinAcked) => Closed,
             (Closing, FinAcked) => TimeWait,
             (Established, PeerFin) => CloseWait,
-            (FinWait1, PeerFin) => Closing,
-            (FinWait2, PeerFin) => TimeWait,
+            (Established, PeerFinToo) | (FinWait1, PeerFin | PeerFinToo) => Closing,
+            (FinWait2, PeerFin | PeerFinToo) => TimeWait,
             (state, _) => state,
         };
     }
@@ -112,6 +115,12 @@ mod tests {
             (&[PeerFin, FinAcked], State::Closed, false),
             (&[PeerFin, FinAcked, LocalClose], State::Closed, true),
             (&[FinAcked, LocalClose], State::FinWait2, true),
+            // Likewise, and the peer closed at the same time: whose acknowledgement is lost must be answered again.
+            (&[PeerFinToo], State::Closing, false),
+            (&[PeerFinToo, FinAcked], State::TimeWait, false),
+            (&[PeerFinToo, LocalClose, FinAcked], State::TimeWait, true),
+            (&[LocalClose, PeerFinToo, FinAcked], State::TimeWait, true),
+            (&[FinAcked, PeerFinToo, LocalClose], State::TimeWait, true),
             // Repeated events change nothing.
             (&[PeerFin, PeerFin, LocalClose, LocalClose], State::LastAck, false),
         ];

@@ -358,6 +358,9 @@ impl ProtocolState {
             self.rcv_nxt += 1;
             self.ack_now = true;
             work.events.add(Events::PEER_FIN);
+            if self.fin {
+                work.events.add(Events::ENDED_BEFORE);
+            }
         }
         self.delay_ack(delivered, now);
     }

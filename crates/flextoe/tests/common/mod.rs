@@ -529,7 +529,8 @@ impl Lab {
 
     fn check_end(&mut self, mut between: impl FnMut(u64)) {
         for side in &mut self.sides {
-            let fins = side.seen.iter().filter(|event| matches!(event, Event::PeerFin(_))).count();
+            let fins =
+                side.seen.iter().filter(|event| matches!(event, Event::PeerFin(_) | Event::PeerFinToo(_))).count();
             assert_eq!(fins, 1, "one FIN: {:?}", side.seen);
             assert!(!side.seen.iter().any(|event| matches!(event, Event::Reset(_))));
             assert!(side.exceptions.is_empty());
