@@ -2,7 +2,7 @@
 //!
 //! Any thread that calls the library takes in what came for all of them, and wakes those that sleep. So a thread that
 //! sleeps beside one that is busy is told of news for nothing: the daemon makes a system call for each batch of
-//! notices, and the thread gets up, finds them taken in, and sleeps again (memcached's first thread beside its worker).
+//! notices, and the thread gets up, finds them taken in, and sleeps again (a thread in `accept` beside those that serve).
 //! After some such wakings it sleeps without being announced, for short times, as long as others do take news in.
 use std::time::Duration;
 

@@ -137,11 +137,11 @@ pub fn until<T>(
         let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(wait.mask));
         share::claim_all(lib, wait.targets)?;
         let woken = sleep(lib, &mut wait, blocked, naps.next(), &mut lookout, &mut look)?;
-        let wakes = wakes();
+        let before = wakes();
         if let Some(found) = woken.found.or_else(|| take_in_and_look(lib, &mut wait, &mut look)) {
             return Ok(found);
         }
-        woken.end.into_iter().for_each(|end| lookout.woke(End { woke: self::wakes() != wakes, ..end }));
+        woken.end.into_iter().for_each(|end| lookout.woke(End { woke: wakes() != before, ..end }));
         let interrupted = woken.interrupted;
         if interrupted && !blocked.goes_on(wait.signals) {
             return Err(libc::EINTR);

@@ -17,7 +17,8 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// A set of the kernel with everything that ends a sleep.
 pub struct Bed {
     pub set: OwnFd,
-    has_bell: bool,
+    hears_bell: bool,
+    hears_daemon: bool,
 }
 
 /// `data` in a bed: the program's set has something.
@@ -36,28 +37,34 @@ impl Bed {
     pub fn new(kick: RawFd) -> Result<Bed> {
         // SAFETY: a plain call.
         let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let bed = Bed { set: OwnFd::adopt(set), has_bell: false };
+        let bed = Bed { set: OwnFd::adopt(set), hears_bell: false, hears_daemon: false };
         bed.add(kick, KICK, EDGE)?;
         Ok(bed)
     }
 
     /// It hears the bell and the end of the daemon, as soon as there is one.
     pub fn hear(&mut self, link: &Link) -> Result<()> {
-        if let (Link::Attached(context), false) = (link, self.has_bell) {
+        let Link::Attached(context) = link else { return Ok(()) };
+        if !self.hears_bell {
             self.add(context.end.app_bell.fd().as_raw_fd(), BELL, EDGE | EXCLUSIVE)?;
+            self.hears_bell = true;
+        }
+        if !self.hears_daemon {
             self.add(context.control_fd(), DAEMON, EDGE)?;
-            self.has_bell = true;
+            self.hears_daemon = true;
         }
         Ok(())
     }
 
     /// The bell wakes others first from now on.
-    pub fn step_back(&self, link: &Link) -> Result<()> {
-        let (Link::Attached(context), true) = (link, self.has_bell) else { return Ok(()) };
+    pub fn step_back(&mut self, link: &Link) -> Result<()> {
+        let (Link::Attached(context), true) = (link, self.hears_bell) else { return Ok(()) };
         let bell = context.end.app_bell.fd().as_raw_fd();
         // SAFETY: a valid descriptor, no event.
         errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_DEL, bell, std::ptr::null_mut()) })?;
-        self.add(bell, BELL, EDGE | EXCLUSIVE)
+        // Where the kernel has no memory for it, the next sleep begins with another attempt: nobody sleeps deaf.
+        self.hears_bell = false;
+        self.hear(link)
     }
 
     /// Edges: each ring of the bell ends one sleep, whoever clears it.
