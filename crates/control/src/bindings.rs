@@ -102,6 +102,17 @@ impl Bindings {
         self.by_port.get(&port).into_iter().flatten().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
+    /// Those on a port that have a holder who still runs. What a process that has ended left is still looked at for a few
+    /// rounds; its address is free at once, as the kernel's is.
+    fn held_on_port(&self, port: u16, runs: impl Fn(Holder) -> bool) -> impl Iterator<Item = (u32, &Binding)> {
+        self.on_port(port).filter(move |(_, binding)| binding.holders.iter().any(|holder| runs(*holder)))
+    }
+
+    /// A port has a binding that somebody holds who still runs.
+    pub fn is_held(&self, port: u16, runs: impl Fn(Holder) -> bool) -> bool {
+        self.held_on_port(port, runs).next().is_some()
+    }
+
     /// A port has a binding.
     pub fn has_port(&self, port: u16) -> bool {
         self.ports.contains(port)
@@ -113,18 +124,18 @@ impl Bindings {
     }
 
     /// A new binding would collide with one that is there: the rules of Linux's `SO_REUSEADDR` and `SO_REUSEPORT`.
-    pub fn conflicts(&self, local: Endpoint, uid: u32, reuse_address: bool, reuse_port: bool) -> bool {
-        self.on_port(local.port).any(|(_, other)| {
-            let shared_port = reuse_port && other.reuse_port && uid == other.uid;
-            let shared_address = reuse_address && other.reuse_address && other.listener.is_none();
-            overlap(local.ip, other.local.ip) && !shared_port && !shared_address
+    pub fn conflicts(&self, new: &Binding, runs: impl Fn(Holder) -> bool) -> bool {
+        self.held_on_port(new.local.port, runs).any(|(_, other)| {
+            let shared_port = new.reuse_port && other.reuse_port && new.uid == other.uid;
+            let shared_address = new.reuse_address && other.reuse_address && other.listener.is_none();
+            overlap(new.local.ip, other.local.ip) && !shared_port && !shared_address
         })
     }
 
     /// Another binding of an overlapping address listens, and does not share its port with this one.
-    pub fn listener_conflicts(&self, id: u32) -> bool {
+    pub fn listener_conflicts(&self, id: u32, runs: impl Fn(Holder) -> bool) -> bool {
         let Some(mine) = self.all.get(&id) else { return true };
-        self.on_port(mine.local.port).any(|(other_id, other)| {
+        self.held_on_port(mine.local.port, runs).any(|(other_id, other)| {
             let shared = mine.reuse_port && other.reuse_port && mine.uid == other.uid;
             other_id != id && other.listener.is_some() && overlap(mine.local.ip, other.local.ip) && !shared
         })
@@ -134,11 +145,9 @@ impl Bindings {
     /// the port, the one that `spread` falls on. Only those that have a holder who still runs.
     pub fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         for ip in [local.ip, Ipv4Addr::UNSPECIFIED] {
-            let listens = |(id, binding): (u32, &Binding)| {
-                let takes = binding.listener.is_some() && binding.holders.iter().any(|holder| runs(*holder));
-                (takes && binding.local.ip == ip).then_some(id)
-            };
-            let found: Vec<u32> = self.on_port(local.port).filter_map(listens).collect();
+            let listens =
+                |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
+            let found: Vec<u32> = self.held_on_port(local.port, &runs).filter_map(listens).collect();
             if !found.is_empty() {
                 return Some(found[(spread % found.len() as u64) as usize]);
             }
@@ -161,14 +170,17 @@ mod tests {
     fn bindings(ip: Ipv4Addr, reuse_address: bool, reuse_port: bool, listening: bool) -> Bindings {
         let mut bindings = Bindings::default();
         let listener = listening.then(Listener::default);
-        let local = Endpoint { ip, port: 80 };
-        bindings.add(Binding { local, uid: 1, reuse_address, reuse_port, holders: BTreeSet::new(), listener });
+        bindings.add(Binding { listener, ..binding(Endpoint { ip, port: 80 }, 1, reuse_address, reuse_port) });
         bindings
+    }
+
+    fn binding(local: Endpoint, uid: u32, reuse_address: bool, reuse_port: bool) -> Binding {
+        let holders = [Holder::Context(ContextId(0))].into();
+        Binding { local, uid, reuse_address, reuse_port, holders, listener: None }
     }
 
     #[test]
     fn conflicts_are_those_of_linux() {
-        let at = |ip| Endpoint { ip, port: 80 };
         for (have, want, conflict) in [
             ((IP, false, false, false), (IP, 1, false, false), true),
             ((ANY, false, false, false), (IP, 1, false, false), true),
@@ -180,9 +192,10 @@ mod tests {
             ((IP, false, false, true), (Ipv4Addr::new(10, 0, 0, 9), 1, false, false), false),
         ] {
             let there = bindings(have.0, have.1, have.2, have.3);
-            assert_eq!(there.conflicts(at(want.0), want.1, want.2, want.3), conflict, "{have:?} {want:?}");
-            let elsewhere = Endpoint { ip: want.0, port: 81 };
-            assert!(!there.conflicts(elsewhere, want.1, want.2, want.3));
+            let new = |port| binding(Endpoint { ip: want.0, port }, want.1, want.2, want.3);
+            assert_eq!(there.conflicts(&new(80), |_| true), conflict, "{have:?} {want:?}");
+            assert!(!there.conflicts(&new(81), |_| true));
+            assert!(!there.conflicts(&new(80), |_| false), "its holder has ended");
         }
     }
 

@@ -148,13 +148,14 @@ impl Plane {
         if !may_bind(&self.config.port_rules, self.config.unprivileged_port_start, &context.application, local.port) {
             return Err(libc::EACCES);
         }
-        // Connections that outlive their listener keep its port, unless the new one says otherwise.
-        let in_use = !address && !self.bindings.has_port(local.port) && self.connections.uses_port(local.port);
-        if in_use || self.bindings.conflicts(local, uid, address, port) {
-            return Err(libc::EADDRINUSE);
-        }
         let holders = [Holder::Context(id)].into();
         let binding = Binding { local, uid, reuse_address: address, reuse_port: port, holders, listener: None };
+        let runs = |holder| self.runs(holder);
+        // Connections that outlive their listener keep its port, unless the new one says otherwise.
+        let in_use = !address && !self.bindings.is_held(local.port, runs) && self.connections.uses_port(local.port);
+        if in_use || self.bindings.conflicts(&binding, runs) {
+            return Err(libc::EADDRINUSE);
+        }
         let binding = self.bindings.add(binding);
         if let Some(context) = self.contexts.get_mut(id.0) {
             context.bindings.insert(binding);
@@ -168,7 +169,7 @@ impl Plane {
         if !self.holds_binding(id, binding) {
             return Err(libc::EINVAL);
         }
-        if self.bindings.listener_conflicts(binding) {
+        if self.bindings.listener_conflicts(binding, |holder| self.runs(holder)) {
             return Err(libc::EADDRINUSE);
         }
         let most = self.config.limits.max_backlog.max(1);

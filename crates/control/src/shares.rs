@@ -255,10 +255,15 @@ impl Plane {
 
     /// The listener for a connection. A process that has ended listens no more, although what it left is still looked at.
     pub fn listener_for(&self, local: Endpoint, spread: u64) -> Option<u32> {
-        self.bindings.listener_for(local, spread, |holder| match holder {
+        self.bindings.listener_for(local, spread, |holder| self.runs(holder))
+    }
+
+    /// A holder can still act: a process that has ended cannot.
+    pub fn runs(&self, holder: Holder) -> bool {
+        match holder {
             Holder::Context(id) => self.contexts.get(id.0).is_some_and(|context| context.alive()),
             Holder::Hold(_) | Holder::Listener(_) => true,
-        })
+        }
     }
 
     /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.

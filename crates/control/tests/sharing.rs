@@ -4,6 +4,7 @@ mod support;
 use context::{Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
 use control::{HostConfig, LimitConfig, PortRule};
 use engine::{Drop, Event, FlowId};
+use std::net::Ipv4Addr;
 use support::recording::{Recording, Shared, Told};
 use support::*;
 
@@ -263,6 +264,36 @@ fn bind_has_the_rules_of_the_kernel() {
     let failed = Reply::Failed { tag, errno: libc::EADDRNOTAVAIL as u16 };
     a.expect(|reply| (*reply == failed).then_some(()));
     net.end_all(vec![a, b]);
+}
+
+#[test]
+fn an_address_is_free_as_soon_as_its_program_is_gone() {
+    let (mut net, _) = with(config(0));
+    let mut first = net.attach(0);
+    first.serve(&mut net, 80);
+    first.bind(&mut net, 81, false, false).unwrap();
+    net.nodes[0].host.detach(net.now, first.id);
+    // Not one round has passed.
+    let (mut second, mut client) = (net.attach(0), net.attach(1));
+    let tags = [80, 81].map(|port| {
+        let (tag, local) = (second.next_tag(), Endpoint { ip: Ipv4Addr::UNSPECIFIED, port });
+        second.ask(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+        tag
+    });
+    net.settle();
+    let bound = tags.map(|tag| {
+        second.expect(|reply| match *reply {
+            Reply::Bound { tag: of, binding, .. } if of == tag => Some(Ok(binding)),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    });
+    let binding = bound[0].unwrap();
+    bound[1].unwrap();
+    second.listen(&mut net, binding, 4).unwrap();
+    second.arm(&mut net, binding, 4);
+    connect(&mut net, &mut client, &mut second, 80);
+    net.end_all(vec![second, client]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use trace::Traces;
 
 /// Virtual time at which scenarios start, unless they aim at something.
 const BASE: Nanos = 1_000_000_000_000;
-/// Rounds of all hosts and applications from one look at the progress to the next, after which a scenario counts as endless.
+/// Rounds of all hosts and applications in which nothing is read and no connection ends, after which a scenario counts as endless.
 const MOST_STEPS: u64 = 3_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -102,7 +102,9 @@ struct World {
     /// Crashes to come: when, and which application of the plan.
     crashes: Vec<(Nanos, usize)>,
     random: Random,
+    /// Rounds since the last progress, and what had been done then.
     steps: u64,
+    done: u64,
     next_check: Nanos,
     patience: Nanos,
     next_pid: u32,
@@ -134,6 +136,7 @@ impl World {
             crashes,
             random,
             steps: 0,
+            done: 0,
             next_check: start + patience / 4,
             patience,
             next_pid: 100,
@@ -212,9 +215,12 @@ impl World {
         if next == Nanos::MAX {
             return Ok(false);
         }
-        self.steps += 1;
+        let figures = &self.scene.figures;
+        let done = figures.bytes + figures.completed + figures.spoiled;
+        self.steps = if done == self.done { self.steps + 1 } else { 0 };
+        self.done = done;
         if self.steps > MOST_STEPS {
-            return Err(format!("no end in sight after {MOST_STEPS} rounds: {}", self.unfinished()));
+            return Err(format!("no end in sight after {MOST_STEPS} rounds in vain: {}", self.unfinished()));
         }
         self.now = self.now.max(next);
         self.crash_if_due();
@@ -342,7 +348,7 @@ impl World {
         if self.now < self.next_check {
             return Ok(());
         }
-        (self.next_check, self.steps) = (self.now + self.patience / 4, 0);
+        self.next_check = self.now + self.patience / 4;
         let (now, patience) = (self.now, self.patience);
         // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait for its place.
         let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
