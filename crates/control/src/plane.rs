@@ -6,7 +6,7 @@ use crate::contexts::Context;
 use crate::flow::Flow;
 use crate::net::{Arp, ArpTiming, Body, Net, Packet, Segment};
 use crate::opening::Opening;
-use crate::ports::{PeerPorts, PortSet};
+use crate::ports::{PeerPorts, PortSet, PortTurns};
 use crate::random::Random;
 use crate::route::Routes;
 use crate::shares::Hold;
@@ -154,6 +154,7 @@ pub(crate) struct Plane {
     pub config: HostConfig,
     pub caps: Capabilities,
     pub random: Random,
+    pub port_turns: PortTurns,
     pub net: Net,
     pub contexts: Slab<Context>,
     /// Whose requests are taken in a round.
@@ -214,8 +215,10 @@ impl Plane {
         let arp = Arp::new(config.limits.arp_entries, timing);
         let routes = Routes::new(config.address, config.prefix_len, config.gateway, &config.routes);
         let mtu = if config.mtu == 0 { caps.mtu } else { config.mtu.min(caps.mtu) };
+        let mut random = Random::new(secret);
         Plane {
-            random: Random::new(secret),
+            port_turns: PortTurns::new(random.next()),
+            random,
             net: Net::new(mac, config.address, mtu, routes, arp),
             contexts: Slab::new(config.max_contexts),
             turns: Turns::default(),

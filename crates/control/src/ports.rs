@@ -1,7 +1,8 @@
-//! Local ports: which are taken, and how a free one is found. A few random tries nearly always find one (RFC 6056 section
-//! 3.3.2). Where most of the range is taken, maps of bits are searched from a random place, 64 ports at a time; and where all
-//! of it is, the connection that has been in TIME-WAIT for longest gives its port. So what a request costs does not grow
-//! with the connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
+//! Local ports: which are taken, and how a free one is found. Connections to one peer go around the range ([`PortTurns`]), since
+//! the peer may still be in TIME-WAIT where this side, which closed last, has forgotten everything. A few tries nearly
+//! always find a port. Where most of the range is taken, maps of bits are searched, 64 ports at a time; and where all of it
+//! is, the connection that has been in TIME-WAIT for longest gives its port. So what a request costs does not grow with the
+//! connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
 use crate::plane::{Plane, Stage};
 use crate::tcp::Wait;
 use context::Endpoint;
@@ -9,8 +10,12 @@ use engine::{FourTuple, Nanos};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-/// Random tries before maps are searched: with nine of ten ports taken, four of five requests end here.
+/// Tries before maps are searched: with nine of ten ports taken, four of five requests end here.
 const TRIES: usize = 16;
+/// Counters of [`PortTurns`]: peers that share one only see each other's rate.
+const COUNTERS: usize = 256;
+/// A turn is one to so many ports: the next one cannot be told exactly, and the range still lasts for thousands of connections.
+const LARGEST_STEP: u64 = 4;
 /// Ports of one peer that stand in a list; more stand in a map.
 const FEW: usize = 64;
 
@@ -46,6 +51,25 @@ impl PortSet {
 
     fn iter(&self) -> impl Iterator<Item = u16> {
         (0..=u16::MAX).filter(|port| self.contains(*port))
+    }
+}
+
+/// Whose turn it is among the ports, for connections to a peer: RFC 6056 section 3.3.4, with steps of random size as in its
+/// section 3.3.5. Ports drawn at random, as they were here once, soon hit one that was in use a moment ago: its peer is in
+/// TIME-WAIT, takes a SYN of the same millisecond for an old one (RFC 6191), and the connection waits a second for its next.
+pub(crate) struct PortTurns(Box<[u32; COUNTERS]>);
+
+impl PortTurns {
+    /// They begin somewhere: one host's successor not where that one did, among ports that were just used.
+    pub fn new(random: u64) -> PortTurns {
+        PortTurns(Box::new([random as u32; COUNTERS]))
+    }
+
+    /// The next one, as a distance from the begin of the range, for the peer that `place` belongs to.
+    fn next(&mut self, place: u64, random: u64) -> u64 {
+        let turn = &mut self.0[place as usize % COUNTERS];
+        *turn = turn.wrapping_add((1 + random % LARGEST_STEP) as u32);
+        (place >> 32) + u64::from(*turn)
     }
 }
 
@@ -143,9 +167,21 @@ impl Plane {
     }
 
     fn random_port(&mut self) -> u16 {
+        let random = self.random.next();
+        self.ephemeral_at(random)
+    }
+
+    /// The port of the range so far from its begin, and around.
+    fn ephemeral_at(&self, distance: u64) -> u16 {
         let range = self.ephemeral();
         let count = u64::from(range.end() - range.start()) + 1;
-        range.start() + (self.random.next() % count) as u16
+        range.start() + (distance % count) as u16
+    }
+
+    /// The port whose turn it is for a connection to `remote`.
+    fn next_port(&mut self, remote: Endpoint) -> u16 {
+        let distance = self.port_turns.next(self.random.port_place(remote), self.random.next());
+        self.ephemeral_at(distance)
     }
 
     /// A port of the ephemeral range that nothing uses.
@@ -164,12 +200,12 @@ impl Plane {
     /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
     pub fn port_towards(&mut self, now: Nanos, remote: Endpoint) -> Option<u16> {
         for _ in 0..TRIES {
-            let port = self.random_port();
+            let port = self.next_port(remote);
             if self.fits(now, port, remote) {
                 return Some(port);
             }
         }
-        let start = self.random_port();
+        let start = self.next_port(remote);
         let (bound, peer) = (self.bindings.ports(), self.connections.towards(remote));
         let taken = |at| bound.word(at) | peer.map_or(0, |peer| peer.word(at));
         let found = search(self.ephemeral(), start, taken, |port| self.fits(now, port, remote));

@@ -1,5 +1,6 @@
 //! Unguessable numbers from one secret: initial sequence numbers (RFC 6528), timestamp offsets (RFC 7323 section
 //! 5.4), ephemeral ports (RFC 6056), fork tokens. The secret is passed in, so a simulation is repeatable.
+use context::Endpoint;
 use engine::{FourTuple, Nanos};
 use siphasher::sip::SipHasher24;
 use std::hash::{Hash, Hasher};
@@ -19,6 +20,7 @@ enum Purpose {
     Spread,
     Next,
     Cookie,
+    Port,
 }
 
 impl Random {
@@ -55,6 +57,11 @@ impl Random {
     // Meets RFC 7323: 5.4-b.
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.prf(Purpose::TimestampOffset, tuple) as u32
+    }
+
+    /// Where connections to a peer begin among the ports (RFC 6056 section 3.3.4).
+    pub fn port_place(&self, remote: Endpoint) -> u64 {
+        self.prf(Purpose::Port, (remote.ip, remote.port))
     }
 
     /// What only this host can say of a SYN (RFC 4987 section 3.6).

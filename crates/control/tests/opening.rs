@@ -3,7 +3,7 @@ mod support;
 
 use context::{Reply, Request};
 use engine::Drop;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
 use support::strangers::icmp_unreachable;
 use support::*;
@@ -262,6 +262,28 @@ fn a_storm_of_ordinary_clients_needs_no_cookies() {
     assert!(tags.into_iter().all(|tag| matches!(client.connected(tag), Some(Ok(_)))));
     assert_eq!((net.drops(1, Drop::SynCookie), net.drops(1, Drop::Backlog)), (0, 0));
     net.end_all(vec![client, server]);
+}
+
+/// The peer closes first and is in TIME-WAIT, where a SYN of the same millisecond is an old one: a port that was just used
+/// would cost its connection a second (RFC 6056 section 2.3).
+#[test]
+fn a_port_that_was_just_used_is_not_used_again_soon() {
+    let (mut net, _) = two();
+    let mut client = net.attach(0);
+    know_each_other(&mut net, &mut client);
+    let mut ports = BTreeSet::new();
+    for before in 0..2000 {
+        let tag = client.connect(ip_of(1), 9, 0);
+        net.settle();
+        let connecting = |reply: &Reply| match *reply {
+            Reply::Connecting { tag: of, local } if of == tag => Some(local.port),
+            _ => None,
+        };
+        let port = client.expect(connecting);
+        assert!(ports.insert(port), "port {port} again, of {before} connections");
+        client.connected(tag).unwrap().expect_err("nobody listens");
+    }
+    net.end_all(vec![client]);
 }
 
 /// All ports of the range towards one peer: each connection gets another one, then nobody gets any, and one that comes

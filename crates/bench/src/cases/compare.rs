@@ -90,7 +90,8 @@ impl Comparison {
         Report::new(case, params)
     }
 
-    /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike.
+    /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike,
+    /// points that are compared with each other too.
     /// What fails is noted in the report and does not end the rest.
     pub fn measure(
         &self,
@@ -104,8 +105,8 @@ impl Comparison {
         let count = setups.len() * points.len() * self.common.pairs as usize;
         let about = self.estimate(setups.len(), points.len());
         tools.say(&format!("{case}: {count} measurements, about {about:.0} s"));
-        for point in &points {
-            for round in 1..=self.common.pairs {
+        for round in 1..=self.common.pairs {
+            for point in &points {
                 for setup in &setups {
                     let place = format!("{} on {}", label(point), setup.name());
                     let Some(mut run) = report.measured(tools, &place, measure(setup, point))? else {

@@ -3,7 +3,7 @@ use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::numbered;
+use crate::command::{listed, numbered};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
@@ -21,34 +21,40 @@ pub struct Arguments {
     /// Bulk flows beside them
     #[arg(long, value_name = "N,...", default_value = "4", value_parser = numbered(1000))]
     pub flows: String,
-    /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub bulk_mbit: u64,
+    /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can. Beside a second, small
+    /// rate it is seen what the bulk programs cost by sharing a core, whatever they send
+    #[arg(long, value_name = "N,...", default_value = "0", value_parser = listed(bulk_rate))]
+    pub bulk_mbit: String,
     /// Messages are due at this rate in all, whatever the answers take
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
+}
+
+fn bulk_rate(word: &str) -> Result<u64, String> {
+    let rate = word.parse().ok().filter(|rate| *rate <= 100_000);
+    rate.ok_or_else(|| format!("`{word}` must be a number from 0 to 100000"))
 }
 
 /// Runs the case: without bulk flows, then with each number of them.
 pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut flows = numbers(&arguments.flows)?;
     flows.insert(0, 0.into());
-    let params = json!({
-        "conns": arguments.conns, "size": 64, "bulk_mbit": arguments.bulk_mbit, "rate": arguments.rate,
-    });
-    arguments.comparison.measure(tools, "isolation", (params, &[("bulk_flows", flows)]), |setup, point| {
-        measure(tools, arguments, setup, point, number(point, "bulk_flows") as usize)
+    let params = json!({ "conns": arguments.conns, "size": 64, "rate": arguments.rate });
+    let axes = [("bulk_mbit", numbers(&arguments.bulk_mbit)?), ("bulk_flows", flows)];
+    arguments.comparison.measure(tools, "isolation", (params, &axes), |setup, point| {
+        measure(tools, arguments, setup, point)
     })
 }
 
-fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value, beside: usize) -> Result<Run, String> {
+fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value) -> Result<Run, String> {
+    let (beside, mbit) = (number(point, "bulk_flows") as usize, number(point, "bulk_mbit") as u64);
     let (warm_up, seconds) = arguments.comparison.times();
     let connections = arguments.conns as usize;
     let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
     // The flows are under way before and until after the messages are measured.
-    let size = if arguments.bulk_mbit > 0 { 16 << 10 } else { 64 << 10 };
+    let size = if mbit > 0 { 16 << 10 } else { 64 << 10 };
     let flows = Flows::new(beside, warm_up, seconds + warm_up + 1.0);
-    let flows = Flows { size, mbit: arguments.bulk_mbit, ..flows };
+    let flows = Flows { size, mbit, ..flows };
     let ends = if beside > 0 { Some(bulk::start(tools, &*lab, &flows, 1)?) } else { None };
     let load =
         Load { size: 64, reply: 64, connections: vec![connections], depth: 1, warm_up, seconds, ..Load::default() };

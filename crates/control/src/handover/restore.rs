@@ -6,6 +6,7 @@ use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};
 use crate::opening::Opening;
 use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::ports::PortTurns;
 use crate::rtt::RttEstimator;
 use crate::shares::Hold;
 use crate::timers::Timer;
@@ -29,6 +30,7 @@ impl Plane {
         let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, claims, .. } =
             state;
         self.random.go_on(secret);
+        self.port_turns = PortTurns::new(self.random.next());
         self.claims = claims;
         for context in contexts {
             let end = ends.remove(&ContextId(context.id)).ok_or("a context came without its descriptors")?;
