@@ -5,13 +5,13 @@
 
 mod bindings;
 mod budget;
+mod calendar;
 mod closing;
 mod config;
 mod congestion;
 mod contexts;
 mod cookies;
 mod flow;
-mod flow_timers;
 mod flow_view;
 mod handover;
 mod holders;

@@ -1,6 +1,6 @@
 //! When things are due. One entry for each thing; setting it again replaces the earlier time, so nothing fires that
 //! was cancelled.
-use crate::flow_timers::FlowTimers;
+use crate::calendar::Calendar;
 use engine::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -22,18 +22,30 @@ pub(crate) enum Timer {
     Hold(u64),
 }
 
-/// The set of timers. Flows have most of them, and set them most often: those are kept apart.
+/// The set of timers. Those of connections are many and set often: they have calendars.
 #[derive(Default)]
 pub(crate) struct Timers {
-    flows: FlowTimers,
+    flows: Calendar,
+    openings: Calendar,
+    waits: Calendar,
     due: BTreeSet<(Nanos, Timer)>,
     set: BTreeMap<Timer, Nanos>,
 }
 
 impl Timers {
+    /// The calendar that a timer is in, and its number there.
+    fn calendar(&mut self, timer: Timer) -> Option<(&mut Calendar, u32)> {
+        match timer {
+            Timer::Flow(flow) => Some((&mut self.flows, flow)),
+            Timer::Opening(key) => Some((&mut self.openings, key)),
+            Timer::Wait(key) => Some((&mut self.waits, key)),
+            Timer::Arp(_) | Timer::Splice(_) | Timer::Hold(_) => None,
+        }
+    }
+
     pub fn set(&mut self, timer: Timer, at: Nanos) {
-        if let Timer::Flow(flow) = timer {
-            return self.flows.set(flow, at);
+        if let Some((calendar, key)) = self.calendar(timer) {
+            return calendar.set(key, at);
         }
         if let Some(earlier) = self.set.insert(timer, at) {
             self.due.remove(&(earlier, timer));
@@ -42,8 +54,8 @@ impl Timers {
     }
 
     pub fn cancel(&mut self, timer: Timer) {
-        if let Timer::Flow(flow) = timer {
-            return self.flows.cancel(flow);
+        if let Some((calendar, key)) = self.calendar(timer) {
+            return calendar.cancel(key);
         }
         if let Some(at) = self.set.remove(&timer) {
             self.due.remove(&(at, timer));
@@ -52,22 +64,21 @@ impl Timers {
 
     /// Takes the next one that is due.
     pub fn pop(&mut self, now: Nanos) -> Option<Timer> {
-        self.flows.advance(now);
+        for calendar in [&mut self.flows, &mut self.openings, &mut self.waits] {
+            calendar.advance(now);
+        }
         // Most of the time there is none.
         self.next().filter(|at| *at <= now)?;
-        let (at, timer) = self.first()?;
-        if let Timer::Flow(flow) = timer {
-            self.flows.cancel(flow);
-        } else {
-            self.due.remove(&(at, timer));
-            self.set.remove(&timer);
-        }
+        let (_, timer) = self.first()?;
+        self.cancel(timer);
         Some(timer)
     }
 
     fn first(&self) -> Option<(Nanos, Timer)> {
         let flow = self.flows.first().map(|(at, flow)| (at, Timer::Flow(flow)));
-        [flow, self.due.first().copied()].into_iter().flatten().min()
+        let opening = self.openings.first().map(|(at, key)| (at, Timer::Opening(key)));
+        let wait = self.waits.first().map(|(at, key)| (at, Timer::Wait(key)));
+        [flow, opening, wait, self.due.first().copied()].into_iter().flatten().min()
     }
 
     /// Some flows whose timers are due soon, in no order: a hint.
@@ -76,14 +87,15 @@ impl Timers {
     }
 
     pub fn next(&self) -> Option<Nanos> {
-        let flow = self.flows.first().map_or(Nanos::MAX, |(at, _)| at);
-        let other = self.due.first().map_or(Nanos::MAX, |(at, _)| *at);
-        Some(flow.min(other)).filter(|at| *at < Nanos::MAX)
+        let others = self.due.first().map_or(Nanos::MAX, |(at, _)| *at);
+        let calendars = [&self.flows, &self.openings, &self.waits];
+        let next = calendars.iter().filter_map(|calendar| calendar.first()).fold(others, |next, (at, _)| next.min(at));
+        Some(next).filter(|at| *at < Nanos::MAX)
     }
 
     /// Timers that are set.
     pub fn len(&self) -> usize {
-        self.due.len() + self.flows.len()
+        self.due.len() + self.flows.len() + self.openings.len() + self.waits.len()
     }
 }
 
@@ -112,7 +124,12 @@ mod tests {
         for _ in 0..50_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (what, number, later) = (random >> 28, (random >> 16) % 50, u64::from(random >> 8) % 100);
-            let timer = if number < 40 { Timer::Flow(number) } else { Timer::Wait(number) };
+            let timer = match number {
+                0..20 => Timer::Flow(number),
+                20..30 => Timer::Opening(number),
+                30..40 => Timer::Wait(number),
+                _ => Timer::Splice(number),
+            };
             match what {
                 0..10 => {
                     timers.set(timer, now + later);

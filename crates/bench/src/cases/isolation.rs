@@ -41,9 +41,9 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     flows.insert(0, 0.into());
     let params = json!({ "conns": arguments.conns, "size": 64, "rate": arguments.rate });
     let axes = [("bulk_mbit", numbers(&arguments.bulk_mbit)?), ("bulk_flows", flows)];
-    arguments.comparison.measure(tools, "isolation", (params, &axes), |setup, point| {
-        measure(tools, arguments, setup, point)
-    })
+    arguments
+        .comparison
+        .measure(tools, "isolation", (params, &axes), |setup, point| measure(tools, arguments, setup, point))
 }
 
 fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value) -> Result<Run, String> {

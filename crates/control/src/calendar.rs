@@ -1,5 +1,6 @@
-//! Of each flow, when its timer is due. Tens of thousands of flows have one each, and each is set anew many times a
-//! second: so what is not due soon waits in lists, one for each day, and only the present day is kept in order.
+//! Of each of many things with small numbers, flows for one, when its timer is due. Tens of thousands of flows have one each, and
+//! each is set anew many times a second: so what is not due soon waits in lists, one for each day, and only the present day is
+//! kept in order.
 use engine::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,12 +12,12 @@ const DAYS: u64 = 1024;
 /// Entries of the heap out of date that are no reason yet to make it anew.
 const STALE: usize = 1024;
 
-/// In place of a flow's number: the end of a list.
+/// In place of a number: the end of a list.
 const END: u32 = u32::MAX;
-/// In place of the flow before: it is in no list.
+/// In place of the number before: it is in no list.
 const UNLISTED: u32 = u32::MAX - 1;
 
-/// What is known of a flow.
+/// What is known of one of them.
 #[derive(Clone, Copy)]
 struct Place {
     /// When its timer is due; `Nanos::MAX` for no timer.
@@ -28,37 +29,37 @@ struct Place {
 
 const NOWHERE: Place = Place { at: Nanos::MAX, before: UNLISTED, after: END };
 
-/// The timers of flows.
-pub(crate) struct FlowTimers {
+/// The timers of things of one kind.
+pub(crate) struct Calendar {
     places: Vec<Place>,
     /// Timers that are set.
     count: usize,
     /// What is due before the first day that has a list, and what is due after the last one. An entry is out of date where
-    /// the flow's place says another time. The first entry is true, and due before everything in a list.
+    /// its place says another time. The first entry is true, and due before everything in a list.
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// First flows of the days' lists, by day modulo their number; and a bit for each that has any.
+    /// First numbers of the days' lists, by day modulo their number; and a bit for each that has any.
     days: Vec<u32>,
     listed: [u64; DAYS as usize / 64],
     /// The first day that has a list.
     first_day: u64,
 }
 
-impl Default for FlowTimers {
-    fn default() -> FlowTimers {
+impl Default for Calendar {
+    fn default() -> Calendar {
         let (places, heap, days) = (Vec::new(), BinaryHeap::new(), vec![END; DAYS as usize]);
-        FlowTimers { places, count: 0, heap, days, listed: [0; DAYS as usize / 64], first_day: 0 }
+        Calendar { places, count: 0, heap, days, listed: [0; DAYS as usize / 64], first_day: 0 }
     }
 }
 
-impl FlowTimers {
+impl Calendar {
     /// Timers that are set.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Sets a flow's timer, in place of an earlier one.
-    pub fn set(&mut self, flow: u32, at: Nanos) {
-        let (index, at) = (flow as usize, at.min(Nanos::MAX - 1));
+    /// Sets the timer of a number, in place of an earlier one.
+    pub fn set(&mut self, key: u32, at: Nanos) {
+        let (index, at) = (key as usize, at.min(Nanos::MAX - 1));
         if self.places.len() <= index {
             self.places.resize(index + 1, NOWHERE);
         }
@@ -66,23 +67,23 @@ impl FlowTimers {
         if before == at {
             return;
         }
-        self.unlist(flow);
+        self.unlist(key);
         self.count += (before == Nanos::MAX) as usize;
         self.places[index].at = at;
         let day = at >> DAY_SHIFT;
         if (self.first_day..self.first_day + DAYS).contains(&day) {
-            self.list(flow, day);
+            self.list(key, day);
         } else {
-            self.heap.push(Reverse((at, flow)));
+            self.heap.push(Reverse((at, key)));
         }
         self.tidy();
     }
 
-    /// A flow has no timer any more.
-    pub fn cancel(&mut self, flow: u32) {
-        if self.places.get(flow as usize).is_some_and(|place| place.at != Nanos::MAX) {
-            self.unlist(flow);
-            self.places[flow as usize].at = Nanos::MAX;
+    /// A number has no timer any more.
+    pub fn cancel(&mut self, key: u32) {
+        if self.places.get(key as usize).is_some_and(|place| place.at != Nanos::MAX) {
+            self.unlist(key);
+            self.places[key as usize].at = Nanos::MAX;
             self.count -= 1;
             self.tidy();
         }
@@ -93,9 +94,9 @@ impl FlowTimers {
         self.heap.peek().map(|Reverse(first)| *first)
     }
 
-    /// Some flows whose timers are due soon, in no order: a hint.
+    /// Some whose timers are due soon, in no order: a hint.
     pub fn soon(&self, most: usize) -> impl Iterator<Item = u32> {
-        self.heap.iter().take(most).map(|Reverse((_, flow))| *flow)
+        self.heap.iter().take(most).map(|Reverse((_, key))| *key)
     }
 
     /// Days that are over need no lists: later ones have them instead.
@@ -106,19 +107,19 @@ impl FlowTimers {
         }
     }
 
-    fn list(&mut self, flow: u32, day: u64) {
+    fn list(&mut self, key: u32, day: u64) {
         let slot = (day % DAYS) as usize;
-        let after = std::mem::replace(&mut self.days[slot], flow);
+        let after = std::mem::replace(&mut self.days[slot], key);
         self.listed[slot / 64] |= 1 << (slot % 64);
         if let Some(next) = self.places.get_mut(after as usize) {
-            next.before = flow;
+            next.before = key;
         }
-        let place = &mut self.places[flow as usize];
+        let place = &mut self.places[key as usize];
         (place.before, place.after) = (END, after);
     }
 
-    fn unlist(&mut self, flow: u32) {
-        let Place { at, before, after } = self.places[flow as usize];
+    fn unlist(&mut self, key: u32) {
+        let Place { at, before, after } = self.places[key as usize];
         if before == UNLISTED {
             return;
         }
@@ -135,7 +136,7 @@ impl FlowTimers {
                 }
             }
         }
-        self.places[flow as usize].before = UNLISTED;
+        self.places[key as usize].before = UNLISTED;
     }
 
     /// The first day whose list is not empty.
@@ -158,8 +159,8 @@ impl FlowTimers {
     /// others that are out of date.
     fn tidy(&mut self) {
         loop {
-            let FlowTimers { places, heap, count, .. } = self;
-            let is_true = |Reverse((due, flow)): &Reverse<(Nanos, u32)>| places[*flow as usize].at == *due;
+            let Calendar { places, heap, count, .. } = self;
+            let is_true = |Reverse((due, key)): &Reverse<(Nanos, u32)>| places[*key as usize].at == *due;
             while heap.peek().is_some_and(|first| !is_true(first)) {
                 heap.pop();
             }
@@ -181,14 +182,14 @@ impl FlowTimers {
     /// What is listed for a day comes into the heap. The day is the first one that has any.
     fn begin(&mut self, day: u64) {
         let slot = (day % DAYS) as usize;
-        let mut flow = std::mem::replace(&mut self.days[slot], END);
+        let mut key = std::mem::replace(&mut self.days[slot], END);
         self.listed[slot / 64] &= !(1 << (slot % 64));
         self.first_day = day + 1;
-        while let Some(place) = self.places.get_mut(flow as usize) {
+        while let Some(place) = self.places.get_mut(key as usize) {
             let Place { at, after, .. } = *place;
             place.before = UNLISTED;
-            self.heap.push(Reverse((at, flow)));
-            flow = after;
+            self.heap.push(Reverse((at, key)));
+            key = after;
         }
     }
 }
@@ -202,34 +203,34 @@ mod tests {
     /// plain list, in the same order.
     #[test]
     fn agrees_with_a_list() {
-        let (mut timers, mut list) = (FlowTimers::default(), BTreeMap::new());
+        let (mut timers, mut list) = (Calendar::default(), BTreeMap::new());
         let (mut random, mut now) = (1u64, 0);
         for _ in 0..200_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let bits = random >> 24;
-            let (what, flow) = (bits % 16, (bits >> 4) as u32 % 50);
+            let (what, key) = (bits % 16, (bits >> 4) as u32 % 50);
             let reach = [100, 30_000, 3_000_000, 300_000_000, 2_000_000_000, 90_000_000_000][(bits >> 12) as usize % 6];
             let later = (bits >> 16) % reach;
             match what {
                 0..8 => {
-                    timers.set(flow, now + later);
-                    list.insert(flow, now + later);
+                    timers.set(key, now + later);
+                    list.insert(key, now + later);
                 }
                 8..10 => {
-                    timers.cancel(flow);
-                    list.remove(&flow);
+                    timers.cancel(key);
+                    list.remove(&key);
                 }
                 // Mostly a little later, sometimes long after.
                 10 => now += later,
                 _ => now += later.min(2_000_000),
             }
             timers.advance(now);
-            let first = list.iter().map(|(flow, at)| (*at, *flow)).min();
+            let first = list.iter().map(|(key, at)| (*at, *key)).min();
             assert_eq!((timers.first(), timers.len()), (first, list.len()));
-            if let Some((at, flow)) = first.filter(|(at, _)| *at <= now) {
-                assert!(timers.soon(usize::MAX).any(|other| other == flow), "due at {at}");
-                timers.cancel(flow);
-                list.remove(&flow);
+            if let Some((at, key)) = first.filter(|(at, _)| *at <= now) {
+                assert!(timers.soon(usize::MAX).any(|other| other == key), "due at {at}");
+                timers.cancel(key);
+                list.remove(&key);
             }
             assert!(timers.heap.len() <= 2 * timers.count + STALE + 1);
         }
