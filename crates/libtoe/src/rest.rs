@@ -88,6 +88,8 @@ impl Lib {
                     Found::Nothing => {}
                     Found::Moved => hand.again = true,
                     Found::Quiet => resting += 1,
+                    // The next step begins with this one.
+                    Found::NoRoom => break,
                 }
             }
             hand.at += 1;
@@ -169,6 +171,8 @@ enum Found {
     Moved,
     /// It rests from now on.
     Quiet,
+    /// It is to rest, but the daemon's ring of requests is full.
+    NoRoom,
 }
 
 fn look(context: &mut Context, socket: &mut Socket, round: u32) -> Found {
@@ -198,12 +202,15 @@ fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Fou
     };
     // Small rings go both at once, and the daemon gives them back.
     let both = stream.home.geometry.has_small() && now != stream.rest.empty;
-    if now.0 != stream.rest.empty.0 && context.end.discard_sent(slot).is_ok() {
-        stream.rest.empty.0 = now.0;
-    }
-    if (now.1 != stream.rest.empty.1 || both) && context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
+    if now.1 != stream.rest.empty.1 || both {
+        if !context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
+            return Found::NoRoom;
+        }
         stream.rest.empty.1 = now.1;
         stream.rest.asked = true;
+    }
+    if now.0 != stream.rest.empty.0 && context.end.discard_sent(slot).is_ok() {
+        stream.rest.empty.0 = now.0;
     }
     Found::Quiet
 }

@@ -142,7 +142,8 @@ impl App {
         Some(Slot { index: index as u32, generation: *generation })
     }
     fn reply(&mut self, reply: Reply) {
-        while self.control.replies.push(reply.to_words()).is_err() {
+        // A process that has ended takes none.
+        while self.control.replies.push(reply.to_words()).is_err() && !is_readable(&self.socket) {
             std::thread::yield_now();
         }
         self.control.app_bell.ring();
