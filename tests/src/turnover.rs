@@ -9,13 +9,16 @@ use crate::report::Outcome;
 use crate::splicing::Proxied;
 use std::fs;
 use std::mem::replace;
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// Turns in an ordinary run, where a command of its own makes more (`endurance modules`).
 const SHORT: usize = 200;
-/// How much more memory the daemon may have after each half of the turns, KiB. Allocators take some 3,500 at once, now and
-/// then, for frames as well; only what stays with every turn shows in both halves.
-const GROWTH_KIB: u64 = 4096;
+/// How much more memory the daemon may have after the second half of the turns, KiB. Allocators take some 3,500 at once, now and
+/// then, and keep what others have pieces of; what stayed with every turn would be more.
+const GROWTH_KIB: u64 = 8192;
+/// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md).
+const REST: Duration = Duration::from_millis(2500);
 /// How many more mappings: native code that stayed would be one or two of each turn.
 const MORE_MAPPINGS: usize = 40;
 /// Bytes each way of a transfer during which modules come and go.
@@ -145,12 +148,29 @@ fn during_transfers<'a>(
     mut start: impl FnMut() -> Result<Transfer<'a>, String>,
     mut turn: impl FnMut(usize) -> Result<(), String>,
 ) -> Outcome {
+    let daemon = Host::of(bench)?.daemon;
+    // What the first half made room for, the second one uses again.
+    let first = turns / 2;
+    let mut transfers = under_load(bench, 0..first, &mut start, &mut turn)?;
+    bench.session.pause(REST)?;
+    let before = Holds::of(daemon)?;
+    transfers += under_load(bench, first..turns, &mut start, &mut turn)?;
+    let grown = compare(bench.session, daemon, before)?;
+    let bytes = TRANSFER.parse::<u64>().unwrap_or(0) / 1_000_000;
+    Ok(format!("{turns} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
+}
+
+/// These turns; how many transfers there were meanwhile.
+fn under_load<'a>(
+    bench: &Bench<'a>,
+    mut turns: Range<usize>,
+    start: &mut impl FnMut() -> Result<Transfer<'a>, String>,
+    turn: &mut impl FnMut(usize) -> Result<(), String>,
+) -> Result<usize, String> {
     let Host { daemon, name: host, .. } = Host::of(bench)?;
     let mut bystanders = Bystanders::start(bench)?;
-    // What later turns use again has been made after the first ones.
-    let marks = [turns / 10, (turns + turns / 10) / 2];
-    let (mut seen, mut transfers, mut done) = (Vec::new(), 0, 0);
-    while done < turns {
+    let mut transfers = 0;
+    while !turns.is_empty() {
         let mut transfer = start()?;
         // Connections may not be opened where nothing gets through; that those that are there go on is what is shown.
         let open = Bystanders::CONNECTIONS + transfer.connections;
@@ -158,14 +178,11 @@ fn during_transfers<'a>(
             let ended = transfer.client.ended()?.is_some() || bystanders.have_ended()?;
             Ok(ended || daemon.established(host)? >= open)
         })?;
-        while done < turns && transfer.client.ended()?.is_none() {
-            if marks.contains(&done) {
-                seen.push(Holds::of(daemon)?);
-            }
-            turn(done).map_err(|error| format!("turn {done}: {error}"))?;
-            done += 1;
+        while transfer.client.ended()?.is_none() {
+            let Some(at) = turns.next() else { break };
+            turn(at).map_err(|error| format!("turn {at}: {error}"))?;
         }
-        transfer.finish().map_err(|error| format!("transfer {transfers}, after turn {done}: {error}"))?;
+        transfer.finish().map_err(|error| format!("transfer {transfers}, before turn {}: {error}", turns.start))?;
         transfers += 1;
         // They take some seconds; then new ones begin.
         if bystanders.have_ended()? {
@@ -173,9 +190,7 @@ fn during_transfers<'a>(
         }
     }
     bystanders.finish()?;
-    let grown = compare(bench.session, daemon, &seen)?;
-    let bytes = TRANSFER.parse::<u64>().unwrap_or(0) / 1_000_000;
-    Ok(format!("{turns} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
+    Ok(transfers)
 }
 
 /// What a daemon has.
@@ -198,22 +213,22 @@ impl Holds {
     }
 }
 
-/// What the daemon has now, beside what it had after a tenth and in the middle.
-fn compare(session: &Session, daemon: &Daemon, seen: &[Holds]) -> Outcome {
-    let [before, halfway] = seen else { return Err("too few turns to compare".into()) };
+/// What the daemon has when it has come to rest, beside what it had before, at rest too: under load, frames that wait in
+/// queues say more of the load than of what is kept.
+fn compare(session: &Session, daemon: &Daemon, before: Holds) -> Outcome {
+    let is_more = |after: &Holds| {
+        after.kib > before.kib + GROWTH_KIB
+            || after.descriptors > before.descriptors
+            || after.mappings > before.mappings + MORE_MAPPINGS
+    };
     let mut after = Holds::of(daemon)?;
-    // The daemon closes a connection that asked, and a program's that ended, a moment later.
-    for _ in 0..100 {
-        if after.descriptors <= before.descriptors {
-            break;
-        }
+    let begin = Instant::now();
+    while is_more(&after) && begin.elapsed() < 2 * REST {
         session.pause(Duration::from_millis(10))?;
         after = Holds::of(daemon)?;
     }
-    let halves = [halfway.kib.saturating_sub(before.kib), after.kib.saturating_sub(halfway.kib)];
-    let grown = halves.iter().all(|grown| *grown > GROWTH_KIB);
-    if grown || after.descriptors > before.descriptors || after.mappings > before.mappings + MORE_MAPPINGS {
-        return Err(format!("the daemon grew: {before:?}, {halfway:?}, then {after:?}"));
+    if is_more(&after) {
+        return Err(format!("the daemon grew: {before:?}, then {after:?}"));
     }
     Ok(format!(
         "{} KiB and {} mappings more, no descriptor",

@@ -3,12 +3,16 @@ use crate::clock::Clock;
 use crate::config::PollingConfig;
 use crate::wake::Wake;
 use engine::Worker;
+use shm::reserve;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+/// After so long without work a worker gives back what a burst needed.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// The workers of one data-path thread. They work while it does, and sleep while it sleeps.
 pub(crate) struct Workers {
@@ -57,18 +61,23 @@ impl Drop for Workers {
 
 fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &Wake, stop: &AtomicBool) {
     let patience = Duration::from_micros((polling.spin_us + polling.yield_us).into());
-    let mut idle_since = None;
+    let (mut idle_since, mut rests) = (None, false);
     while !stop.load(SeqCst) {
         if worker.poll(clock.now()) > 0 {
-            idle_since = None;
+            (idle_since, rests) = (None, false);
             // What it did may be work for the leader, which looks again after announcing that it sleeps.
             leader.ring();
             continue;
         }
-        let since = *idle_since.get_or_insert_with(Instant::now);
-        if since.elapsed() > patience && leader.is_asleep() {
+        let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+        if !rests && idle >= SILENCE {
+            worker.rest();
+            reserve::give_back();
+            rests = true;
+        }
+        if idle > patience && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
-            thread::park();
+            if rests { thread::park() } else { thread::park_timeout(SILENCE) }
         } else {
             thread::yield_now();
         }

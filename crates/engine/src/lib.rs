@@ -419,4 +419,6 @@ pub trait Worker: Send {
     fn name(&self) -> String;
     /// One bounded round; returns how much was done, 0 when idle.
     fn poll(&mut self, now: Nanos) -> usize;
+    /// There has been nothing to do for a while: gives back what busy times need.
+    fn rest(&mut self);
 }

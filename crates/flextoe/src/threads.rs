@@ -403,4 +403,8 @@ impl Worker for Stage {
         self.pass_on();
         done + self.held.len()
     }
+
+    fn rest(&mut self) {
+        self.pool.free_spare();
+    }
 }

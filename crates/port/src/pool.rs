@@ -7,8 +7,8 @@ use std::sync::Arc;
 const SMALL: usize = 256;
 /// Capacity of a large frame: the largest super-segment that a TAP device gives in one read, with headers.
 const LARGE: usize = 65_536 + 128;
-/// Frames kept locally before half of them go to the shared store.
-const LOCAL: usize = 512;
+/// Frames of each size kept locally before half of them go to the shared store: 4 MiB of large ones at most.
+const LOCAL: [usize; 2] = [512, 64];
 /// Frames of each size that a pool keeps that gives back the rest: those of one burst.
 const KEPT: [usize; 2] = [64, 4];
 
@@ -76,7 +76,7 @@ impl FramePool {
     pub fn put(&mut self, mut frame: Box<Frame>) {
         // All else is cleared when it is taken out, by whoever is about to write it.
         frame.set_payload(None);
-        if frame.whole_capacity() < LARGE && self.small.len() < LOCAL {
+        if frame.whole_capacity() < LARGE && self.small.len() < LOCAL[0] {
             return self.small.push(frame);
         }
         self.keep(frame);
@@ -100,13 +100,13 @@ impl FramePool {
     /// Keeps a large frame, or one of many.
     #[inline(never)]
     fn keep(&mut self, frame: Box<Frame>) {
-        let (local, shared) = match frame.whole_capacity() >= LARGE {
-            true => (&mut self.large, &self.store.large),
-            false => (&mut self.small, &self.store.small),
+        let (local, shared, most) = match frame.whole_capacity() >= LARGE {
+            true => (&mut self.large, &self.store.large, LOCAL[1]),
+            false => (&mut self.small, &self.store.small, LOCAL[0]),
         };
         local.push(frame);
-        if local.len() > LOCAL {
-            for frame in local.drain(LOCAL / 2..) {
+        if local.len() > most {
+            for frame in local.drain(most / 2..) {
                 // A full store frees the frame: that bounds the pool's memory.
                 let _ = shared.push(frame);
             }

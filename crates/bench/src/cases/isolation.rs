@@ -47,7 +47,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
 }
 
 fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value) -> Result<Run, String> {
-    let (beside, mbit) = (number(point, "bulk_flows") as usize, number(point, "bulk_mbit") as u64);
+    let (beside, mbit) = (number(point, "bulk_flows") as usize, number(point, "bulk_mbit"));
     let (warm_up, seconds) = arguments.comparison.times();
     let connections = arguments.conns as usize;
     let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
