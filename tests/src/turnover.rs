@@ -3,7 +3,6 @@ use crate::cases::{Bench, PYTHON, app};
 use crate::daemon::Daemon;
 use crate::faults::Bystanders;
 use crate::hostile::own_memory;
-use crate::lab::Link;
 use crate::modules::{Host, VlanPeer};
 use crate::process::Process;
 use crate::report::Outcome;
@@ -11,16 +10,13 @@ use crate::splicing::Proxied;
 use std::fs;
 use std::mem::replace;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Turns in an ordinary run, where a command of its own makes more (`endurance modules`).
 const SHORT: usize = 200;
-/// How much more memory the daemon may have after the second half of the turns, KiB: some 300 are seen, and 3,650 once, which the
-/// allocator takes at a time. What stayed with every turn would be more.
-const GROWTH_KIB: u64 = 8192;
-/// The same where modules have threads: each of them has free memory of its own that the allocator keeps, up to 8,000 in all,
-/// as much after 200 turns as after 4,000.
-const GROWTH_KIB_OF_THREADS: u64 = 16384;
+/// How much more memory the daemon may have after each half of the turns, KiB. Allocators take some 3,500 at once, now and
+/// then; only what stays with every turn shows in both halves.
+const GROWTH_KIB: u64 = 4096;
 /// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md).
 const REST: Duration = Duration::from_millis(2500);
 /// How many more mappings: native code that stayed would be one or two of each turn.
@@ -153,13 +149,15 @@ fn during_transfers<'a>(
     mut turn: impl FnMut(usize) -> Result<(), String>,
 ) -> Outcome {
     let daemon = Host::of(bench)?.daemon;
-    // What the first half made room for, the second one uses again.
-    let first = turns / 2;
-    let mut transfers = under_load(bench, 0..first, &mut start, &mut turn)?;
-    bench.session.pause(REST)?;
-    let before = Holds::of(daemon)?;
-    transfers += under_load(bench, first..turns, &mut start, &mut turn)?;
-    let grown = compare(bench, daemon, before)?;
+    // What later turns use again has been made after the first ones.
+    let (first, halfway) = (turns / 10, (turns + turns / 10) / 2);
+    let (mut seen, mut transfers) = (Vec::new(), 0);
+    for part in [0..first, first..halfway, halfway..turns] {
+        transfers += under_load(bench, part, &mut start, &mut turn)?;
+        bench.session.pause(REST)?;
+        seen.push(Holds::of(daemon)?);
+    }
+    let grown = compare(&seen)?;
     let bytes = TRANSFER.parse::<u64>().unwrap_or(0) / 1_000_000;
     Ok(format!("{turns} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
 }
@@ -217,23 +215,14 @@ impl Holds {
     }
 }
 
-/// What the daemon has when it has come to rest, beside what it had before, at rest too: under load, frames that wait in
-/// queues say more of the load than of what is kept.
-fn compare(bench: &Bench, daemon: &Daemon, before: Holds) -> Outcome {
-    let growth = if bench.lab.link == Link::LossyThreads { GROWTH_KIB_OF_THREADS } else { GROWTH_KIB };
-    let is_more = |after: &Holds| {
-        after.kib > before.kib + growth
-            || after.descriptors > before.descriptors
-            || after.mappings > before.mappings + MORE_MAPPINGS
-    };
-    let mut after = Holds::of(daemon)?;
-    let begin = Instant::now();
-    while is_more(&after) && begin.elapsed() < 2 * REST {
-        bench.session.pause(Duration::from_millis(10))?;
-        after = Holds::of(daemon)?;
-    }
-    if is_more(&after) {
-        return Err(format!("the daemon grew: {before:?}, then {after:?}"));
+/// What the daemon has now, beside what it had after a tenth and in the middle; each time at rest: under load, frames that
+/// wait in queues say more of the load than of what is kept.
+fn compare(seen: &[Holds]) -> Outcome {
+    let [before, halfway, after] = seen else { return Err("too few turns to compare".into()) };
+    let halves = [halfway.kib.saturating_sub(before.kib), after.kib.saturating_sub(halfway.kib)];
+    let grown = halves.iter().all(|grown| *grown > GROWTH_KIB);
+    if grown || after.descriptors > before.descriptors || after.mappings > before.mappings + MORE_MAPPINGS {
+        return Err(format!("the daemon grew: {before:?}, {halfway:?}, then {after:?}"));
     }
     Ok(format!(
         "{} KiB and {} mappings more, no descriptor",

@@ -12,6 +12,7 @@ use crate::report::Report;
 use crate::session;
 use crate::tools::Tools;
 use clap::{Args, Subcommand};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// What to measure.
@@ -270,8 +271,13 @@ pub fn numbered(most: usize) -> impl Fn(&str) -> Result<String, String> + Clone 
 
 /// A number from 1 to `most`.
 pub fn count(text: &str, most: usize) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("`{text}` must be a number from 1 to {most}"))
+    within(text, 1..=most)
+}
+
+/// A number of a range.
+pub fn within(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("`{text}` must be a number from {} to {}", range.start(), range.end()))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const BURST: usize = 64;
 /// How long a daemon that is taken over waits for a moment at which it may stop.
 const SETTLE: Nanos = 500_000_000;
 /// After so long a silence, frames that a burst needed and the allocator's free pages go back to the system.
-const SILENCE: Nanos = 1_000_000_000;
+pub(crate) const SILENCE: Nanos = 1_000_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 

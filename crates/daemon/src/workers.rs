@@ -1,6 +1,7 @@
 //! Threads for an engine's modules that do not run on the data-path thread.
 use crate::clock::Clock;
 use crate::config::PollingConfig;
+use crate::datapath::SILENCE;
 use crate::wake::Wake;
 use engine::Worker;
 use shm::reserve;
@@ -10,9 +11,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// After so long without work a worker gives back what a burst needed.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// The workers of one data-path thread. They work while it does, and sleep while it sleeps.
 pub(crate) struct Workers {
@@ -60,6 +58,7 @@ impl Drop for Workers {
 }
 
 fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &Wake, stop: &AtomicBool) {
+    let silence = Duration::from_nanos(SILENCE);
     let patience = Duration::from_micros((polling.spin_us + polling.yield_us).into());
     let (mut idle_since, mut rests) = (None, false);
     while !stop.load(SeqCst) {
@@ -70,14 +69,14 @@ fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &
             continue;
         }
         let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
-        if !rests && idle >= SILENCE {
+        if !rests && idle >= silence {
             worker.rest();
             reserve::give_back();
             rests = true;
         }
         if idle > patience && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
-            if rests { thread::park() } else { thread::park_timeout(SILENCE) }
+            if rests { thread::park() } else { thread::park_timeout(silence) }
         } else {
             thread::yield_now();
         }

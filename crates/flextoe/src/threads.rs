@@ -405,6 +405,6 @@ impl Worker for Stage {
     }
 
     fn rest(&mut self) {
-        self.pool.free_spare();
+        self.pool.free_own();
     }
 }

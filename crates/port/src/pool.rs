@@ -97,6 +97,11 @@ impl FramePool {
         while self.store.small.pop().is_some() || self.store.large.pop().is_some() {}
     }
 
+    /// Frees all that this handle has at hand: for one of several, on a thread that rests.
+    pub fn free_own(&mut self) {
+        (self.small, self.large) = (Vec::new(), Vec::new());
+    }
+
     /// Keeps a large frame, or one of many.
     #[inline(never)]
     fn keep(&mut self, frame: Box<Frame>) {

@@ -3,7 +3,7 @@ use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{listed, numbered};
+use crate::command::{listed, numbered, within};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
@@ -23,16 +23,11 @@ pub struct Arguments {
     pub flows: String,
     /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can. Beside a second, small
     /// rate it is seen what the bulk programs cost by sharing a core, whatever they send
-    #[arg(long, value_name = "N,...", default_value = "0", value_parser = listed(bulk_rate))]
+    #[arg(long, value_name = "N,...", default_value = "0", value_parser = listed(|word| within(word, 0..=100_000)))]
     pub bulk_mbit: String,
     /// Messages are due at this rate in all, whatever the answers take
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-}
-
-fn bulk_rate(word: &str) -> Result<u64, String> {
-    let rate = word.parse().ok().filter(|rate| *rate <= 100_000);
-    rate.ok_or_else(|| format!("`{word}` must be a number from 0 to 100000"))
 }
 
 /// Runs the case: without bulk flows, then with each number of them.
