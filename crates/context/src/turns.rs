@@ -50,11 +50,6 @@ impl Turns {
         self.lively.iter().map(|(context, _)| *context).chain(self.quiet.iter().copied())
     }
 
-    /// Rounds after which each of so many contexts has been looked at once, where none is over early.
-    pub fn rounds_for(contexts: usize) -> u32 {
-        (contexts / QUIET_LOOKS) as u32 + 1
-    }
-
     /// One round. `look` takes what a context has left.
     #[inline]
     pub fn round(&mut self, mut look: impl FnMut(u32) -> Look) {
@@ -148,7 +143,7 @@ mod tests {
         assert_eq!(seen[&7], 1024);
         assert!(seen.values().sum::<u32>() < 1024 * (FEW + QUIET_LOOKS + 2) as u32);
         assert_eq!(seen.len(), 256);
-        let most = Turns::rounds_for(256);
+        let most = (256 / QUIET_LOOKS) as u32 + 1;
         let seen = looks(&mut turns, most, |_| false);
         assert_eq!(seen.len(), 256, "each is looked at within {most} rounds");
         // One that wakes is lively at once.

@@ -156,6 +156,7 @@ impl Plane {
             Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
             Event::Busy(id) => self.freeze_answered(now, id, None),
             Event::LogJoined(id, result) => self.log_joined(id, result),
+            Event::Drained(context) => self.context_drained(now, context),
             Event::RingCorrupt(context) => {
                 self.drops.count(engine::Drop::RingCorrupt);
                 self.end_context(context);

@@ -36,8 +36,8 @@ pub(crate) enum Holder {
 pub(crate) enum Life {
     /// Its process runs.
     Alive,
-    /// Its process is gone, or broke the rules; the engine still takes what it left in its ring for this many rounds.
-    Draining(u32),
+    /// Its process is gone, or broke the rules; the engine still takes what it left in its ring.
+    Draining,
     /// Its shares are given up; it stays until no flow needs its name or its rings.
     Gone,
 }

@@ -58,7 +58,6 @@ pub struct Host {
     back: Vec<(Exception, Box<Frame>)>,
     exceptions: Vec<(Exception, Box<Frame>)>,
     events: Vec<Event>,
-    draining: bool,
     recorder: Recorder,
 }
 
@@ -82,7 +81,7 @@ impl Host {
         let recorder = Recorder::default();
         let (looped, back) = (Vec::new(), Vec::new());
         let (exceptions, events) = (Vec::new(), Vec::new());
-        Ok(Host { plane, engine, looped, back, exceptions, events, draining: false, recorder })
+        Ok(Host { plane, engine, looped, back, exceptions, events, recorder })
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
@@ -99,7 +98,6 @@ impl Host {
 
     /// The process of a context is gone: its sockets are closed as the kernel closes those of a process that ends.
     pub fn detach(&mut self, now: Nanos, context: ContextId) {
-        self.draining = true;
         self.plane.take_last_requests(now, context);
         self.plane.detach(context);
     }
@@ -139,10 +137,6 @@ impl Host {
         self.loop_own(tx, sent_before);
         with_burst!(self, (rx, &mut back), tx, pool, |burst| self.engine.egress(now, sent_before, burst));
         self.back = back;
-        if self.draining {
-            self.draining = self.plane.drain_contexts(now);
-            done += self.draining as usize;
-        }
         self.finish(pool);
         if self.recorder.is_on() {
             self.recorder.hand_over(done == 0);
@@ -178,7 +172,7 @@ impl Host {
 
     /// Nothing is in the middle of something that takes several rounds: it may be stopped.
     pub fn is_settled(&self) -> bool {
-        self.plane.is_settled() && !self.draining
+        self.plane.is_settled()
     }
 
     /// Stops: from now on nothing is received or taken from applications. [`Host::poll`] until [`Host::is_stopped`].
@@ -252,7 +246,6 @@ impl Host {
         self.plane.engine_work += done;
         let done = done + self.events.len() + self.exceptions.len();
         for event in self.events.drain(..) {
-            self.draining |= matches!(event, Event::RingCorrupt(_));
             self.plane.trace_event(&event);
             self.plane.on_event(now, event);
         }
@@ -342,8 +335,7 @@ impl Host {
     /// There is something to do now. Looked at before sleeping.
     pub fn has_work(&self, now: Nanos) -> bool {
         let plane = &self.plane;
-        self.draining
-            || !self.looped.is_empty()
+        !self.looped.is_empty()
             || !plane.commands.is_empty()
             || !plane.refeed.is_empty()
             || plane.net.has_outgoing()

@@ -5,7 +5,7 @@ use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
 use crate::tcp::State;
 use crate::timers::Timer;
-use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot, Turns};
+use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot};
 use engine::{Command, ContextId, FlowId, Nanos};
 
 /// What a process had when it forked, held until its child attaches.
@@ -15,9 +15,6 @@ pub(crate) struct Hold {
     pub flows: Vec<FlowId>,
     pub bindings: Vec<u32>,
 }
-
-/// Descriptors that an engine takes from one context in one round at least: so many rounds empty a ring.
-const BUMPS_PER_ROUND: u32 = 16;
 
 impl Plane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
@@ -167,39 +164,25 @@ impl Plane {
         self.retire(id);
     }
 
-    /// Nothing more is taken from a context or told to it. First the engine empties its ring: what the process wrote
+    /// Nothing more is asked by a context or told to it. First the engine empties its ring: what the process wrote
     /// before its end is sent.
     pub fn end_context(&mut self, id: ContextId) {
-        let until_its_turn = Turns::rounds_for(self.contexts.len());
-        let Some(context) = self.contexts.get_mut(id.0) else { return };
-        if context.alive() {
-            let rounds = 2 + context.end.geometry().data_entries / BUMPS_PER_ROUND;
-            context.life = Life::Draining(rounds + until_its_turn);
-        }
+        let Some(context) = self.contexts.get_mut(id.0).filter(|context| context.alive()) else { return };
+        context.life = Life::Draining;
+        self.commands.push(Command::Drain(id));
     }
 
-    /// A round has passed: contexts whose rings are empty by now give up what they have. True while some drain.
-    pub fn drain_contexts(&mut self, now: Nanos) -> bool {
-        let mut empty = Vec::new();
-        let mut draining = false;
-        for (key, context) in self.contexts.iter_mut() {
-            if let Life::Draining(rounds) = &mut context.life {
-                draining = true;
-                *rounds -= 1;
-                if *rounds == 0 {
-                    empty.push(ContextId(key));
-                }
-            }
+    /// The engine knows all that a process said that is gone: its shares are given up.
+    pub fn context_drained(&mut self, now: Nanos, id: ContextId) {
+        if self.contexts.get(id.0).is_none_or(|context| context.life != Life::Draining) {
+            return;
         }
-        for id in empty {
-            self.give_up_all(now, id);
-            // Only now: one that is gone is forgotten with its last slot, which may be given up before its bindings.
-            if let Some(context) = self.contexts.get_mut(id.0) {
-                context.life = Life::Gone;
-            }
-            self.retire(id);
+        self.give_up_all(now, id);
+        // Only now: one that is gone is forgotten with its last slot, which may be given up before its bindings.
+        if let Some(context) = self.contexts.get_mut(id.0) {
+            context.life = Life::Gone;
         }
-        draining
+        self.retire(id);
     }
 
     fn give_up_all(&mut self, now: Nanos, id: ContextId) {

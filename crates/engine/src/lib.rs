@@ -162,6 +162,9 @@ pub struct Resume {
 pub enum Command {
     /// A context came: take descriptors from it.
     Attach(ContextId, EngineEnd),
+    /// The process of a context is gone, or broke the protocol. What it has left in its ring by now is taken; when that has
+    /// had its effect, also on what the control plane reads in [`FlowStats`], [`Event::Drained`] follows.
+    Drain(ContextId),
     /// A context went: its flows have been moved or removed by commands before this one.
     Detach(ContextId),
     /// Take a connection over.
@@ -281,6 +284,8 @@ pub enum Event {
     LogJoined(FlowId, Result<(), LogRefusal>),
     /// Answer to [`Command::Remove`].
     Removed(FlowId, FlowEnd),
+    /// Answer to [`Command::Drain`].
+    Drained(ContextId),
     /// The application broke the protocol of its ring: detach it.
     RingCorrupt(ContextId),
 }

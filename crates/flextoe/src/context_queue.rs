@@ -4,7 +4,7 @@ use crate::batch::Batch;
 use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
-use context::{Bump, EngineEnd, Look, Notice, Slot, Turns};
+use context::{Bump, EngineEnd, Leavers, Look, Notice, Slot, Turns};
 use engine::{Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
@@ -74,6 +74,7 @@ pub(crate) struct ContextQueue {
     contexts: Vec<Option<Context>>,
     /// Those that are there: a poll must not cost more for the ones that could be.
     turns: Turns,
+    leavers: Leavers,
     names: Slots<Name>,
     /// Contexts with notices to give, each once.
     listed: Vec<u32>,
@@ -84,7 +85,8 @@ pub(crate) struct ContextQueue {
 impl ContextQueue {
     pub fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
-        ContextQueue { contexts, turns: Turns::default(), names: Slots::new(flows), listed: Vec::new(), fresh: 1 }
+        let (turns, leavers, listed) = (Turns::default(), Leavers::default(), Vec::new());
+        ContextQueue { contexts, turns, leavers, names: Slots::new(flows), listed, fresh: 1 }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -104,7 +106,22 @@ impl ContextQueue {
             self.fresh = self.fresh.max(last);
         }
         self.turns.remove(context);
+        self.leavers.forget(context);
         self.listed.retain(|listed| *listed != context);
+    }
+
+    /// The process of a context is gone.
+    pub fn drain(&mut self, context: u32) {
+        if let Some(place) = self.contexts.get(context as usize).and_then(Option::as_ref) {
+            self.leavers.add(context, &place.end);
+        }
+    }
+
+    /// Contexts whose processes are gone, and all that they left has been taken now.
+    pub fn drained(&mut self) -> Vec<u32> {
+        let taken_from = |context: &&Context| !context.corrupt;
+        let contexts = &self.contexts;
+        self.leavers.gone(|id| contexts[id as usize].as_ref().filter(taken_from).map(|context| &context.end))
     }
 
     /// Gives a flow of a flow group a name, in place of an earlier one.

@@ -39,8 +39,8 @@ pub use mapping::Mapping;
 
 use batch::Batch;
 use engine::{
-    Burst, Command, ContextId, Drop, Engine, Exception, FlowId, FlowParams, Frame, FramePool, Limits, LoadedModule,
-    Nanos, Slot, Stage, Worker,
+    Burst, Command, ContextId, Drop, Engine, Event, Exception, FlowId, FlowParams, Frame, FramePool, Limits,
+    LoadedModule, Nanos, Slot, Stage, Worker,
 };
 use local::Local;
 use message::{Aside, Buffers, Control, Job, Order, Relocation, Skips};
@@ -100,6 +100,8 @@ enum Step {
         slot: Slot,
         buffers: Buffers,
     },
+    /// All that a context left has been taken, and may be on its way.
+    Drained(ContextId),
 }
 
 impl FlexToe {
@@ -176,7 +178,7 @@ impl FlexToe {
                     break;
                 }
             }
-            if let Some(step) = self.take_step(step) {
+            if let Some(step) = self.take_step(step, burst) {
                 self.commands.push_front(step);
                 break;
             }
@@ -187,9 +189,13 @@ impl FlexToe {
     }
 
     /// Carries out one step; gives it back where there was no room to tell the modules.
-    fn take_step(&mut self, step: Step) -> Option<Step> {
+    fn take_step(&mut self, step: Step, burst: &mut Burst<'_>) -> Option<Step> {
         let command = match step {
             Step::Command(command) => command,
+            Step::Drained(context) => {
+                burst.events.push(Event::Drained(context));
+                return None;
+            }
             Step::Rebind { flow, context, slot, buffers } => {
                 if !self.tell(flow, &Control::Rebind(flow, buffers.clone())) {
                     return Some(Step::Rebind { flow, context, slot, buffers });
@@ -204,6 +210,7 @@ impl FlexToe {
         };
         match command {
             Command::Attach(context, end) => self.service.contexts.attach(context.0, end),
+            Command::Drain(context) => self.service.contexts.drain(context.0),
             Command::Detach(context) => self.service.contexts.detach(context.0),
             Command::Install(params) => return self.install(params),
             Command::Remove(flow) => return self.remove(flow),
@@ -417,6 +424,8 @@ impl FlexToe {
             self.run(burst);
             done += taken.descriptors;
         }
+        let drained = self.service.contexts.drained();
+        self.commands.extend(drained.into_iter().map(|context| Step::Drained(ContextId(context))));
         let Service { scheduler, counts, tracer, .. } = &mut self.service;
         scheduler.pick(self.now, BATCH, &mut self.batch, tracer);
         traced::turns(&self.batch, tracer);
@@ -430,7 +439,7 @@ impl FlexToe {
 /// The command changes what several modules know.
 fn needs_drained(step: &Step) -> bool {
     match step {
-        Step::Rebind { .. } => true,
+        Step::Rebind { .. } | Step::Drained(_) => true,
         Step::Command(command) => {
             use Command::{Install, Modules, Move, NextHop, Remove};
             matches!(command, Install(_) | Remove(_) | Move { .. } | NextHop(..) | Modules(_))

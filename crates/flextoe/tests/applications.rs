@@ -244,6 +244,20 @@ fn a_moved_flow_takes_its_bytes_along() {
 }
 
 #[test]
+fn what_a_process_left_counts_before_anybody_hears_that_it_is_gone() {
+    let threads = Mapping { threads: true, preprocess: 1, flow_groups: 1, postprocess: 1, dma: 2 };
+    for mapping in [Mapping::default(), threads] {
+        let mut solo = Solo::new(Config { timestamps: false, mss: 1000, mapping, ..Config::clean(3) });
+        assert_eq!(solo.leave(60), 60);
+    }
+    let mut corrupt = Solo::plain();
+    corrupt.side.app.end.region.u32_at(shm::PAGE).store(1 << 30, Relaxed);
+    corrupt.command(Command::Drain(ContextId(1)));
+    corrupt.round();
+    assert_eq!(corrupt.events(), [Event::RingCorrupt(ContextId(1)), Event::Drained(ContextId(1))]);
+}
+
+#[test]
 fn an_orphan_tells_nobody_but_the_control_plane() {
     let mut solo = Solo::plain();
     solo.command(Command::Orphan(FLOW));

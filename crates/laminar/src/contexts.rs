@@ -1,6 +1,6 @@
 //! Context queues: the applications' bumps and their notices. With the buffers, this is the host's side of the DMA
 //! channel (thesis section 5.4), in the place of RDMA queue pairs.
-use context::{Bump, EngineEnd, LOG_SLOT, Notice, Slot};
+use context::{Bump, EngineEnd, LOG_SLOT, Leavers, Notice, Slot};
 use engine::{ContextId, Drop, DropCounts, Event, Nanos};
 use std::collections::VecDeque;
 
@@ -32,11 +32,13 @@ pub(crate) struct Contexts {
     attached: Vec<u32>,
     /// Who has the first turn: a place in `attached`.
     first: usize,
+    leavers: Leavers,
 }
 
 impl Contexts {
     pub fn new(contexts: u32) -> Contexts {
-        Contexts { list: (0..contexts).map(|_| None).collect(), attached: Vec::new(), first: 0 }
+        let list = (0..contexts).map(|_| None).collect();
+        Contexts { list, attached: Vec::new(), first: 0, leavers: Leavers::default() }
     }
 
     pub fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -53,7 +55,23 @@ impl Contexts {
         if let Some(place) = self.list.get_mut(context as usize) {
             *place = None;
             self.attached.retain(|attached| *attached != context);
+            self.leavers.forget(context);
         }
+    }
+
+    /// The process of a context is gone.
+    pub fn drain(&mut self, context: u32) {
+        if let Some(place) = self.list.get(context as usize).and_then(Option::as_ref) {
+            self.leavers.add(context, &place.end);
+        }
+    }
+
+    /// Says whose processes are gone and have left nothing that was not taken.
+    pub fn tell_drained(&mut self, events: &mut Vec<Event>) {
+        let taken_from = |context: &&Context| !context.corrupt;
+        let list = &self.list;
+        let drained = self.leavers.gone(|id| list[id as usize].as_ref().filter(taken_from).map(|context| &context.end));
+        events.extend(drained.into_iter().map(|context| Event::Drained(ContextId(context))));
     }
 
     fn get(&mut self, context: u32) -> Option<&mut Context> {

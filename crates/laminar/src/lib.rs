@@ -135,6 +135,7 @@ impl Laminar {
     fn command(&mut self, command: Command, burst: &mut Burst<'_>) {
         match command {
             Command::Attach(context, end) => self.contexts.attach(context.0, end),
+            Command::Drain(context) => self.contexts.drain(context.0),
             Command::Detach(context) => {
                 self.close_log(context.0);
                 self.contexts.detach(context.0);
@@ -398,6 +399,7 @@ impl Laminar {
         }
         bumps.clear();
         self.bumps = bumps;
+        self.contexts.tell_drained(burst.events);
         count
     }
 

@@ -66,6 +66,11 @@ fn the_peers_fin_waits_for_what_is_missing() {
 }
 
 #[test]
+fn what_a_process_left_counts_before_anybody_hears_that_it_is_gone() {
+    assert_eq!(solo().leave(60), 60);
+}
+
+#[test]
 fn an_empty_fin_and_our_own() {
     let mut s = solo();
     let sent = s.receive(&[seg(S, S, ACK | Flags::FIN, 0)]);

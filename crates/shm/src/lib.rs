@@ -49,7 +49,7 @@ pub use prefetch::{
 };
 #[cfg(not(loom))]
 pub use region::Region;
-pub use ring::{Consumer, Corrupt, Full, Producer};
+pub use ring::{Consumer, Corrupt, Full, Mark, Producer};
 #[cfg(not(loom))]
 pub use ring::{News, ring_bytes};
 

@@ -166,6 +166,17 @@ impl<const W: usize> Consumer<W> {
         self.place.tail().load(Acquire) == self.head
     }
 
+    /// The end of what waits now, for [`Consumer::has_passed`].
+    pub fn mark(&self) -> Mark {
+        let waiting = self.place.tail().load(Acquire).wrapping_sub(self.head);
+        Mark(self.head.wrapping_add(waiting.min(self.place.entries())))
+    }
+
+    /// All that waited when the mark was made has been taken, whatever the producer did since.
+    pub fn has_passed(&self, mark: Mark) -> bool {
+        self.is_empty() || self.head.wrapping_sub(mark.0) as i32 >= 0
+    }
+
     #[inline]
     fn refresh(&mut self) -> Result<bool, Corrupt> {
         let tail = self.place.tail().load(Acquire);
@@ -191,6 +202,10 @@ impl<const W: usize> Consumer<W> {
         }
     }
 }
+
+/// A place in a ring, from [`Consumer::mark`].
+#[derive(Debug, Clone, Copy)]
+pub struct Mark(u32);
 
 /// A look at a ring, from [`Consumer::news`].
 #[cfg(not(loom))]
@@ -242,6 +257,26 @@ mod tests {
         assert!(before.is_there());
         c.pop().unwrap();
         assert!(before.is_there() && !c.news().is_there());
+    }
+
+    #[test]
+    fn a_mark_is_passed_by_what_waited_only() {
+        let (mut p, mut c, region) = pair(8);
+        assert!(c.has_passed(c.mark()), "nothing waits");
+        (0..3).for_each(|i| p.push([i, 0]).unwrap());
+        let mark = c.mark();
+        p.push([3, 0]).unwrap();
+        for _ in 0..3 {
+            assert!(!c.has_passed(mark));
+            c.pop().unwrap();
+        }
+        assert!(c.has_passed(mark) && !c.is_empty());
+        // A producer that never had so much, or takes back what it said, is not waited for.
+        region.u32_at(64).store(1 << 30, Relaxed);
+        let mark = c.mark();
+        region.u32_at(64).store(4, Relaxed);
+        c.pop().unwrap();
+        assert!(c.has_passed(mark));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Plane {
 
     /// Nothing is in the middle of something that takes several rounds.
     pub fn is_settled(&self) -> bool {
-        let leaving = |context: &crate::contexts::Context| matches!(context.life, Life::Draining(_));
+        let leaving = |context: &crate::contexts::Context| context.life == Life::Draining;
         let stopping = |flow: &Flow| flow.freezing > 0 || flow.resting.is_some();
         !self.contexts.iter().any(|(_, context)| leaving(context)) && !self.flows.iter().any(|(_, flow)| stopping(flow))
     }

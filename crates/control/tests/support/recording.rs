@@ -103,6 +103,10 @@ impl Log {
                 self.attached.push(context);
                 Told::Other
             }
+            Command::Drain(context) => {
+                events.push(Event::Drained(context));
+                Told::Other
+            }
             Command::Detach(context) => {
                 assert!(self.installed.values().all(|params| params.context != context), "flows are left");
                 self.attached.retain(|other| *other != context);

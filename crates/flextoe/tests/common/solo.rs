@@ -1,6 +1,6 @@
 //! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
-use super::{Config, Side, mac, tuple};
-use engine::{Command, Drop, Event, FlowId, Frame};
+use super::{Config, Rng, Side, mac, tuple};
+use engine::{Command, ContextId, Drop, Event, FlowId, Frame};
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::tcp::{self, Flags, Options, Timestamps};
@@ -137,6 +137,30 @@ impl Solo {
         app.read += len;
         app.bump();
         self.round()
+    }
+
+    /// The application's process writes `len` bytes, one after the other, and is gone, while the engine has other commands.
+    /// Ends when the engine says that it has taken what was left; returns how many bytes it knew of at that moment.
+    pub fn leave(&mut self, len: u32) -> u32 {
+        for _ in 0..len {
+            let app = &mut self.side.app;
+            app.tx.write(app.written, &[7]);
+            app.written += 1;
+            app.bump();
+        }
+        let before = (0..20).map(|_| Command::NextHop(FLOW, mac(false)));
+        self.side.commands.extend(before.chain([Command::Drain(ContextId(1))]));
+        for seed in 0..1000 {
+            if !self.side.workers.is_empty() {
+                self.side.poll_workers(self.now, &mut Rng(seed));
+            }
+            self.round();
+            if self.events().contains(&Event::Drained(ContextId(1))) {
+                let figures = self.side.stats.read();
+                return figures.outstanding + figures.unsent;
+            }
+        }
+        panic!("the engine waits for more than was left");
     }
 
     pub fn round(&mut self) -> Vec<Seg> {
