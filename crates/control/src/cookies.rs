@@ -55,15 +55,42 @@ impl Plane {
             self.drops.count(Drop::Backlog);
             return Some(Cookie::Later);
         }
-        let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
         let (iss, irs) = (segment.header.ack - 1, segment.header.seq - 1);
+        let mark = self.random.redeemed(&tuple, iss, irs);
+        if self.redeemed.contains(mark) {
+            return None;
+        }
+        let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
         let handshake = Handshake::of_cookie(now, iss, offer, irs, peer, recent);
         let congestion = self.config.default_congestion();
         let key = self.start(tuple, handshake, Owner::Listener(binding), congestion, Some(src_mac))?;
         if let Some(listener) = self.bindings.listener(binding) {
             listener.half_open += 1;
         }
+        self.redeemed.insert(mark);
         Some(Cookie::Opening(key))
+    }
+}
+
+/// Cookies that came back, so that each makes one connection: a segment that arrives when its connection is over would begin
+/// it again, and its bytes would be read twice. The last ones, about as many as there are places.
+#[derive(Default)]
+pub(crate) struct Redeemed {
+    /// By their lower bits, a newer one in the place of an older one; 0 for none. Empty before the first.
+    marks: Vec<u64>,
+}
+
+/// Half a second of a hundred thousand connections each second: 512 KiB, for hosts that ever sent cookies.
+const PLACES: usize = 1 << 16;
+
+impl Redeemed {
+    fn insert(&mut self, mark: u64) {
+        self.marks.resize(PLACES, 0);
+        self.marks[mark as usize % PLACES] = mark;
+    }
+
+    fn contains(&self, mark: u64) -> bool {
+        self.marks.get(mark as usize % PLACES) == Some(&mark)
     }
 }
 

@@ -3,6 +3,7 @@ use crate::bindings::Bindings;
 use crate::budget::Budget;
 use crate::config::HostConfig;
 use crate::contexts::Context;
+use crate::cookies::Redeemed;
 use crate::flow::Flow;
 use crate::net::{Arp, ArpTiming, Body, Net, Packet, Segment};
 use crate::opening::Opening;
@@ -165,6 +166,7 @@ pub(crate) struct Plane {
     pub engine_work: usize,
     pub bindings: Bindings,
     pub openings: Slab<Opening>,
+    pub redeemed: Redeemed,
     pub flows: Slab<Flow>,
     /// Where their counters lie.
     pub stats: Pool<FlowStats>,
@@ -226,6 +228,7 @@ impl Plane {
             engine_work: 0,
             bindings: Bindings::default(),
             openings: Slab::new(config.limits.max_openings),
+            redeemed: Redeemed::default(),
             flows: Slab::new(config.max_flows),
             stats: Pool::default(),
             waits: Slab::new(config.limits.max_time_wait.max(1)),

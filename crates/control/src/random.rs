@@ -20,6 +20,7 @@ enum Purpose {
     Spread,
     Next,
     Cookie,
+    Redeemed,
     Port,
 }
 
@@ -67,6 +68,11 @@ impl Random {
     /// What only this host can say of a SYN (RFC 4987 section 3.6).
     pub fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32 {
         self.prf(Purpose::Cookie, (tuple, irs.map(|irs| irs.0), period, size)) as u32
+    }
+
+    /// Stands for a cookie that came back.
+    pub fn redeemed(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
+        self.prf(Purpose::Redeemed, (tuple, iss.0, irs.0))
     }
 
     /// Spreads connections over listeners that share a port.

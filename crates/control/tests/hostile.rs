@@ -256,30 +256,50 @@ fn answers_to_strangers_have_a_budget() {
     pair.end();
 }
 
+/// A client by hand, whose own host knows nothing of its connection: its SYN, number 99 from port 4000, comes in the midst of a
+/// flood. Returns the cookie that it got.
+fn cookie_for_a_client_by_hand(pair: &mut Pair) -> Seq {
+    flood(pair, 0..500);
+    pair.net.settle();
+    pair.net.seen.clear();
+    pair.net.filter = Box::new(|from, _| from != 1);
+    let syn = header(4000, 80, Seq(99), Seq(0), Flags::SYN);
+    pair.net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &syn, &[]));
+    pair.net.round();
+    let answers = pair.net.seen.iter().filter_map(|(_, bytes)| parse(bytes));
+    answers.map(|(_, header, _)| header).find(|header| header.dst_port == 4000).expect("a cookie").seq
+}
+
+/// The client by hand sends a segment with number `seq`; returns how many resets it gets for that.
+fn by_hand(pair: &mut Pair, seq: u32, cookie: Seq, flags: Flags, payload: &[u8]) -> usize {
+    pair.net.seen.clear();
+    let header = header(4000, 80, Seq(seq), cookie + 1, flags);
+    pair.net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &header, payload));
+    pair.net.round();
+    pair.net.seen.iter().filter(|(_, bytes)| is_reset(bytes)).count()
+}
+
 /// In a flood, the first segment of a client whose handshake was a cookie is lost and a later one comes: it is not reset.
 #[test]
 fn a_later_segment_of_a_cookie_waits_for_the_first() {
     let mut pair = forgetful_pair();
-    flood(&mut pair, 0..500);
-    pair.net.settle();
-    pair.net.seen.clear();
-    // The client's own host knows nothing of this connection.
-    pair.net.filter = Box::new(|from, _| from != 1);
-    let (from, to) = ((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)));
-    pair.net.inject(1, &tcp_frame(from, to, &header(4000, 80, Seq(99), Seq(0), Flags::SYN), &[]));
-    pair.net.round();
-    let answers = pair.net.seen.iter().filter_map(|(_, bytes)| parse(bytes));
-    let iss = answers.map(|(_, header, _)| header).find(|header| header.dst_port == 4000).expect("a cookie").seq;
-    pair.net.seen.clear();
-    let resets = |pair: &Pair| pair.net.seen.iter().filter(|(_, bytes)| is_reset(bytes)).count();
-    let ack = |seq: u32| header(4000, 80, Seq(seq), iss + 1, Flags::ACK);
-    pair.net.inject(1, &tcp_frame(from, to, &ack(100 + 1448), &[2; 10]));
-    pair.net.round();
-    assert_eq!(resets(&pair), 0);
+    let cookie = cookie_for_a_client_by_hand(&mut pair);
+    assert_eq!(by_hand(&mut pair, 100 + 1448, cookie, Flags::ACK, &[2; 10]), 0);
     assert!(pair.server.accepted().is_none());
-    pair.net.inject(1, &tcp_frame(from, to, &ack(100), &[1; 1448]));
-    pair.net.round();
+    by_hand(&mut pair, 100, cookie, Flags::ACK, &[1; 1448]);
     assert!(pair.server.accepted().is_some(), "the first one came again");
+}
+
+/// A segment that was on its way for longer than its connection was there does not begin it again.
+#[test]
+fn a_cookie_is_good_for_one_connection() {
+    let mut pair = forgetful_pair();
+    let cookie = cookie_for_a_client_by_hand(&mut pair);
+    by_hand(&mut pair, 100, cookie, Flags::ACK, &[1; 100]);
+    assert!(pair.server.accepted().is_some());
+    by_hand(&mut pair, 200, cookie, Flags::RST, &[]);
+    assert_eq!(by_hand(&mut pair, 100, cookie, Flags::ACK, &[1; 100]), 1);
+    assert!(pair.server.accepted().is_none());
 }
 
 fn is_reset(bytes: &[u8]) -> bool {

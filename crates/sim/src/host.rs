@@ -184,7 +184,9 @@ impl SimHost {
         }
         let flows = self.host.flows();
         begun.into_iter().try_for_each(|ends| {
-            let is_it = |flow: &&FlowView| flow.flow.is_some() && ends.is_of(flow.local, flow.remote);
+            // One that was reset may still be there, as long as frames refer to its bytes.
+            let open = |flow: &&FlowView| flow.flow.is_some() && flow.state != "CLOSED";
+            let is_it = |flow: &&FlowView| open(flow) && ends.is_of(flow.local, flow.remote);
             flows.iter().find(is_it).map_or(Ok(()), |flow| scene.inspector.check_known_window(ends, flow))
         })
     }
