@@ -39,6 +39,7 @@ impl Plane {
             self.close_flow(now, id, positions, abort);
         } else {
             if let Some(Positions { tx_head, rx_head }) = positions {
+                flow.note_read(rx_head);
                 // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
                 self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: false });
             }
@@ -83,8 +84,7 @@ impl Plane {
         }
         let figures = flow.stats.read();
         // Records of a log are read there.
-        let unread =
-            !flow.logged && positions.is_some_and(|at| (figures.rx_bytes as u32).wrapping_sub(at.rx_head) as i32 > 0);
+        let unread = !flow.logged && positions.is_some_and(|at| flow.has_unread(figures.rx_bytes as u32, at.rx_head));
         if abort || unread {
             // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
             return self.remove_flow(id, After::Reset);

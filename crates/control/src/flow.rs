@@ -28,6 +28,8 @@ pub(crate) struct Flow {
     pub holders: Holders,
     /// The listener that it came in on, until an application has accepted it.
     pub unaccepted: Option<u32>,
+    /// How far somebody had read who gave up a share, while others have one.
+    pub read: Option<u32>,
     pub closing: Closing,
     pub place: Place,
     pub options: Arc<FlowOptions>,
@@ -150,6 +152,18 @@ pub(crate) enum After {
 }
 
 impl Flow {
+    /// Somebody had read as far who gave up a share.
+    pub fn note_read(&mut self, rx_head: u32) {
+        let further = self.read.is_none_or(|read| rx_head.wrapping_sub(read) as i32 > 0);
+        self.read = if further { Some(rx_head) } else { self.read };
+    }
+
+    /// Whether of so many received bytes one is left that nobody took, as far as those say who gave up their shares, the last
+    /// one with this position. Not that one alone: it may have asked before another one read, and be heard after it.
+    pub fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
+        [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
+    }
+
     /// The name that notices go to.
     pub fn name(&self) -> Name {
         self.names[self.current]

@@ -443,6 +443,7 @@ impl Plane {
             current: 0,
             holders: Holder::Context(context).into(),
             unaccepted,
+            read: None,
             closing: Closing::default(),
             place: Place::Engine,
             options: Arc::clone(&self.flow_options),

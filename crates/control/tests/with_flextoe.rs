@@ -319,6 +319,24 @@ fn keepalive_finds_a_peer_that_vanished() {
     end(net, a, b);
 }
 
+/// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be heard last.
+#[test]
+fn what_one_share_has_read_is_not_unread_when_the_last_one_is_given_up() {
+    let (mut net, mut a, first, mut b, second) = pair();
+    let token = a.app.fork(&mut net);
+    let mut child = net.attach_as(0, 0, Some(token)).unwrap();
+    let claimed = child.claim(&mut net, a.app.id, first).unwrap();
+    b.write(second, b"an answer");
+    net.settle();
+    child.close(claimed, 0, 9, false);
+    net.settle();
+    a.app.close(first, 0, 0, false);
+    net.settle();
+    assert_eq!((b.app.error(), b.at_end(second)), (None, true));
+    b.close(&mut net, second);
+    net.end_all(vec![a.app, child, b.app]);
+}
+
 #[test]
 fn a_killed_program_has_sent_what_it_wrote_and_then_fin() {
     let (mut net, mut a, first, mut b, second) = pair();

@@ -154,6 +154,7 @@ impl Plane {
             current: state.current,
             holders: state.holders.into_iter().collect(),
             unaccepted: state.unaccepted,
+            read: None,
             closing: state.closing,
             place: if state.end.is_some() { Place::Engine } else { Place::Gone },
             options: if state.options == *self.flow_options {
