@@ -205,7 +205,7 @@ impl Connection {
             if !abort {
                 half.fin = Some(self.written);
             }
-            half.stage = Stage::Closed;
+            (half.stage, half.closed_at) = (Stage::Closed, Some(now));
             half.buffer = None;
             pair.progress_at = now;
             Some(Wish::Close { abort })

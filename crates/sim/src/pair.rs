@@ -26,6 +26,8 @@ pub enum Stage {
 pub struct Half {
     /// How far it is.
     pub stage: Stage,
+    /// When it closed the connection by itself.
+    pub closed_at: Option<Nanos>,
     /// Bytes that it wrote.
     pub written: u64,
     /// Where its FIN stands, once the application asked for one.
@@ -60,7 +62,8 @@ pub struct Pair {
 impl Half {
     /// A side that has done nothing yet.
     pub fn new(stream: Stream) -> Half {
-        Half { stage: Stage::Waiting, written: 0, fin: None, read: 0, acked: 0, eof: false, buffer: None, stream }
+        let (closed_at, fin, buffer) = (None, None, None);
+        Half { stage: Stage::Waiting, closed_at, written: 0, fin, read: 0, acked: 0, eof: false, buffer, stream }
     }
 }
 
