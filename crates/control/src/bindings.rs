@@ -132,6 +132,12 @@ impl Bindings {
         })
     }
 
+    /// When a SYN to a port was last answered with a cookie, by whichever listener: of those that share it, another one may
+    /// be asked when the cookie comes back, as some come and go.
+    pub fn cookie_sent(&self, port: u16) -> Option<Nanos> {
+        self.on_port(port).filter_map(|(_, binding)| binding.listener.as_ref()?.cookie_sent).max()
+    }
+
     /// Another binding of an overlapping address listens, and does not share its port with this one.
     pub fn listener_conflicts(&self, id: u32, runs: impl Fn(Holder) -> bool) -> bool {
         let Some(mine) = self.all.get(&id) else { return true };
@@ -197,6 +203,18 @@ mod tests {
             assert!(!there.conflicts(&new(81), |_| true));
             assert!(!there.conflicts(&new(80), |_| false), "its holder has ended");
         }
+    }
+
+    #[test]
+    fn a_cookie_of_one_listener_is_known_to_those_that_share_its_port() {
+        let mut all = bindings(ANY, false, true, true);
+        assert_eq!(all.cookie_sent(80), None);
+        all.listener(1).expect("it listens").cookie_sent = Some(7);
+        let late = binding(Endpoint { ip: ANY, port: 80 }, 1, false, true);
+        let late = all.add(Binding { listener: Some(Listener::default()), ..late });
+        assert_eq!((all.cookie_sent(80), all.cookie_sent(81)), (Some(7), None));
+        all.listener(late).expect("it listens").cookie_sent = Some(9);
+        assert_eq!(all.cookie_sent(80), Some(9));
     }
 
     #[test]

@@ -28,8 +28,8 @@ impl Plane {
         self.net.send_to(src_mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
     }
 
-    /// The handshake that a segment ends, where it brings back a cookie: made anew, as if it had been remembered. Only a
-    /// listener that has sent cookies lately looks for them, so that guessing is of no use at any other time.
+    /// The handshake that a segment ends, where it brings back a cookie: made anew, as if it had been remembered. Cookies are
+    /// looked for only on ports that have sent some lately, so that guessing is of no use at any other time.
     pub fn opening_of_cookie(&mut self, now: Nanos, segment: &Segment, src_mac: Mac) -> Option<Cookie> {
         let tuple = segment.tuple;
         if !segment.ack() || segment.syn() || segment.rst() {
@@ -37,7 +37,7 @@ impl Plane {
         }
         let local = Endpoint { ip: tuple.local_ip, port: tuple.local_port };
         let binding = self.listener_for(local, self.random.spread(&tuple))?;
-        let sent = self.bindings.listener(binding)?.cookie_sent?;
+        let sent = self.bindings.cookie_sent(local.port)?;
         if now.saturating_sub(sent) > cookie::LIFE {
             return None;
         }

@@ -53,7 +53,10 @@ impl App {
             let (mut accepted, mut waiting) = (Vec::new(), 0);
             for reply in before {
                 let slot = slot_of(&reply);
-                if matches!(reply, Reply::Accept { .. }) || slot.is_some_and(|slot| accepted.contains(&slot)) {
+                // An error shows when somebody uses the connection, as both may after the fork.
+                if matches!(reply, Reply::Accept { .. } | Reply::Error { .. })
+                    || slot.is_some_and(|slot| accepted.contains(&slot))
+                {
                     accepted.extend(slot);
                     self.deferred.insert(waiting, reply);
                     waiting += 1;

@@ -352,7 +352,18 @@ impl World {
         let (now, patience) = (self.now, self.patience);
         // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait for its place.
         let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
-        let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(pair.progress_at) > waits(pair);
+        let plan = Arc::clone(&self.scene.plan);
+        let mut served = vec![0; plan.listens.len()];
+        for pair in &self.scene.pairs {
+            let served = &mut served[plan.calls[pair.call].to];
+            *served = pair.progress_at.max(*served);
+        }
+        // Who was not let in yet waits for those who were, where a table is small.
+        let progress_at = |pair: &Pair| match pair.halves[0].stage {
+            Stage::Waiting => served[plan.calls[pair.call].to],
+            _ => pair.progress_at,
+        };
+        let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(progress_at(pair)) > waits(pair);
         let still: Vec<usize> = (0..self.scene.pairs.len()).filter(|pair| stands(&self.scene.pairs[*pair])).collect();
         let (spoiled, sound): (Vec<usize>, Vec<usize>) =
             still.into_iter().partition(|pair| self.scene.pairs[*pair].spoiled.is_some());
