@@ -224,10 +224,12 @@ impl Plane {
         }
     }
 
-    /// A slot came free: connections may wait for room in this context.
+    /// A slot came free: connections may wait for room in this context. Its listeners take turns: one with many clients would
+    /// keep those of the others out for ever.
     fn place_for(&mut self, now: Nanos, context: ContextId) {
         let Some(context) = self.contexts.get(context.0) else { return };
-        let bindings: Vec<u32> = context.bindings.iter().copied().collect();
+        let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));
+        let bindings: Vec<u32> = later.chain(first).copied().collect();
         for binding in bindings {
             let waits = |listener: &mut Listener| !listener.ready.is_empty() || !listener.parked.is_empty();
             if self.bindings.listener(binding).is_some_and(waits) {

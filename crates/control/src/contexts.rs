@@ -53,6 +53,8 @@ pub(crate) struct Context {
     /// Flows that it has a share of.
     pub flows: BTreeSet<FlowId>,
     pub bindings: BTreeSet<u32>,
+    /// The one that last got a connection for it.
+    pub served: u32,
     /// Connections that it is opening, by tag.
     pub connects: BTreeMap<u32, u32>,
     pub labels: Labels,
@@ -76,6 +78,7 @@ impl Context {
             slots,
             flows: BTreeSet::new(),
             bindings: BTreeSet::new(),
+            served: 0,
             connects: BTreeMap::new(),
             labels: Labels::new(most_labels),
             has_log: false,

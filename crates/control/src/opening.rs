@@ -400,6 +400,9 @@ impl Plane {
     }
 
     pub fn take_credit(&mut self, binding: u32, context: ContextId) {
+        if let Some(served) = self.contexts.get_mut(context.0).map(|context| &mut context.served) {
+            *served = binding;
+        }
         if let Some(listener) = self.bindings.listener(binding) {
             listener.last = Some(context);
             if let Some(credits) = listener.armed.get_mut(&context) {

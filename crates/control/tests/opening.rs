@@ -243,6 +243,36 @@ fn handshakes_that_end_together_do_not_overrun_the_backlog() {
     net.end_all(vec![client, server]);
 }
 
+/// A program has no slot left, and connections of two of its listeners wait: a slot that comes free goes to one, the next one to
+/// the other, however many wait for the first.
+#[test]
+fn listeners_of_a_full_program_take_turns() {
+    let small = |node| control::MemoryConfig { slots: if node == 1 { 2 } else { 64 }, ..config(node).memory };
+    let host = |node| control::HostConfig { memory: small(node), ..config(node) };
+    let (mut net, _) = with(vec![host(0), host(1)]);
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let bindings = [server.serve(&mut net, 80), server.serve(&mut net, 81)];
+    know_each_other(&mut net, &mut client);
+    for port in [80, 80, 80, 80, 80, 80, 80, 80, 81, 81] {
+        client.connect(ip_of(1), port, 0);
+        net.settle();
+    }
+    let accepted = |server: &mut App| {
+        server.find(|reply| match *reply {
+            Reply::Accept { binding, slot, .. } => Some((binding, slot)),
+            _ => None,
+        })
+    };
+    let mut order = Vec::new();
+    while let Some((binding, slot)) = accepted(&mut server) {
+        order.push(bindings.iter().position(|other| *other == binding).unwrap());
+        server.close(slot, 0, 0, true);
+        net.settle();
+    }
+    assert_eq!(order, [0, 0, 1, 0, 1, 0, 0, 0, 0, 0]);
+    net.end_all(vec![client, server]);
+}
+
 /// Ordinary clients that come all at once end their handshakes, however short the backlog is: no cookies are needed for
 /// them, and none of what cookies forget is lost.
 #[test]

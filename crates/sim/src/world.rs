@@ -358,11 +358,10 @@ impl World {
             let served = &mut served[plan.calls[pair.call].to];
             *served = pair.progress_at.max(*served);
         }
-        // Who was not let in yet waits for those who were, where a table is small.
-        let progress_at = |pair: &Pair| match pair.halves[0].stage {
-            Stage::Waiting => served[plan.calls[pair.call].to],
-            _ => pair.progress_at,
-        };
+        // Who was not let in yet waits for those who were, where a table or a backlog is small.
+        let waits_outside = |pair: &Pair| pair.halves.iter().any(|half| half.stage == Stage::Waiting);
+        let progress_at =
+            |pair: &Pair| if waits_outside(pair) { served[plan.calls[pair.call].to] } else { pair.progress_at };
         let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(progress_at(pair)) > waits(pair);
         let still: Vec<usize> = (0..self.scene.pairs.len()).filter(|pair| stands(&self.scene.pairs[*pair])).collect();
         let (spoiled, sound): (Vec<usize>, Vec<usize>) =
