@@ -210,8 +210,11 @@ impl App {
         if half.stage != Stage::Waiting {
             return Err(format!("{}: opened twice on one side", scene.pairs[pair].name()));
         }
-        half.stage = Stage::Open;
-        half.buffer = Some(connection.receive_buffer());
+        (half.stage, half.opened_at) = (Stage::Open, Some(now));
+        // Where modules have threads, the bytes of a connection that moves are copied some rounds after its name is known, and
+        // nobody is told of them before.
+        let copied_late = scene.plan.hosts[self.host].mapping.threads;
+        half.buffer = (!copied_late).then(|| connection.receive_buffer());
         scene.pairs[pair].progress_at = now;
         if let Some(notice) = self.early.remove(&slot.index).filter(|notice| notice.slot == slot) {
             connection.notice(now, notice, &mut scene.pairs[pair])?;

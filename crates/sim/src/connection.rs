@@ -126,6 +126,7 @@ impl Connection {
             pair.progress_at = now;
         }
         (self.received, self.acked) = (received, acked);
+        pair.halves[self.side].buffer.get_or_insert_with(|| Arc::clone(&self.rx));
         self.eof |= notice.fin;
         pair.told(self.side, received, acked, self.eof)
     }

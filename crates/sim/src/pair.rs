@@ -10,6 +10,9 @@ pub const CLIENT: usize = 0;
 /// The side that listens.
 pub const SERVER: usize = 1;
 
+/// For so long a host goes on to send what a program left that has closed (`fin_timeout_ms`).
+const FIN_TIMEOUT: Nanos = 60_000_000_000;
+
 /// How far a side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -26,6 +29,8 @@ pub enum Stage {
 pub struct Half {
     /// How far it is.
     pub stage: Stage,
+    /// When the application got it.
+    pub opened_at: Option<Nanos>,
     /// When it closed the connection by itself.
     pub closed_at: Option<Nanos>,
     /// Bytes that it wrote.
@@ -62,8 +67,9 @@ pub struct Pair {
 impl Half {
     /// A side that has done nothing yet.
     pub fn new(stream: Stream) -> Half {
-        let (closed_at, fin, buffer) = (None, None, None);
-        Half { stage: Stage::Waiting, closed_at, written: 0, fin, read: 0, acked: 0, eof: false, buffer, stream }
+        let (stage, opened_at, closed_at) = (Stage::Waiting, None, None);
+        let (fin, buffer) = (None, None);
+        Half { stage, opened_at, closed_at, written: 0, fin, read: 0, acked: 0, eof: false, buffer, stream }
     }
 }
 
@@ -78,6 +84,15 @@ impl Pair {
     /// From now on it may end in other ways than planned.
     pub fn spoil(&mut self, why: &'static str) {
         self.spoiled.get_or_insert(why);
+    }
+
+    /// Its client closed it before its server had it, as happens where a listener has no slots, and that is a minute ago: the
+    /// client's host may have given up what was left to send, with a reset that may be lost.
+    pub fn may_be_given_up(&self, now: Nanos) -> bool {
+        let [Some(closed), Some(opened)] = [self.halves[CLIENT].closed_at, self.halves[SERVER].opened_at] else {
+            return false;
+        };
+        closed < opened && now - closed >= FIN_TIMEOUT
     }
 
     /// Both applications are done with it.

@@ -8,9 +8,8 @@ use port::Nanos;
 
 /// How long a connection that came in may have a client that does not know of it.
 const FORGET_UNKNOWN: Nanos = 10_000_000_000;
-/// For so long a host goes on to send what a program left that has closed (`fin_timeout_ms`): a listener without slots may
-/// accept later.
-const FIN_TIMEOUT: Nanos = 60_000_000_000;
+/// Why an error is no surprise.
+pub(crate) const GIVEN_UP: &str = "its client closed it a minute before its server had it";
 
 impl App {
     pub(crate) fn take_replies(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
@@ -249,8 +248,8 @@ impl App {
             self.close(now, scene, slot.index, false);
             return Ok(());
         }
-        if pair.halves[1 - connection.side].closed_at.is_some_and(|at| now - at >= FIN_TIMEOUT) {
-            pair.spoil("one side closed it, and nothing was acknowledged for a minute");
+        if pair.may_be_given_up(now) {
+            pair.spoil(GIVEN_UP);
         }
         if pair.spoiled.is_none() {
             return Err(format!("{}: it failed with error {errno}", pair.name()));

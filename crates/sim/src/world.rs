@@ -5,6 +5,7 @@ use crate::host::SimHost;
 use crate::pair::{Pair, Stage};
 use crate::plan::{AimAt, Plan};
 use crate::random::Random;
+use crate::replies::GIVEN_UP;
 use crate::scene::{Figures, Listening, Scene};
 use context::Request;
 use port::{Fabric, FabricConfig, Nanos};
@@ -350,6 +351,8 @@ impl World {
         }
         self.next_check = self.now + self.patience / 4;
         let (now, patience) = (self.now, self.patience);
+        let given_up = |pair: &&mut Pair| !pair.is_over() && pair.may_be_given_up(now);
+        self.scene.pairs.iter_mut().filter(given_up).for_each(|pair| pair.spoil(GIVEN_UP));
         // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait for its place.
         let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
         let plan = Arc::clone(&self.scene.plan);
