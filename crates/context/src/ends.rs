@@ -67,6 +67,12 @@ impl ControlEnd {
         }
     }
 
+    /// How far the application has read in a slot's connection, where it keeps that in the slot's state, as libtoe does.
+    pub fn read_of(&self, slot: Slot) -> Option<u32> {
+        let [read, read_for] = self.geometry.read_at(slot.index).map(|at| self.region.u32_at(at).load(Acquire));
+        (read_for == slot.mark()).then_some(read)
+    }
+
     /// The daemon's end of the context's log.
     ///
     /// # Errors
@@ -256,6 +262,11 @@ mod tests {
         let (rx, seen) = control.map_buffers(3).unwrap();
         seen.read(4094, &mut back);
         assert_eq!((&back, seen.size(), rx.size()), (b"hello", 8192, 2048));
+        let [read, read_for] = geometry.read_at(3).map(|at| app.region.u32_at(at));
+        read.store(77, Release);
+        assert_eq!(control.read_of(slot), None);
+        read_for.store(slot.mark(), Release);
+        assert_eq!((control.read_of(slot), control.read_of(Slot { generation: 2, ..slot })), (Some(77), None));
         control.begin(3, false);
         assert!(control.map_buffers(3).unwrap().1.is_small(), "the next connection in this slot");
         control.discard_received(3).unwrap();

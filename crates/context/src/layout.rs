@@ -2,9 +2,15 @@
 use serde::{Deserialize, Serialize};
 use shm::{CACHE_LINE, PAGE, ring_bytes};
 
-/// Bytes per slot that belong to the application's side alone: libtoe keeps a socket's positions there, so
-/// that processes which share a socket after fork share its state. The daemon never reads them.
+/// Bytes per slot that belong to the application's side: libtoe keeps a socket's positions there, so that processes which
+/// share a socket after fork share its state. The daemon reads none of them but those below.
 pub const SLOT_STATE_BYTES: usize = 128;
+
+/// The word with how far the application has read: for when it is gone, and can say it no more.
+pub const READ_AT: usize = 8;
+
+/// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does not.
+pub const READ_FOR_AT: usize = GROWN_AT - 4;
 
 /// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their small
 /// rings. Each is written by who writes that stream.
@@ -74,6 +80,10 @@ impl Geometry {
     pub fn slot_state_at(&self, index: u32) -> usize {
         assert!(index < self.slots);
         self.replies_at() + ring_bytes::<8>(self.control_entries) + index as usize * SLOT_STATE_BYTES
+    }
+    /// Bytes of the words that say how far the stream of slot `index` was read, and of which use of the slot that is true.
+    pub(crate) fn read_at(&self, index: u32) -> [usize; 2] {
+        [READ_AT, READ_FOR_AT].map(|at| self.slot_state_at(index) + at)
     }
     /// Byte of the word that says whether slot `index`'s receive stream has outgrown its small ring.
     pub fn rx_grown_at(&self, index: u32) -> usize {

@@ -23,7 +23,7 @@ mod words;
 
 pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
-pub use layout::{Geometry, LEAST_BUFFER, SLOT_STATE_BYTES};
+pub use layout::{Geometry, LEAST_BUFFER, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES};
 pub use leavers::Leavers;
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, OptionName, Unaccelerated};
@@ -34,7 +34,7 @@ pub use words::Endpoint;
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.
@@ -44,4 +44,11 @@ pub struct Slot {
     pub index: u32,
     /// Uses of the slot so far, modulo 2^16.
     pub generation: u16,
+}
+
+impl Slot {
+    /// Stands for this use of the slot, in its state; never 0.
+    pub fn mark(self) -> u32 {
+        u32::from(self.generation) + 1
+    }
 }

@@ -83,8 +83,11 @@ impl Plane {
             return self.settle(now, id);
         }
         let figures = flow.stats.read();
-        // Records of a log are read there.
-        let unread = !flow.logged && positions.is_some_and(|at| flow.has_unread(figures.rx_bytes as u32, at.rx_head));
+        // A process that went has left word of it, where it is libtoe's. Records of a log are read there.
+        let home = flow.names[0];
+        let left = || self.contexts.get(home.context.0)?.end.read_of(home.slot);
+        let read = positions.map(|at| at.rx_head).or_else(left).filter(|_| !flow.logged);
+        let unread = read.is_some_and(|read| flow.has_unread(figures.rx_bytes as u32, read));
         if abort || unread {
             // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
             return self.remove_flow(id, After::Reset);

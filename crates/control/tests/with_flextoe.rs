@@ -356,6 +356,26 @@ fn a_killed_program_has_sent_what_it_wrote_and_then_fin() {
     net.end_all(vec![b.app]);
 }
 
+/// RFC 2525 section 2.17, where the program keeps word of how far it has read, as libtoe does.
+#[test]
+fn a_killed_program_resets_what_it_had_not_read() {
+    for read in [0, 8, 9] {
+        let (mut net, a, first, mut b, second) = pair();
+        let state = a.app.end.geometry.slot_state_at(first.index);
+        for (at, word) in [(context::READ_AT, read), (context::READ_FOR_AT, first.mark())] {
+            a.app.end.region.u32_at(state + at).store(word, std::sync::atomic::Ordering::Release);
+        }
+        b.write(second, b"an answer");
+        net.settle();
+        net.nodes[0].host.detach(net.now, a.app.id);
+        net.settle();
+        let reset = (Some((second, libc::ECONNRESET as u16)), false);
+        assert_eq!((b.app.error(), b.at_end(second)), if read == 9 { (None, true) } else { reset });
+        b.close(&mut net, second);
+        net.end_all(vec![b.app]);
+    }
+}
+
 #[test]
 fn a_killed_program_that_had_shut_down_ends_as_quietly() {
     let (mut net, mut a, first, mut b, second) = pair();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-/// The application's state of a slot, in the region: processes that share a connection after fork share it. Only
-/// libtoe reads and writes it. Positions count bytes since the connection began, modulo 2^32.
+/// The application's state of a slot, in the region: processes that share a connection after fork share it. The daemon reads
+/// `rx_head`, `read_for` and `tx_grown`, and writes `rx_grown`; all else is libtoe's. Positions count bytes since the connection began, modulo 2^32.
 #[repr(C, align(64))]
 pub struct SlotState {
     /// Received in order, as the latest notice says.
@@ -30,7 +30,9 @@ pub struct SlotState {
     owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     lock: AtomicU32,
-    _free: [u32; 21],
+    _free: [u32; 20],
+    /// The use of the slot that `rx_head` is about.
+    read_for: AtomicU32,
     /// What was received has outgrown its small ring; the engine says so.
     rx_grown: AtomicU32,
     /// What was written has.
@@ -57,6 +59,8 @@ impl SlotState {
 }
 
 const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
+const _: () = assert!(std::mem::offset_of!(SlotState, rx_head) == context::READ_AT);
+const _: () = assert!(std::mem::offset_of!(SlotState, read_for) == context::READ_FOR_AT);
 const _: () = assert!(std::mem::offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
 
 /// The peer's FIN arrived: nothing comes after `rx_tail`.
@@ -115,6 +119,7 @@ impl Stream {
             word.store(0, Relaxed);
         }
         state.lock.store(0, Relaxed);
+        state.read_for.store(slot.mark(), Release);
         state.owner.store(home.context as u64, Release);
         stream
     }

@@ -16,6 +16,7 @@ static const struct {
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
     {"descriptors", descriptors}, {"files", files},         {"forked", forked},
+    {"ends_with_bytes_unread", ends_with_bytes_unread},
     {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},
     {"writes_at_once", writes_at_once}, {"executed", executed},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},

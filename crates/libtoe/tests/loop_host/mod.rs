@@ -263,8 +263,10 @@ impl Host {
         }
         for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
             if end.holders.remove(&id) && end.is_unshared() {
-                end.closed = true;
-                end.fin = true;
+                (end.closed, end.fin) = (true, true);
+                let (home, slot) = end.names[0];
+                let read = self.apps.get(&home).and_then(|app| app.control.read_of(slot));
+                end.aborted |= read.is_some_and(|read| end.rx_tail.wrapping_sub(read) as i32 > 0);
             }
         }
         self.apps.remove(&id);

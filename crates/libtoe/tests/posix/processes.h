@@ -68,6 +68,32 @@ static void forked(void) {
     close(e[0]), close(fd);
 }
 
+/* A process that ends with bytes unread resets the connection, as close does: its peer must not believe that they were
+ * taken (RFC 2525 section 2.17). */
+static void ends_with_bytes_unread(void) {
+    for (int unread = 0; unread < 2; unread++) {
+        int e[2], p[2];
+        char c;
+        pair(e);
+        CHECK(pipe(p) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            close(e[0]), close(p[1]);
+            if (read(e[1], &c, 1) != 1 || write(e[1], "a", 1) != 1) _exit(1);
+            if (read(p[0], &c, 1) == 0) raise(SIGKILL);
+        }
+        close(e[1]), close(p[0]);
+        CHECK(write(e[0], "xy", 1 + unread) == 1 + unread && read(e[0], &c, 1) == 1 && c == 'a');
+        close(p[1]);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        ssize_t n = read(e[0], &c, 1);
+        CHECK(unread ? n < 0 && errno == ECONNRESET : n == 0);
+        close(e[0]);
+    }
+}
+
 static void shared_after_fork(void) {
     int e[2];
     char c;
