@@ -20,7 +20,7 @@ help:
 	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
 	@echo 'make build   everything, optimised'
 	@echo 'make install   into PREFIX=/usr/local (DESTDIR=... for packages); make uninstall takes it out again'
-	@echo 'make xdp     the modules in xdp/, as objects for "toe xdp load"'
+	@echo 'make xdp     the modules in xdp/, as objects for "opentoe xdp load"'
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
@@ -28,7 +28,7 @@ help:
 
 demo: setup
 	cargo build --release -p cli -p daemon -p libtoe
-	$(AS_ROOT) $(TARGET)/release/toe demo
+	$(AS_ROOT) $(TARGET)/release/opentoe demo
 
 test:
 	tests/run
@@ -45,25 +45,25 @@ MANDIR := $(PREFIX)/share/man
 DOCDIR := $(PREFIX)/share/doc/opentoe
 # As in the checkout, so that links between pages hold. Sample configurations and P4 programs are what one begins with.
 DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
-COMPLETIONS := share/bash-completion/completions/toe share/zsh/site-functions/_toe share/fish/vendor_completions.d/toe.fish
+COMPLETIONS := share/bash-completion/completions/opentoe share/zsh/site-functions/_opentoe share/fish/vendor_completions.d/opentoe.fish
 
 install: build
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
 		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
-	install -m 755 $(addprefix $(TARGET)/release/,toe toed toe-sim) $(DESTDIR)$(BINDIR)
+	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim) $(DESTDIR)$(BINDIR)
 	install -m 755 $(TARGET)/release/libtoe.so $(DESTDIR)$(LIBDIR)
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
 	install -m 755 $(TARGET)/release/examples/cost $(DESTDIR)$(LIBDIR)/examples
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
 	install -m 644 include/toe.h $(DESTDIR)$(PREFIX)/include
-	$(TARGET)/release/toe manual $(DESTDIR)$(MANDIR)/man1
+	$(TARGET)/release/opentoe manual $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	for document in $(DOCUMENTS); do \
 		install -D -m 644 $$document $(DESTDIR)$(DOCDIR)/$$document || exit 1; done
-	for shell in bash:share/bash-completion/completions/toe zsh:share/zsh/site-functions/_toe \
-		fish:share/fish/vendor_completions.d/toe.fish; do \
-		$(TARGET)/release/toe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
+	for shell in bash:share/bash-completion/completions/opentoe zsh:share/zsh/site-functions/_opentoe \
+		fish:share/fish/vendor_completions.d/opentoe.fish; do \
+		$(TARGET)/release/opentoe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
 	sed 's|/usr/bin/toed|$(BINDIR)/toed|; s|/etc/opentoe|$(SYSCONFDIR)/opentoe|' dist/toed.service \
 		>$(DESTDIR)$(PREFIX)/lib/systemd/system/toed.service
 	install -m 644 dist/toe.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/toe.conf
@@ -71,9 +71,9 @@ install: build
 
 # The configuration stays: it may be the operator's.
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,toe toed toe-sim) $(DESTDIR)$(PREFIX)/include/toe.h \
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,opentoe toed opentoe-sim) $(DESTDIR)$(PREFIX)/include/toe.h \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
-		$(DESTDIR)$(MANDIR)/man1/toe.1 $(DESTDIR)$(MANDIR)/man1/toe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
+		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
 
 apps: $(APPS)
@@ -107,7 +107,7 @@ differential: build
 	$(TARGET)/release/differential $(DIFFERENTIAL)
 
 bench: build
-	$(AS_ROOT) $(TARGET)/release/toe bench all --directory $(TARGET)/bench $(BENCH)
+	$(AS_ROOT) $(TARGET)/release/opentoe bench all --directory $(TARGET)/bench $(BENCH)
 
 model:
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(TARGET)/loom cargo test -p shm --release --lib

@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     size_t room = argc > 5 ? strtoul(argv[5], NULL, 10) : 65536;
     long lazy = argc > 6 ? strtol(argv[6], NULL, 10) : 0;
     if (!toe_log_create) {
-        fprintf(stderr, "log_server: no libtoe with shared logs is loaded: run it with `toe run`\n");
+        fprintf(stderr, "log_server: no libtoe with shared logs is loaded: run it with `opentoe run`\n");
         return 2;
     }
     int log = toe_log_create(size, room, 0);

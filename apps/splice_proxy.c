@@ -124,7 +124,7 @@ static void *report(void *argument) {
 
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: splice_proxy LISTEN_ADDRESS PORT SERVER_ADDRESS PORT [at-once]\n"
-                    "  e.g. toe run -- splice_proxy 10.77.0.2 8080 10.77.0.3 80\n");
+                    "  e.g. opentoe run -- splice_proxy 10.77.0.2 8080 10.77.0.3 80\n");
     exit(2);
 }
 

@@ -1,4 +1,4 @@
-/* toe.h: what OpenTOE offers beyond POSIX. Functions of libtoe.so, which `toe run` preloads.
+/* toe.h: what OpenTOE offers beyond POSIX. Functions of libtoe.so, which `opentoe run` preloads.
  *
  * All are declared weak: the same program runs with and without libtoe.so. Where the library is not loaded, they are
  * null: `if (toe_zc_reserve) ...`. (A program that is linked statically, or that prefers to, asks dlsym.) A program may

@@ -1,4 +1,4 @@
-//! `toe pcap` beside running programs: what it counts, what others read of it, and that it is in nobody's way.
+//! `opentoe pcap` beside running programs: what it counts, what others read of it, and that it is in nobody's way.
 use crate::cases::{Bench, app};
 use crate::daemon::Daemon;
 use crate::process::Process;

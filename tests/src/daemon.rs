@@ -44,9 +44,9 @@ impl<'a> Daemon<'a> {
         Ok(daemon)
     }
 
-    /// A program on one of the daemon's hosts, by `toe run`.
+    /// A program on one of the daemon's hosts, by `opentoe run`.
     pub fn command(&self, namespace: &Namespace, host: &str, program: &str) -> Command {
-        let mut command = namespace.command(&beside("toe"));
+        let mut command = namespace.command(&beside("opentoe"));
         command.args(["run", "--socket"]).arg(&self.socket).args(["--host", host, "--", program]);
         command
     }
@@ -69,9 +69,9 @@ impl<'a> Daemon<'a> {
         Ok((new, line.ok_or(format!("the new daemon does not say what it took over: {said}"))?))
     }
 
-    /// The `toe` command with these arguments, on this daemon.
+    /// The `opentoe` command with these arguments, on this daemon.
     pub fn toe(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(beside("toe"));
+        let mut command = Command::new(beside("opentoe"));
         command.args(arguments).arg("--socket").arg(&self.socket);
         command
     }
@@ -81,16 +81,17 @@ impl Daemon<'_> {
     /// Somebody listens on a port of a host.
     pub fn listens(&self, host: &str, port: u16) -> Result<bool, String> {
         let answer = self.ask("ls")?;
-        let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
-        let host = hosts.iter().find(|found| found["name"] == host).ok_or(format!("toe ls knows no host {host}"))?;
-        let listeners = host["listeners"].as_array().ok_or("toe ls --json names no listeners")?;
+        let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
+        let host =
+            hosts.iter().find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
+        let listeners = host["listeners"].as_array().ok_or("opentoe ls --json names no listeners")?;
         Ok(listeners.iter().any(|listener| listener["port"] == port))
     }
 
     /// Connections in any stage, on all hosts.
     pub fn flows(&self) -> Result<usize, String> {
         let answer = self.ask("ls")?;
-        let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
+        let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
         let states = hosts.iter().filter_map(|host| host["states"].as_object()).flat_map(|states| states.values());
         Ok(states.filter_map(Value::as_u64).sum::<u64>() as usize)
     }
@@ -98,7 +99,7 @@ impl Daemon<'_> {
     /// Connections of a host that are open.
     pub fn established(&self, host: &str) -> Result<usize, String> {
         let answer = self.ask("ls")?;
-        let hosts = answer["hosts"].as_array().ok_or("toe ls --json names no hosts")?;
+        let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
         let host = hosts.iter().find(|found| found["name"] == host);
         Ok(host.and_then(|host| host["states"]["ESTABLISHED"].as_u64()).unwrap_or(0) as usize)
     }
@@ -125,7 +126,7 @@ impl Daemon<'_> {
         Ok(found.join(", "))
     }
 
-    /// Asks over the management socket, as the `toe` command does: a line of JSON each way.
+    /// Asks over the management socket, as the `opentoe` command does: a line of JSON each way.
     pub fn ask(&self, question: &str) -> Result<Value, String> {
         self.ask_with(&json!({ "ask": question }), &[])
     }

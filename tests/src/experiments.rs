@@ -1,4 +1,4 @@
-//! `toe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws its plots
+//! `opentoe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws its plots
 //! and leaves nothing behind. How fast anything was is not looked at.
 use crate::daemon::beside;
 use crate::leaks::Before;
@@ -13,7 +13,7 @@ use std::process::Command;
 pub struct Experiment {
     /// Its name, for the report and `--filter`.
     pub name: &'static str,
-    /// The words behind `toe bench`.
+    /// The words behind `opentoe bench`.
     arguments: &'static [&'static str],
     /// How many measurements it must report.
     runs: usize,
@@ -34,7 +34,7 @@ const fn speed(name: &'static str, arguments: &'static [&'static str], runs: usi
 /// All of them.
 pub const ALL: &[Experiment] = &[
     Experiment {
-        name: "toe bench echo",
+        name: "opentoe bench echo",
         arguments: &[
             "echo",
             "--conns",
@@ -48,60 +48,64 @@ pub const ALL: &[Experiment] = &[
         figures: SPEED,
         plots: &["connections"],
     },
-    speed("toe bench echo, a server that computes", &["echo", "--conns", "8", "--work", "250,1000"], 4),
-    speed("toe bench echo, laminar", &["echo", "--conns", "16", "--engine", "laminar", "--depth", "8", "--batch"], 2),
+    speed("opentoe bench echo, a server that computes", &["echo", "--conns", "8", "--work", "250,1000"], 4),
+    speed(
+        "opentoe bench echo, laminar",
+        &["echo", "--conns", "16", "--engine", "laminar", "--depth", "8", "--batch"],
+        2,
+    ),
     Experiment {
-        name: "toe bench echo, open loop",
+        name: "opentoe bench echo, open loop",
         arguments: &["echo", "--conns", "8", "--rate", "2000,4000,8000"],
         runs: 6,
         figures: SPEED,
         plots: &["load-latency"],
     },
     Experiment {
-        name: "toe bench stream",
+        name: "opentoe bench stream",
         arguments: &["stream", "--flows", "3", "--dir", "up,down", "--port", "fabric,tap", "--touch"],
         runs: 6,
         figures: &["/gbit_per_s", "/cpu_s/sender", "/cpu_s/receiver"],
         plots: &[],
     },
     Experiment {
-        name: "toe bench stream, zero-copy",
+        name: "opentoe bench stream, zero-copy",
         arguments: &["stream", "--zero-copy", "--size", "1000,65536,300000"],
         runs: 6,
         figures: &["/gbit_per_s"],
         plots: &["write-size"],
     },
-    speed("toe bench kv", &["kv", "--conns", "8", "--depth", "4"], 4),
-    speed("toe bench connect", &["connect", "--conns", "1,16"], 4),
-    speed("toe bench http", &["http", "--conns", "8"], 2),
-    speed("toe bench block", &["block", "--depth", "8", "--disk", "in-place,copy"], 4),
-    speed("toe bench http, close", &["http", "--conns", "8", "--close"], 2),
+    speed("opentoe bench kv", &["kv", "--conns", "8", "--depth", "4"], 4),
+    speed("opentoe bench connect", &["connect", "--conns", "1,16"], 4),
+    speed("opentoe bench http", &["http", "--conns", "8"], 2),
+    speed("opentoe bench block", &["block", "--depth", "8", "--disk", "in-place,copy"], 4),
+    speed("opentoe bench http, close", &["http", "--conns", "8", "--close"], 2),
     Experiment {
-        name: "toe bench idle",
+        name: "opentoe bench idle",
         arguments: &["idle", "--conns", "500"],
         runs: 2,
         // What the kernel holds for a connection of ours is next to nothing, and differs by that much from look to look.
         figures: &["/bytes_each"],
         plots: &[],
     },
-    speed("toe bench isolation", &["isolation", "--conns", "4", "--flows", "2"], 4),
-    speed("toe bench all", &["all", "--only", "echo-depth,connect"], 2),
+    speed("opentoe bench isolation", &["isolation", "--conns", "4", "--flows", "2"], 4),
+    speed("opentoe bench all", &["all", "--only", "echo-depth,connect"], 2),
     Experiment {
-        name: "toe bench incast",
+        name: "opentoe bench incast",
         arguments: &["incast", "--points", "4:8", "--congestion", "dctcp,timely,off"],
         runs: 3,
         figures: &["/share_of_rate", "/jain", "/latency_us/p9999", "/cpu_s/toed"],
         plots: &["incast-latency", "incast-fairness"],
     },
     Experiment {
-        name: "toe bench incast, laminar",
+        name: "opentoe bench incast, laminar",
         arguments: &["incast", "--points", "4:8", "--congestion", "dctcp", "--engine", "laminar"],
         runs: 1,
         figures: &["/share_of_rate", "/jain", "/latency_us/p9999", "/cpu_s/toed"],
         plots: &[],
     },
     Experiment {
-        name: "toe bench log, laminar",
+        name: "opentoe bench log, laminar",
         // A plain server, the log in the data-path, and Linux.
         arguments: &["log", "--conns", "4", "--size", "256", "--engine", "laminar"],
         runs: 3,
@@ -109,14 +113,14 @@ pub const ALL: &[Experiment] = &[
         plots: &[],
     },
     Experiment {
-        name: "toe bench fairness",
+        name: "opentoe bench fairness",
         arguments: &["fairness", "--flows", "16"],
         runs: 2,
         figures: &["/share_of_rate", "/jain", "/gbit_per_s"],
         plots: &["fairness-shares", "fairness-jain"],
     },
     Experiment {
-        name: "toe bench loss",
+        name: "opentoe bench loss",
         arguments: &["loss", "--loss", "0,0.01"],
         runs: 8,
         figures: &[],
@@ -130,7 +134,7 @@ impl Experiment {
         let before = Before::look();
         let directory = session.dir().join(self.name.replace(' ', "-"));
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        let mut command = Command::new(beside("toe"));
+        let mut command = Command::new(beside("opentoe"));
         command.arg("bench").args(self.arguments).arg("--quick");
         if self.arguments[0] == "all" {
             session.run({

@@ -313,6 +313,6 @@ fn nothing_starts(bench: &Bench) -> Outcome {
     match (late.stdout().is_empty(), lines) {
         (true, 1) => Ok("a new one is not started".into()),
         (false, _) => Err("a program was started without its daemon".into()),
-        _ => Err(format!("toe run says {lines} lines instead of one sentence")),
+        _ => Err(format!("opentoe run says {lines} lines instead of one sentence")),
     }
 }

@@ -109,7 +109,7 @@ pub(crate) fn without_right(bench: &Bench) -> Outcome {
     let mut said = Vec::new();
     for words in [&["run"][..], &["ls"]] {
         let mut command = bench.lab.far.command("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", &beside("toe")]);
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", &beside("opentoe")]);
         command.args(words).arg("--socket").arg(daemon.socket());
         if words == ["run"] {
             command.args(["--", "echo", "started"]);

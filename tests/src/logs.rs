@@ -118,7 +118,7 @@ fn filled(bench: &Bench) -> Result<u64, String> {
     let stats = bench.lab.daemon.as_ref().ok_or("there is no daemon")?.ask("stats")?;
     let found = |host: &&Value| host["name"] == "server" || host["host"] == "server";
     let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-    host["modules"]["log"]["filled"].as_u64().ok_or(format!("toe stats knows nothing of logs: {host}"))
+    host["modules"]["log"]["filled"].as_u64().ok_or(format!("opentoe stats knows nothing of logs: {host}"))
 }
 
 /// A log that has room for its connections' windows and not a byte more, and a reader that sleeps: the writers wait.

@@ -1,4 +1,4 @@
-//! Modules of operators on live traffic: loaded, changed and unloaded by `toe xdp` while programs talk.
+//! Modules of operators on live traffic: loaded, changed and unloaded by `opentoe xdp` while programs talk.
 use crate::cases::{Bench, app};
 use crate::daemon::Daemon;
 use crate::faults::Bystanders;
@@ -23,7 +23,7 @@ impl<'a> Host<'a> {
         Ok(Host { bench, daemon, name })
     }
 
-    /// `toe xdp` with these arguments, on this host; what it prints.
+    /// `opentoe xdp` with these arguments, on this host; what it prints.
     fn toe(&self, arguments: &[&str]) -> Outcome {
         let mut command = self.daemon.toe(&["xdp"]);
         command.args(["--host", self.name, "--json"]).args(arguments);
@@ -69,19 +69,19 @@ impl<'a> Host<'a> {
         self.daemon.ask_with(&unload, &[]).map(drop)
     }
 
-    /// A counter that the host keeps for a kind of module, as `toe stats` shows it.
+    /// A counter that the host keeps for a kind of module, as `opentoe stats` shows it.
     pub fn counter(&self, module: &str, name: &str) -> Result<u64, String> {
         let stats = self.daemon.ask("stats")?;
         let found = |host: &&Value| host["name"] == self.name || host["host"] == self.name;
         let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-        host["modules"][module][name].as_u64().ok_or(format!("toe stats knows no {name}: {host}"))
+        host["modules"][module][name].as_u64().ok_or(format!("opentoe stats knows no {name}: {host}"))
     }
 
     /// A module's figures.
     fn figures(&self, module: &str) -> Result<Value, String> {
         let all = self.json(&["ls"])?;
         let found = all["modules"].as_array().into_iter().flatten().find(|found| found["name"] == module);
-        found.cloned().ok_or(format!("toe xdp ls does not show {module}"))
+        found.cloned().ok_or(format!("opentoe xdp ls does not show {module}"))
     }
 
     fn verdict(&self, module: &str, verdict: &str) -> Result<u64, String> {

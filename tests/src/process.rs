@@ -283,7 +283,7 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The name for people: the program's, past the launchers (`toe run ... -- PROGRAM`, `ip netns exec NAME PROGRAM`).
+/// The name for people: the program's, past the launchers (`opentoe run ... -- PROGRAM`, `ip netns exec NAME PROGRAM`).
 fn program_name(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
     let after = |word: &str, skip: usize| words.iter().position(|found| *found == word).map(|at| at + skip);

@@ -24,11 +24,11 @@ pub const ALL: &[Refusal] = &[
     Refusal { name: "toed: wrong usage", run: usage },
     Refusal { name: "toed: TAP without privilege", run: no_privilege },
     Refusal { name: "toed: a second one on the same socket", run: second_daemon },
-    Refusal { name: "toe run: no daemon at the socket", run: no_daemon },
-    Refusal { name: "toe run: no host of that name", run: no_host },
-    Refusal { name: "toe run: no such program", run: no_program },
+    Refusal { name: "opentoe run: no daemon at the socket", run: no_daemon },
+    Refusal { name: "opentoe run: no host of that name", run: no_host },
+    Refusal { name: "opentoe run: no such program", run: no_program },
     Refusal { name: "attach: a host for other users", run: not_named },
-    Refusal { name: "toe xdp: by somebody who may only look", run: not_an_operator },
+    Refusal { name: "opentoe xdp: by somebody who may only look", run: not_an_operator },
 ];
 
 const HOST: &str = "[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"a\"\naddress = \"10.78.1.2\"\n";
@@ -87,7 +87,7 @@ fn second_daemon(session: &Session) -> Outcome {
 }
 
 fn no_daemon(session: &Session) -> Outcome {
-    let mut command = Command::new(beside("toe"));
+    let mut command = Command::new(beside("opentoe"));
     command.args(["run", "--socket", "/nonexistent/toe", "--", "echo", "started"]);
     refused(session, command, 1, &["/nonexistent/toe"])
 }
@@ -132,7 +132,7 @@ fn not_named(session: &Session) -> Outcome {
 fn not_an_operator(session: &Session) -> Outcome {
     let _daemon = running_with(session, PARTITIONED)?;
     let toe = |group: &str, arguments: &[&str]| {
-        let mut command = as_user(session, "4713", group, "toe")?;
+        let mut command = as_user(session, "4713", group, "opentoe")?;
         command.args(arguments).args(["--socket", &socket(session)]);
         Ok::<_, String>(command)
     };
@@ -173,7 +173,7 @@ fn toed(session: &Session, text: &str) -> Result<Command, String> {
 }
 
 fn toe_run(session: &Session) -> Command {
-    let mut command = Command::new(beside("toe"));
+    let mut command = Command::new(beside("opentoe"));
     command.args(["run", "--socket", &socket(session)]);
     command
 }

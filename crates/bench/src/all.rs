@@ -1,4 +1,4 @@
-//! `toe bench all`: every part, one after the other, into a directory; then the goals and the page.
+//! `opentoe bench all`: every part, one after the other, into a directory; then the goals and the page.
 use crate::command::{Case, Common};
 use crate::goals::{self, PARTS, Part, Row};
 use crate::page;
@@ -14,7 +14,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
     /// Where reports go
-    #[arg(long, value_name = "DIR", default_value = "toe-bench")]
+    #[arg(long, value_name = "DIR", default_value = "opentoe-bench")]
     pub directory: PathBuf,
     /// Only these parts
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
@@ -24,7 +24,7 @@ pub struct Arguments {
 /// Which reports to show.
 #[derive(Args, Debug)]
 pub struct ReportArguments {
-    /// Where reports of `toe bench` are, as NAME.json; the page is written there as report.html
+    /// Where reports of `opentoe bench` are, as NAME.json; the page is written there as report.html
     pub directory: PathBuf,
 }
 
@@ -73,7 +73,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
 pub fn report(directory: &Path) -> Result<(), String> {
     let reports = read(directory)?;
     if reports.is_empty() {
-        return Err(format!("there is no report of toe bench in {}: write some with --json", directory.display()));
+        return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));
     }
     let rows = goals::rows(&reports);
     crate::command::print(&text(&rows));
@@ -100,7 +100,7 @@ fn case(part: &Part, common: &Common) -> Result<Case, String> {
     let pairs = if !part.repeated || common.quick { 1 } else { common.pairs.max(1) };
     let pairs = if part.repeated && common.pairs == 1 && !common.quick { PAIRS } else { pairs };
     let seconds = common.seconds(SECONDS);
-    let line = format!("toe-bench {} --pairs {pairs} --duration {seconds}", part.words);
+    let line = format!("opentoe-bench {} --pairs {pairs} --duration {seconds}", part.words);
     let quick = common.quick.then_some("--quick");
     let words = line.split_whitespace().chain(quick);
     Line::try_parse_from(words).map(|line| line.case).map_err(|e| format!("{}: {e}", part.name))

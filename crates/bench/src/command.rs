@@ -1,4 +1,4 @@
-//! The command line of `toe bench`.
+//! The command line of `opentoe bench`.
 use crate::all;
 use crate::cases::compare::Comparison;
 use crate::cases::{

@@ -1,10 +1,10 @@
-//! What `toe bench all` measures, and the goals that it is held against (the table of the project's goals for speed).
+//! What `opentoe bench all` measures, and the goals that it is held against (the table of the project's goals for speed).
 use crate::cases::compare::three;
 use crate::cases::instructions;
 use crate::report::{Report, Run, middle};
 use std::collections::BTreeMap;
 
-/// Words behind `toe bench`, and the name of their report.
+/// Words behind `opentoe bench`, and the name of their report.
 pub struct Part {
     /// Its file is this with `.json`.
     pub name: &'static str,

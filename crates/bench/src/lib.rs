@@ -1,4 +1,4 @@
-//! `toe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the papers'
+//! `opentoe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the papers'
 //! experiments on the emulated network.
 //!
 //! A *case* (`cases/`) builds *labs* (`lab/`: a daemon with a fabric, or two network namespaces with a veth pair), runs

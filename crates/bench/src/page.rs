@@ -91,7 +91,7 @@ fn goals(html: &mut String, rows: &[Row]) {
     *html += "</table>\n";
 }
 
-/// As `toe bench all` measures them, then whatever else is there.
+/// As `opentoe bench all` measures them, then whatever else is there.
 fn ordered(reports: &BTreeMap<String, Report>) -> Vec<(&str, &Report)> {
     let place = |name: &str| PARTS.iter().position(|part| part.name == name).unwrap_or(PARTS.len());
     let mut all: Vec<(&str, &Report)> = reports.iter().map(|(name, report)| (name.as_str(), report)).collect();
@@ -101,7 +101,7 @@ fn ordered(reports: &BTreeMap<String, Report>) -> Vec<(&str, &Report)> {
 
 fn params(name: &str, report: &Report) -> String {
     let words = PARTS.iter().find(|part| part.name == name).map_or("", |part| part.words);
-    let command = if words.is_empty() { String::new() } else { format!("toe bench {words}; ") };
+    let command = if words.is_empty() { String::new() } else { format!("opentoe bench {words}; ") };
     let all = report.params.as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
     command + &all.collect::<Vec<_>>().join(", ")
 }
@@ -124,7 +124,7 @@ mod tests {
         report.runs.push(run);
         let reports = BTreeMap::from([("echo-1".to_string(), report)]);
         let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
-        assert!(html.contains("toe bench echo --conns 1") && html.ends_with("</body></html>\n"));
+        assert!(html.contains("opentoe bench echo --conns 1") && html.ends_with("</body></html>\n"));
         assert!(!html.contains("src=") && !html.contains("href="));
         assert_eq!((gib("24684096 kB"), gib("?")), ("24 GiB".into(), "?".into()));
         assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");

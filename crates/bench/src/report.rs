@@ -209,7 +209,7 @@ impl Report {
     pub fn read(path: &Path) -> Result<Report, String> {
         let failed = |e: String| format!("cannot read {}: {e}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
-        serde_json::from_str(&text).map_err(|e| failed(format!("it is no report of toe bench: {e}")))
+        serde_json::from_str(&text).map_err(|e| failed(format!("it is no report of opentoe bench: {e}")))
     }
 
     /// Writes the JSON.

@@ -23,7 +23,7 @@ impl Tools {
     /// Looks for everything; the error says what to build.
     pub fn find(library: PathBuf) -> Result<Tools, String> {
         if !rustix::process::geteuid().is_root() {
-            return Err("toe bench makes network namespaces of its own, which needs root (sudo)".into());
+            return Err("opentoe bench makes network namespaces of its own, which needs root (sudo)".into());
         }
         let toe = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
         let own = toe.parent().unwrap_or(Path::new("/")).to_path_buf();

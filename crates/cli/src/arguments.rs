@@ -9,14 +9,14 @@ use std::path::PathBuf;
 /// OpenTOE: runs unmodified programs on a TCP data-path of their own.
 #[derive(Parser)]
 #[command(
-    name = "toe",
+    name = "opentoe",
     version,
     propagate_version = true,
     after_help = "Examples:
-  toe doctor                             what this machine offers
-  toe demo                               memcached, redis and nginx on OpenTOE and on the kernel
-  toe run -- redis-server --protected-mode no
-  toe ls                                 what is running there"
+  opentoe doctor                             what this machine offers
+  opentoe demo                               memcached, redis and nginx on OpenTOE and on the kernel
+  opentoe run -- redis-server --protected-mode no
+  opentoe ls                                 what is running there"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -32,57 +32,57 @@ that ends with the program: one host on an embedded fabric, joined to the kernel
 is there. The exit status is the program's; it is 1 where the program was not started.
 
 Examples:
-  toe run -- memcached -l 0.0.0.0 -u nobody
-  toe run --host a -- redis-server --protected-mode no
-  toe run --config config/lab.toml --host b -- curl http://10.77.0.2/"
+  opentoe run -- memcached -l 0.0.0.0 -u nobody
+  opentoe run --host a -- redis-server --protected-mode no
+  opentoe run --config config/lab.toml --host b -- curl http://10.77.0.2/"
     )]
     Run(RunArguments),
     /// Run real programs on OpenTOE and on the kernel, side by side
     #[command(after_help = "Needs root: it makes network namespaces of its own, which go when it ends.
 
 Examples:
-  toe demo
-  toe demo --only redis --json demo.json")]
+  opentoe demo
+  opentoe demo --only redis --json demo.json")]
     Demo(DemoArguments),
     /// Measure: the same programs on OpenTOE and on the kernel, and the papers' experiments
     #[command(after_help = "Needs root: it makes network namespaces of its own, which go when it ends.
 
 Examples:
-  toe bench echo --conns 1,128 --linux cubic,polling
-  toe bench stream --size 1448,65536 --port fabric,tap --pairs 3
-  toe bench all --directory results; toe bench report results
-  toe bench incast --json incast.json --plots plots")]
+  opentoe bench echo --conns 1,128 --linux cubic,polling
+  opentoe bench stream --size 1448,65536 --port fabric,tap --pairs 3
+  opentoe bench all --directory results; opentoe bench report results
+  opentoe bench incast --json incast.json --plots plots")]
     Bench {
         #[command(subcommand)]
         case: bench::command::Case,
     },
     /// List hosts, attached programs, connections and listeners
     #[command(after_help = "Examples:
-  toe ls
-  toe ls --json | jq '.hosts[].flows[]'")]
+  opentoe ls
+  opentoe ls --json | jq '.hosts[].flows[]'")]
     Ls(LsArguments),
     /// Show counters
     #[command(after_help = "Examples:
-  toe stats
-  toe stats --host a --flow 3
-  toe stats --enable 'flextoe.protocol.*'      count these tracepoints from now on
-  toe stats --trace                            what tracepoints counted")]
+  opentoe stats
+  opentoe stats --host a --flow 3
+  opentoe stats --enable 'flextoe.protocol.*'      count these tracepoints from now on
+  opentoe stats --trace                            what tracepoints counted")]
     Stats(StatsArguments),
     /// Explain what was dropped, and why a socket is or is not accelerated
     #[command(after_help = "Examples:
-  toe why                  what was dropped, by reason
-  toe why 4711 8           descriptor 8 of process 4711
-  toe why --flow 3         what a connection is waiting for")]
+  opentoe why                  what was dropped, by reason
+  opentoe why 4711 8           descriptor 8 of process 4711
+  opentoe why --flow 3         what a connection is waiting for")]
     Why(WhyArguments),
     /// Watch hosts, modules, drops and connections live
     #[command(after_help = "Keys: q ends, s sorts, h shows the next host, / filters, p pauses, ? explains the columns.
 With --once one picture is printed as text, with --json one object a line; rates are over the interval.
 
 Examples:
-  toe top
-  toe top --host a --sort rtt
-  toe top --once --filter redis
-  toe top --json --interval 5 | jq '.hosts[].rx_bits'")]
+  opentoe top
+  opentoe top --host a --sort rtt
+  opentoe top --once --filter redis
+  opentoe top --json --interval 5 | jq '.hosts[].rx_bits'")]
     Top(TopArguments),
     /// Stream tracepoints: what happens inside, as it happens
     #[command(after_help = "PATTERN is a name, in which * and ? stand for any characters, or a part such as
@@ -91,10 +91,10 @@ What was turned on is off again when this ends, however it ends. A reader that i
 many, and holds nobody up. docs/TRACEPOINTS.md explains all tracepoints.
 
 Examples:
-  toe trace --list
-  toe trace '*.dropped' control.handshake
-  toe trace flextoe.protocol --host a --flow 3 --seconds 5
-  toe trace control.congestion.window --json | jq .args.cwnd")]
+  opentoe trace --list
+  opentoe trace '*.dropped' control.handshake
+  opentoe trace flextoe.protocol --host a --flow 3 --seconds 5
+  opentoe trace control.congestion.window --json | jq .args.cwnd")]
     Trace(TraceArguments),
     /// Capture frames as they pass, with what became of each
     #[command(
@@ -105,10 +105,10 @@ the reason; what the emulated network dropped comes from an interface of its own
 are completed in the copy. Ends on Ctrl-C; exit status 2 where the filter does not parse.
 
 Examples:
-  toe pcap tcp port 80
-  toe pcap --dropped --host a
-  toe pcap --flow 3 -c 100 -w flow3.pcapng
-  toe pcap -w - 'tcp[tcpflags] & tcp-rst != 0' | wireshark -k -i -"
+  opentoe pcap tcp port 80
+  opentoe pcap --dropped --host a
+  opentoe pcap --flow 3 -c 100 -w flow3.pcapng
+  opentoe pcap -w - 'tcp[tcpflags] & tcp-rst != 0' | wireshark -k -i -"
     )]
     Pcap(PcapArguments),
     /// Add modules to the data-path of a running daemon, look at them, take them out
@@ -118,11 +118,11 @@ SEC(\"xdp/devmap\") for frames that leave), or one that is built in: native:mete
 effect at once, under traffic; where something is refused, nothing changes.
 
 Examples:
-  toe xdp load firewall.o --position 10
-  toe xdp ls
-  toe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
-  toe xdp map dump firewall rules --json
-  toe xdp unload firewall"
+  opentoe xdp load firewall.o --position 10
+  opentoe xdp ls
+  opentoe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
+  opentoe xdp map dump firewall rules --json
+  opentoe xdp unload firewall"
     )]
     Xdp(XdpArguments),
     /// Check P4 programs for match-action pipelines, and run changed ones
@@ -131,19 +131,19 @@ Examples:
     #[command(
         disable_help_flag = true,
         disable_version_flag = true,
-        after_help = "Runs the program toe-sim, which stands beside toe; `toe sim --help` shows its options.
+        after_help = "Runs the program opentoe-sim, which stands beside opentoe; `opentoe sim --help` shows its options.
 
 Examples:
-  toe sim --seed 4711                    that scenario again
-  toe sim --hours 8 --jobs 2             go on searching, with a progress line"
+  opentoe sim --seed 4711                    that scenario again
+  opentoe sim --hours 8 --jobs 2             go on searching, with a progress line"
     )]
     Sim(SimArguments),
     /// Show what this machine offers, what is missing, and what to do about it
     Doctor(DoctorArguments),
     /// Print what a shell needs to complete this command's words
     #[command(after_help = "Examples:
-  toe completions bash > /etc/bash_completion.d/toe
-  toe completions fish > ~/.config/fish/completions/toe.fish")]
+  opentoe completions bash > /etc/bash_completion.d/opentoe
+  opentoe completions fish > ~/.config/fish/completions/opentoe.fish")]
     Completions(CompletionsArguments),
     /// Write this command's manual pages
     #[command(hide = true)]
@@ -237,7 +237,7 @@ pub struct StatsArguments {
     /// Only this host
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Only this connection, by the number in toe ls
+    /// Only this connection, by the number in opentoe ls
     #[arg(long, value_name = "NUMBER")]
     pub flow: Option<u32>,
     /// What tracepoints counted and measured, instead
@@ -267,7 +267,7 @@ pub struct TraceArguments {
     /// Only this host
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Only this connection, by the number in toe ls
+    /// Only this connection, by the number in opentoe ls
     #[arg(long, value_name = "NUMBER")]
     pub flow: Option<u32>,
     /// End after so many records
@@ -291,7 +291,7 @@ pub struct WhyArguments {
     /// Its file descriptor
     #[arg(value_name = "FD")]
     pub fd: Option<u32>,
-    /// A connection, by the number in toe ls
+    /// A connection, by the number in opentoe ls
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["pid", "fd"])]
     pub flow: Option<u32>,
     /// As JSON
@@ -341,7 +341,7 @@ pub struct PcapArguments {
     /// Only of this host
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Only of this connection, by the number in toe ls
+    /// Only of this connection, by the number in opentoe ls
     #[arg(long, value_name = "NUMBER")]
     pub flow: Option<u32>,
     /// Only frames that were dropped
@@ -393,9 +393,9 @@ pub enum XdpVerb {
     #[command(after_help = "Two modules of a host cannot have one name: load the second one with --name.
 
 Examples:
-  toe xdp load null.o
-  toe xdp load firewall.o --host a --position 5 --name edge
-  toe xdp load native:meter")]
+  opentoe xdp load null.o
+  opentoe xdp load firewall.o --host a --position 5 --name edge
+  opentoe xdp load native:meter")]
     Load {
         /// The object, or native:NAME
         #[arg(value_name = "FILE")]
@@ -415,11 +415,11 @@ Examples:
 (0x0a000001), or as JSON by the names in the module's source; members that are left out keep what they had.
 
 Examples:
-  toe xdp map ls firewall
-  toe xdp map dump firewall rules
-  toe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
-  toe xdp map get classify classes 2
-  toe xdp map delete firewall rules 192.0.2.0/24"
+  opentoe xdp map ls firewall
+  opentoe xdp map dump firewall rules
+  opentoe xdp map set firewall rules 192.0.2.0/24 '{\"action\": 1}'
+  opentoe xdp map get classify classes 2
+  opentoe xdp map delete firewall rules 192.0.2.0/24"
     )]
     Map {
         #[command(subcommand)]
@@ -427,7 +427,7 @@ Examples:
     },
     /// Unload a module
     Unload {
-        /// Its name, as toe xdp ls shows it
+        /// Its name, as opentoe xdp ls shows it
         module: String,
     },
 }
@@ -491,9 +491,9 @@ language and which limits. Prints the resources as thesis table 5.2 does, estima
 What is refused is named with file, line and column. Exit status: 0 accepted, 1 refused, 2 not readable.
 
 Examples:
-  toe p4 check p4/laminar.p4
-  toe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
-  toe p4 check p4/laminar.p4 --json | jq .percent")]
+  opentoe p4 check p4/laminar.p4
+  opentoe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
+  opentoe p4 check p4/laminar.p4 --json | jq .percent")]
     Check(P4CheckArguments),
     /// Run a changed program on a host of a running daemon
     #[command(
@@ -502,8 +502,8 @@ segments, with all connections; p4/ is what to start from. Extensions are names:
 built-in one. What is refused is named with file, line and column, and the running program goes on.
 
 Examples:
-  toe p4 load p4/laminar.p4 -D SACK -D DELAYED_ACKS -D ACK_EVERY=4
-  toe p4 load --host lab ./mine/laminar.p4 -D SACK"
+  opentoe p4 load p4/laminar.p4 -D SACK -D DELAYED_ACKS -D ACK_EVERY=4
+  opentoe p4 load --host lab ./mine/laminar.p4 -D SACK"
     )]
     Load(P4LoadArguments),
 }
@@ -545,7 +545,7 @@ fn define(text: &str) -> Result<(String, String), String> {
 
 #[derive(Args)]
 pub struct SimArguments {
-    /// What toe-sim is told
+    /// What opentoe-sim is told
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub arguments: Vec<OsString>,
 }

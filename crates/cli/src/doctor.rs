@@ -1,4 +1,4 @@
-//! `toe doctor`: what this machine offers, what is missing, and what to do about it.
+//! `opentoe doctor`: what this machine offers, what is missing, and what to do about it.
 use crate::arguments::DoctorArguments;
 use crate::table::{Table, green, red, say, say_json, yellow};
 use crate::{library, locate, private};
@@ -50,11 +50,11 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
 
 /// Programs that the demo uses: name, Debian package, purpose.
 pub const PROGRAMS: &[(&str, &str, &str)] = &[
-    ("memcached", "memcached", "toe demo"),
-    ("redis-server", "redis-server", "toe demo"),
-    ("redis-benchmark", "redis-tools", "toe demo"),
-    ("nginx", "nginx-light", "toe demo"),
-    ("wrk", "wrk", "toe demo"),
+    ("memcached", "memcached", "opentoe demo"),
+    ("redis-server", "redis-server", "opentoe demo"),
+    ("redis-benchmark", "redis-tools", "opentoe demo"),
+    ("nginx", "nginx-light", "opentoe demo"),
+    ("wrk", "wrk", "opentoe demo"),
 ];
 
 /// The full path of a program, also in the directories that ordinary users lack.
@@ -81,7 +81,7 @@ fn daemon(arguments: &DoctorArguments) -> Finding {
                 format!("toed {} with {hosts} hosts at {}", hello["version"].as_str().unwrap_or("?"), socket.display()),
             )
         }
-        Err(_) => ok("daemon", "none is running: toe run starts a private one".into()),
+        Err(_) => ok("daemon", "none is running: opentoe run starts a private one".into()),
     }
 }
 
@@ -114,8 +114,8 @@ fn tap() -> Finding {
 
 fn network_namespaces() -> Finding {
     match port::Netns::create() {
-        Ok(_) => ok("network namespaces", "toe demo can make its own".into()),
-        Err(sentence) => warn("network namespaces", format!("{sentence}: toe demo needs root")),
+        Ok(_) => ok("network namespaces", "opentoe demo can make its own".into()),
+        Err(sentence) => warn("network namespaces", format!("{sentence}: opentoe demo needs root")),
     }
 }
 

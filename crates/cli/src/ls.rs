@@ -1,4 +1,4 @@
-//! `toe ls`: what there is.
+//! `opentoe ls`: what there is.
 use crate::arguments::LsArguments;
 use crate::locate;
 use crate::table::{Table, bold, cell, red, say, say_json};
@@ -69,7 +69,7 @@ fn inventory(host: &Value, all: bool) {
     section(host, "connections", &connections(&flows));
     let more = open(host).saturating_sub(flows.len() as u64);
     if !host["next"].is_null() && more > 0 {
-        say(&format!("and {more} more: toe ls --all shows them"));
+        say(&format!("and {more} more: opentoe ls --all shows them"));
     }
 }
 
@@ -108,7 +108,7 @@ fn few(pids: &[String]) -> String {
     }
 }
 
-/// Of the local end only the port: the address is the host's. The rest of what is known is in `toe stats --flow` and in
+/// Of the local end only the port: the address is the host's. The rest of what is known is in `opentoe stats --flow` and in
 /// the JSON.
 fn connections(flows: &[&Value]) -> Table {
     let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "rx", "tx", "rtt"]);

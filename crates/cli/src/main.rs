@@ -1,4 +1,4 @@
-//! `toe`: runs unmodified programs on OpenTOE, and looks inside a running daemon.
+//! `opentoe`: runs unmodified programs on OpenTOE, and looks inside a running daemon.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -25,7 +25,7 @@ use arguments::{Arguments, Verb};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// As in `toed`, for the private daemon of `toe run`: an allocation that fails would end its program's connections. The other
+/// As in `toed`, for the private daemon of `opentoe run`: an allocation that fails would end its program's connections. The other
 /// commands keep no reserve, and then it is the system's allocator.
 #[global_allocator]
 static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             if !sentence.is_empty() {
-                eprintln!("toe: {sentence}");
+                eprintln!("opentoe: {sentence}");
             }
             ExitCode::FAILURE
         }

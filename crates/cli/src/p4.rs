@@ -1,4 +1,4 @@
-//! `toe p4`: whether a P4 program can be a pipeline and what it uses (thesis table 5.2); another one for a running
+//! `opentoe p4`: whether a P4 program can be a pipeline and what it uses (thesis table 5.2); another one for a running
 //! daemon.
 use crate::arguments::{P4Arguments, P4CheckArguments, P4LoadArguments, P4Verb};
 use crate::locate;
@@ -46,7 +46,7 @@ fn load(arguments: &P4LoadArguments) -> Result<(), String> {
 fn check(arguments: &P4CheckArguments) -> Result<(), String> {
     let file = &arguments.file;
     if let Err(error) = std::fs::File::open(file) {
-        eprintln!("toe: cannot read {}: {error}", file.display());
+        eprintln!("opentoe: cannot read {}: {error}", file.display());
         exit(NOT_READ);
     }
     match rmt::load(file, &arguments.define) {

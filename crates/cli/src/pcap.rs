@@ -1,4 +1,4 @@
-//! `toe pcap`: frames of a running daemon, into a file, a pipe or lines.
+//! `opentoe pcap`: frames of a running daemon, into a file, a pipe or lines.
 use crate::arguments::PcapArguments;
 use crate::locate;
 use crate::table::{red, wrong_usage};
@@ -45,7 +45,7 @@ pub fn pcap(arguments: &PcapArguments) -> Result<(), String> {
         Some(_) => Box::new(Copy { to: BufWriter::new(io::stdout()), name: "standard output".into() }),
         None => Box::new(Lines { width: names.iter().map(String::len).max().unwrap_or(0), names: names.clone() }),
     };
-    eprintln!("toe: capturing on {}; Ctrl-C ends it", names.join(", "));
+    eprintln!("opentoe: capturing on {}; Ctrl-C ends it", names.join(", "));
     end_on_signals(stream.get_ref()).map_err(|e| format!("cannot receive signals: {e}"))?;
     run(stream, out)
 }
@@ -119,7 +119,7 @@ fn run(mut stream: BufReader<UnixStream>, mut out: Box<dyn Output>) -> Result<()
         return Err(format!("the daemon has ended: {found}"));
     }
     let lost = if lost == 0 { String::new() } else { red(&format!(", {lost} lost: this reader was too slow")) };
-    eprintln!("toe: {found}{lost}");
+    eprintln!("opentoe: {found}{lost}");
     Ok(())
 }
 

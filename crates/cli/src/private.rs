@@ -1,6 +1,6 @@
 //! The daemon of one program: started for it, ended with it.
 //!
-//! The program takes `toe run`'s process, so the daemon must not be its child: a server that waits for any child of
+//! The program takes `opentoe run`'s process, so the daemon must not be its child: a server that waits for any child of
 //! its own would meet a stranger. An intermediate process starts the daemon and ends.
 use crate::arguments::{PrivateArguments, parse_network};
 use daemon::client;

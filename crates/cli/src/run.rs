@@ -1,4 +1,4 @@
-//! `toe run`: the program takes this process's place, with libtoe in front of the C library.
+//! `opentoe run`: the program takes this process's place, with libtoe in front of the C library.
 use crate::arguments::RunArguments;
 use crate::private::{self, Private};
 use crate::{library, locate};
@@ -79,7 +79,7 @@ fn start_private(arguments: &RunArguments) -> Result<(PathBuf, String), String> 
         None => private::embedded(arguments.host.as_deref(), engine, arguments.network.as_deref())?,
     };
     if !arguments.quiet {
-        sentences.iter().for_each(|sentence| eprintln!("toe: {sentence}"));
+        sentences.iter().for_each(|sentence| eprintln!("opentoe: {sentence}"));
     }
     let host = check(&socket, arguments)?;
     Ok((socket, host))

@@ -2,13 +2,13 @@
 use crate::arguments::{Arguments, CompletionsArguments, ManualArguments};
 use clap::CommandFactory;
 
-/// `toe completions SHELL`.
+/// `opentoe completions SHELL`.
 pub fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "toe", &mut std::io::stdout());
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "opentoe", &mut std::io::stdout());
     Ok(())
 }
 
-/// A page for the command and one for each of its verbs: toe.1, toe-run.1, ...
+/// A page for the command and one for each of its verbs: opentoe.1, opentoe-run.1, ...
 pub fn manual(arguments: &ManualArguments) -> Result<(), String> {
     let directory = &arguments.directory;
     clap_mangen::generate_to(Arguments::command(), directory)

@@ -1,12 +1,12 @@
-//! `toe sim`: runs `toe-sim`. The simulation is a program of its own because it is not linked into the product.
+//! `opentoe sim`: runs `opentoe-sim`. The simulation is a program of its own because it is not linked into the product.
 use crate::arguments::SimArguments;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const NAME: &str = "toe-sim";
+const NAME: &str = "opentoe-sim";
 
-/// Becomes `toe-sim` with the arguments given; returns only where that is not possible, with a sentence.
+/// Becomes `opentoe-sim` with the arguments given; returns only where that is not possible, with a sentence.
 pub fn sim(arguments: &SimArguments) -> Result<(), String> {
     let program = find();
     let error = Command::new(&program).args(&arguments.arguments).exec();

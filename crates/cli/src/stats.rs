@@ -1,4 +1,4 @@
-//! `toe stats`: what was counted.
+//! `opentoe stats`: what was counted.
 use crate::arguments::StatsArguments;
 use crate::locate;
 use crate::ls::list;

@@ -23,7 +23,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Writes it to standard output. A reader that went away (`toe ls | head`) is no error.
+    /// Writes it to standard output. A reader that went away (`opentoe ls | head`) is no error.
     pub fn print(&self) {
         let mut out = std::io::stdout().lock();
         let columns = self.columns();
@@ -82,7 +82,7 @@ pub fn say(line: &str) {
 
 /// Says what is wrong with the command line, and ends.
 pub fn wrong_usage(sentence: &str) -> ! {
-    eprintln!("toe: {sentence}");
+    eprintln!("opentoe: {sentence}");
     std::process::exit(2)
 }
 

@@ -1,4 +1,4 @@
-//! `toe top`: what happens on a running daemon, live.
+//! `opentoe top`: what happens on a running daemon, live.
 mod columns;
 mod draw;
 mod picture;

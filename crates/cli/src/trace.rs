@@ -1,4 +1,4 @@
-//! `toe trace`: what happens inside, as it happens.
+//! `opentoe trace`: what happens inside, as it happens.
 use crate::arguments::TraceArguments;
 use crate::locate;
 use crate::table::{Table, cell, red, say, say_json};
@@ -27,7 +27,7 @@ pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
     let wish = Trace { points: arguments.patterns.clone(), host: arguments.host.clone(), flow: arguments.flow };
     let socket = locate::daemon(arguments.daemon.socket.as_deref());
     let (answer, stream) = client::open(&socket, &Question::Trace(wish))?;
-    eprintln!("toe: {} tracepoints are on; Ctrl-C ends it", answer["points"]);
+    eprintln!("opentoe: {} tracepoints are on; Ctrl-C ends it", answer["points"]);
     let enough =
         end_when_due(stream.get_ref(), arguments.seconds).map_err(|e| format!("cannot receive signals: {e}"))?;
     show(stream, arguments, &enough)
@@ -51,7 +51,7 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
                 let _ = out.flush();
                 let missed = missed + skipped;
                 let missed = if missed == 0 { String::new() } else { red(&format!(", {missed} were missed")) };
-                eprintln!("toe: {shown} records{missed}");
+                eprintln!("opentoe: {shown} records{missed}");
                 return Ok(());
             }
             continue;

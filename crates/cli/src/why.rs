@@ -1,4 +1,4 @@
-//! `toe why`: reasons, in sentences.
+//! `opentoe why`: reasons, in sentences.
 use crate::arguments::WhyArguments;
 use crate::locate;
 use crate::ls::list;

@@ -1,4 +1,4 @@
-//! `toe xdp`: modules of operators in a running daemon.
+//! `opentoe xdp`: modules of operators in a running daemon.
 use crate::arguments::{MapVerb, XdpArguments, XdpVerb};
 use crate::locate;
 use crate::ls::list;
@@ -90,7 +90,7 @@ const VERDICTS: [&str; 5] = ["pass", "drop", "transmit", "redirect", "aborted"];
 fn modules(answer: &Value) {
     let modules = list(answer, "modules");
     if modules.is_empty() {
-        return say("No module is loaded: toe xdp load FILE");
+        return say("No module is loaded: opentoe xdp load FILE");
     }
     // Verdicts that nobody gave would only make the table wide.
     let count = |module: &Value, verdict: &str| module["verdicts"][verdict].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `toe` as users meet it: exit status, sentences, and that nothing is left behind.
+//! `opentoe` as users meet it: exit status, sentences, and that nothing is left behind.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ impl Scratch {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toe"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_opentoe"));
         command.env("XDG_RUNTIME_DIR", &self.0).env("TMPDIR", &self.0).env_remove("TOE_SOCKET").env_remove("TOE_LIB");
         command
     }
@@ -117,7 +117,7 @@ fn a_daemon_that_is_not_there_is_one_sentence_and_1() {
         assert_eq!(output.status.code(), Some(1), "{all:?}");
         assert_eq!(
             error(&output),
-            format!("toe: no daemon is running at {socket}: start one with toed --config FILE\n")
+            format!("opentoe: no daemon is running at {socket}: start one with toed --config FILE\n")
         );
     }
     assert!(!scratch.0.join("started").exists(), "the program was started");
@@ -131,7 +131,7 @@ fn a_capture_that_cannot_be_is_one_sentence_and_changes_nothing() {
     fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
     let old = scratch.0.join("old.pcapng");
     fs::write(&old, "old").unwrap();
-    let (file, toe) = (old.to_str().unwrap(), env!("CARGO_BIN_EXE_toe"));
+    let (file, toe) = (old.to_str().unwrap(), env!("CARGO_BIN_EXE_opentoe"));
     let capture = |arguments: &[&str]| {
         let all =
             ["run", "-q", "--lib", &any_library(), "--config", configuration.to_str().unwrap(), "--", toe, "pcap"];
@@ -140,11 +140,14 @@ fn a_capture_that_cannot_be_is_one_sentence_and_changes_nothing() {
         (output.status.code(), error(&output))
     };
     let (status, sentence) = capture(&["-w", file, "tcp and"]);
-    assert!(status == Some(2) && sentence.starts_with("toe: the filter `tcp and` is not understood: "), "{sentence}");
-    let no_host = "toe: this daemon has no host `c`; it has a\n";
+    assert!(
+        status == Some(2) && sentence.starts_with("opentoe: the filter `tcp and` is not understood: "),
+        "{sentence}"
+    );
+    let no_host = "opentoe: this daemon has no host `c`; it has a\n";
     assert_eq!(capture(&["-w", file, "--host", "c"]), (Some(1), no_host.into()));
     let (status, sentence) = capture(&["-w", "/nonexistent/x.pcapng"]);
-    assert!(status == Some(1) && sentence.starts_with("toe: cannot write /nonexistent/x.pcapng: "), "{sentence}");
+    assert!(status == Some(1) && sentence.starts_with("opentoe: cannot write /nonexistent/x.pcapng: "), "{sentence}");
     let (status, sentence) = capture(&["ip6 protochain 6"]);
     assert!(status == Some(1) && sentence.contains("jumps backwards"), "{sentence}");
     assert_eq!(fs::read(&old).unwrap(), b"old");
@@ -188,7 +191,7 @@ fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
     let output = run(script);
     assert_eq!(output.status.code(), Some(7), "{}", error(&output));
     assert_eq!(output.stdout, b"a\n");
-    assert_eq!(error(&output), "toe: a private daemon was started: 'a' is 10.0.0.1\n");
+    assert_eq!(error(&output), "opentoe: a private daemon was started: 'a' is 10.0.0.1\n");
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(run("kill -KILL $$").status.signal(), Some(9), "the signal is the program's own");
     // A wrong configuration: one sentence, and the program is not started.
@@ -204,7 +207,7 @@ fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
 fn top_on_a_terminal(scratch: &Scratch, typed: &str) -> String {
     let configuration = scratch.0.join("lab.toml");
     fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
-    let toe = env!("CARGO_BIN_EXE_toe");
+    let toe = env!("CARGO_BIN_EXE_opentoe");
     let inside = format!("stty cols 80 rows 24; {toe} top --interval 0.1; echo status $?; stty -a");
     let script = format!(
         "DAEMON=$({toe} ls --json | sed -n 's/^  \"pid\": \\([0-9]*\\).*/\\1/p'); ({typed}) | script -qec '{inside}' /dev/null"
@@ -224,7 +227,7 @@ fn the_live_view_gives_the_terminal_back() {
     assert!(after.contains("status 0") && after.contains(" icanon") && after.contains(" echo "), "{after}");
     let gone = top_on_a_terminal(&scratch, "sleep 1; kill $DAEMON; sleep 1");
     let (_, after) = gone.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("no way back: {gone}"));
-    assert!(after.contains("toe: the daemon has gone: no daemon is running at "), "{after}");
+    assert!(after.contains("opentoe: the daemon has gone: no daemon is running at "), "{after}");
     assert!(after.contains("status 1") && after.contains(" icanon"), "{after}");
 }
 
@@ -240,7 +243,10 @@ fn without_a_daemon_one_is_made_that_the_kernel_reaches() {
     netns.start_inside(&mut command).unwrap();
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-    assert_eq!(error(&output), "toe: host 'toe' is 10.77.0.2, reachable from the kernel through toe0 (10.77.0.1/24)\n");
+    assert_eq!(
+        error(&output),
+        "opentoe: host 'toe' is 10.77.0.2, reachable from the kernel through toe0 (10.77.0.1/24)\n"
+    );
     // 10.77.0.0 as the kernel writes it.
     assert!(String::from_utf8_lossy(&output.stdout).contains("toe0\t00004D0A"));
     scratch.becomes_empty();

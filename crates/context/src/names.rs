@@ -77,7 +77,7 @@ impl OptionName {
     }
 }
 
-/// Why a socket is the kernel's and not OpenTOE's: what `toe why` answers.
+/// Why a socket is the kernel's and not OpenTOE's: what `opentoe why` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Unaccelerated {

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostConfig {
-    /// Name, for people and for `toe run --host`.
+    /// Name, for people and for `opentoe run --host`.
     pub name: String,
     /// The host's IPv4 address.
     pub address: Ipv4Addr,

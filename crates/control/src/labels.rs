@@ -1,4 +1,4 @@
-//! What an application says its descriptors are, for `toe why` and `toe ls`. Tens of thousands may be plain connections.
+//! What an application says its descriptors are, for `opentoe why` and `opentoe ls`. Tens of thousands may be plain connections.
 use context::{Slot, Unaccelerated};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

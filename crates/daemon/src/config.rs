@@ -123,7 +123,7 @@ pub struct HostSection {
     pub modules: Vec<ModuleSection>,
 }
 
-/// A module that a host runs from the start, as `toe xdp load` loads it.
+/// A module that a host runs from the start, as `opentoe xdp load` loads it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleSection {

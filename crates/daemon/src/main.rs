@@ -10,14 +10,14 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
 
-/// The OpenTOE daemon: runs hosts, to which `toe run` attaches programs.
+/// The OpenTOE daemon: runs hosts, to which `opentoe run` attaches programs.
 ///
 /// It ends on SIGTERM or SIGINT; connections then end in order where their peers answer at once.
 #[derive(Parser)]
 #[command(
     name = "toed",
     version,
-    after_help = "Example:\n  toed --config config/lab.toml\n  toe run --host a -- redis-server --protected-mode no"
+    after_help = "Example:\n  toed --config config/lab.toml\n  opentoe run --host a -- redis-server --protected-mode no"
 )]
 struct Arguments {
     /// Configuration (TOML); samples are in config/

@@ -99,7 +99,7 @@ impl Families {
         family.series.push((labels, sample));
     }
 
-    /// What `toe stats` shows.
+    /// What `opentoe stats` shows.
     fn stats(&mut self, stats: &Value) {
         for host in each(&stats["hosts"]) {
             self.host(host);

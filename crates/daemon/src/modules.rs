@@ -208,7 +208,7 @@ impl Modules {
         }
         match found[..] {
             [one] => Ok(one),
-            [] => Err(format!("no module is called `{module}`: toe xdp ls shows all")),
+            [] => Err(format!("no module is called `{module}`: opentoe xdp ls shows all")),
             _ => Err(format!("several hosts run a module called `{module}`: say which with --host")),
         }
     }

@@ -18,7 +18,7 @@ pub const NATIVE: &str = "native:";
 pub enum Question {
     /// Who is there: version, process, names and addresses of hosts.
     Hello,
-    /// Everything that `toe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections it
+    /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections it
     /// has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
     /// [`Question::Flows`] goes on.
     Ls,
@@ -97,7 +97,7 @@ pub struct Trace {
 }
 
 /// About modules of operators. A module is named by its name on its host; the host may be left out where only one runs
-/// a module of that name. Keys and values of maps are texts, as `toe xdp map` takes them.
+/// a module of that name. Keys and values of maps are texts, as `opentoe xdp map` takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub enum Xdp {

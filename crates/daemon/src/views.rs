@@ -93,7 +93,7 @@ impl Observer {
             return Err(format!("this daemon has no host `{}`", host.unwrap_or_default()));
         }
         if flow.is_some() && hosts.iter().all(|host| host["flows"].as_array().is_none_or(Vec::is_empty)) {
-            return Err("no such flow: toe ls shows all".into());
+            return Err("no such flow: opentoe ls shows all".into());
         }
         let mut fabrics = Map::new();
         for handle in &self.handles {
@@ -176,7 +176,7 @@ impl Observer {
         Err(match attached {
             true => format!("process {pid} is attached, but its descriptor {fd} is no stream socket that libtoe saw"),
             false => format!(
-                "process {pid} is not attached to this daemon: it was not started by toe run, or it has not opened a stream socket yet"
+                "process {pid} is not attached to this daemon: it was not started by opentoe run, or it has not opened a stream socket yet"
             ),
         })
     }

@@ -1,4 +1,4 @@
-//! A program that takes the place of another, under traffic (`toe p4 load`).
+//! A program that takes the place of another, under traffic (`opentoe p4 load`).
 use crate::Laminar;
 use crate::program::Program;
 use engine::ProgramSource;

@@ -2,7 +2,7 @@
 //! the receive buffer, the last of a group first, and a client that checks.
 //!
 //! ```text
-//! toe run -- target/release/examples/zero_copy ADDRESS     (an address of the host)
+//! opentoe run -- target/release/examples/zero_copy ADDRESS     (an address of the host)
 //! ```
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

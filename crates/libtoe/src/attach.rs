@@ -62,7 +62,7 @@ pub fn again_in_child(lib: &mut Lib, token: u64) {
 pub fn attach(token: Option<u64>) -> Result<Context, String> {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let socket = handover::connect(&path)
-        .map_err(|e| format!("no daemon answers at {} ({e}); start toed, or use `toe run`", path.display()))?;
+        .map_err(|e| format!("no daemon answers at {} ({e}); start toed, or use `opentoe run`", path.display()))?;
     let socket = keep(socket);
     let (welcome, fds) = introduce(&socket, token).map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionRefused => e.to_string(),

@@ -25,7 +25,7 @@ pub struct Socket {
     pub id: u64,
     /// Descriptors that refer to it.
     pub descriptors: u32,
-    /// One of them: what `toe why` is told.
+    /// One of them: what `opentoe why` is told.
     pub fd: RawFd,
     /// `AF_INET6`: addresses are shown IPv4-mapped.
     pub is_v6: bool,
@@ -208,7 +208,7 @@ impl Socket {
 pub const ANY: Endpoint = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: 0 };
 
 impl Lib {
-    /// Tells the daemon what a socket is, for `toe why`. Not worth waiting for: a full ring loses it.
+    /// Tells the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
     pub fn label(&mut self, key: Key, reason: Unaccelerated) {
         let Some(request) = self.socket(key).map(|socket| socket.label(reason)) else { return };
         if let Some(context) = self.context() {

@@ -14,7 +14,7 @@ macro_rules! drops {
             pub fn label(self) -> &'static str {
                 match self { $(Drop::$name => $label,)+ }
             }
-            /// What it means, for `toe why`.
+            /// What it means, for `opentoe why`.
             pub fn sentence(self) -> &'static str {
                 match self { $(Drop::$name => concat!($($text),+).trim_ascii(),)+ }
             }
@@ -95,9 +95,9 @@ drops! {
     BumpRange = "bump_range",
     /// An application's ring was corrupt: its context was detached.
     RingCorrupt = "ring_corrupt",
-    /// A module dropped the frame (XDP_DROP): `toe xdp ls` shows which.
+    /// A module dropped the frame (XDP_DROP): `opentoe xdp ls` shows which.
     ModuleDrop = "module_drop",
-    /// A module failed on the frame (XDP_ABORTED, or it was stopped): `toe xdp ls` shows which.
+    /// A module failed on the frame (XDP_ABORTED, or it was stopped): `opentoe xdp ls` shows which.
     ModuleAborted = "module_aborted",
     /// A segment of two connections that are joined, with an impossible sequence number or no hops left.
     SpliceRefused = "splice_refused",

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             match text.and_then(|text| Plan::from_toml(&text)) {
                 Ok(plan) => Some(plan),
                 Err(error) => {
-                    eprintln!("toe-sim: {}: {error}", path.display());
+                    eprintln!("opentoe-sim: {}: {error}", path.display());
                     return ExitCode::FAILURE;
                 }
             }
@@ -127,7 +127,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     println!("{}", summary(&tally, begin));
     for (seed, failure) in &tally.failures {
         let engine = if arguments.engine == Some(EngineName::Laminar) { " --engine laminar" } else { "" };
-        println!("seed {seed} FAILED {failure}\n  again: toe sim --seed {seed}{engine} --shrink");
+        println!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{engine} --shrink");
     }
     if let Some((seed, _)) = tally.failures.first() {
         print_smaller(&generate_on(*seed, arguments.engine));

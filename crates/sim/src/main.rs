@@ -1,4 +1,4 @@
-//! `toe-sim`: deterministic simulation of hosts, applications and network, from one seed.
+//! `opentoe-sim`: deterministic simulation of hosts, applications and network, from one seed.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -7,8 +7,8 @@ use std::process::ExitCode;
 /// Deterministic simulation of hosts, applications and network, from one seed.
 #[derive(Parser)]
 #[command(
-    name = "toe sim",
-    after_help = "Examples:\n  toe sim --seeds 1000\n  toe sim --hours 8 --jobs 2\n  toe sim --seed 4711 --shrink\n  toe sim --plan crates/sim/plans/reset-in-time-wait.toml --trace"
+    name = "opentoe sim",
+    after_help = "Examples:\n  opentoe sim --seeds 1000\n  opentoe sim --hours 8 --jobs 2\n  opentoe sim --seed 4711 --shrink\n  opentoe sim --plan crates/sim/plans/reset-in-time-wait.toml --trace"
 )]
 struct Command {
     #[command(flatten)]

@@ -31,7 +31,7 @@ fn pass(first: u64, count: u64, engine: Option<EngineName>) {
     let search = Search { first, count, jobs: 2, failures: 3, until: None, engine };
     let tally = run_seeds(search, |_| ());
     for (seed, failure) in &tally.failures {
-        println!("seed {seed} {failure}\n  again: toe sim --seed {seed} --shrink, with the engine {engine:?}");
+        println!("seed {seed} {failure}\n  again: opentoe sim --seed {seed} --shrink, with the engine {engine:?}");
     }
     assert!(tally.failures.is_empty(), "{} scenarios failed", tally.failures.len());
     assert!(tally.figures.completed > count, "too little happened to mean anything: {:?}", tally.figures);

@@ -49,7 +49,7 @@ unsafe impl Sync for RawRecord {}
 pub fn get() -> io::Result<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     let missing =
-        || io::Error::new(io::ErrorKind::Unsupported, "libtoe.so is not loaded: start the program with `toe run`");
+        || io::Error::new(io::ErrorKind::Unsupported, "libtoe.so is not loaded: start the program with `opentoe run`");
     FOUND.get_or_init(find).as_ref().ok_or_else(missing)
 }
 

@@ -41,7 +41,7 @@ impl PointSet {
             let is_named = |point: &&Point| matches(pattern, point.name()) || matches(&below, point.name());
             let found: PointSet = Point::ALL.iter().filter(is_named).copied().collect();
             if found.is_empty() {
-                return Err(format!("no tracepoint is named `{pattern}`: toe trace --list shows all"));
+                return Err(format!("no tracepoint is named `{pattern}`: opentoe trace --list shows all"));
             }
             set = set.with(found);
         }

@@ -118,7 +118,7 @@ impl<'a> Laboratory<'a> {
                     command
                 })
             };
-            let mut accelerated = Command::new(beside("toe"));
+            let mut accelerated = Command::new(beside("opentoe"));
             accelerated.args(["run", "--socket", &self.socket, "--", &self.program]);
             let kernel = run(Command::new(&self.program), "127.0.0.1", quiet[0])?;
             pairs.push((kernel, run(accelerated, ADDRESS, quiet[1])?));

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 pub enum Extension {
     /// All tracepoints are counted.
     Tracepoints,
-    /// All tracepoints are streamed, as `toe trace` does, to a reader that does nothing with them.
+    /// All tracepoints are streamed, as `opentoe trace` does, to a reader that does nothing with them.
     Stream,
     /// All frames are captured, whole, without a filter, for a reader that does nothing with them.
     Capture,

@@ -1,4 +1,4 @@
-//! `toe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients on
+//! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients on
 //! the kernel's TCP.
 mod lab;
 pub mod memload;

@@ -45,7 +45,7 @@ impl Results {
         );
     }
 
-    /// As `toe bench` writes it.
+    /// As `opentoe bench` writes it.
     pub fn json(&self) -> String {
         let runs = self.runs.iter().map(|(program, stack, round, sample)| {
             json!({

@@ -66,7 +66,7 @@ impl Page<'_> {
 pub fn draw(area: Rect, buffer: &mut Buffer, picture: &Picture, state: &State, notes: &Notes) {
     let mut page = Page { buffer, area, line: 0, colours: notes.colours };
     if (area.width, area.height) < (LEAST.0, 0) || area.height < LEAST.1 {
-        let sentence = format!("toe top needs {} columns and {} lines", LEAST.0, LEAST.1);
+        let sentence = format!("opentoe top needs {} columns and {} lines", LEAST.0, LEAST.1);
         return page.say(&sentence, Style::new());
     }
     title(&mut page, picture, state, notes);

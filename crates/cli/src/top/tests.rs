@@ -118,7 +118,7 @@ fn no_size_cuts_anything_off() {
         }
     }
     let small = screen(&picture(1, 1), &State::default(), LEAST.0 - 1, LEAST.1);
-    assert_eq!(small[0], "toe top needs 60 columns and 16 lines");
+    assert_eq!(small[0], "opentoe top needs 60 columns and 16 lines");
 }
 
 fn press(state: &mut State, picture: &Picture, code: KeyCode) -> Next {

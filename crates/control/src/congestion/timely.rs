@@ -5,7 +5,7 @@
 //! The papers' thresholds are for NIC timestamps. Here a round-trip time includes the wake-ups and batches of software
 //! hosts, two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for the
 //! next one: thresholds are higher, the gradient is measured against a longer time, and decreases are gentler. In virtual
-//! time: `cargo test -p sim --test congestion`; for real: `toe bench incast`.
+//! time: `cargo test -p sim --test congestion`; for real: `opentoe bench incast`.
 use super::{Decision, Sample, initial_window};
 use engine::Nanos;
 

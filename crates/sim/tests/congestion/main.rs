@@ -1,5 +1,5 @@
 //! Congestion control in virtual time: what share of a link flows get together, and how evenly. The experiments of
-//! FlexTOE section 5.3 (thesis 4.5.3) without the noise of a machine; `toe bench` measures them for real.
+//! FlexTOE section 5.3 (thesis 4.5.3) without the noise of a machine; `opentoe bench` measures them for real.
 mod loss;
 mod network;
 mod programs;
