@@ -34,7 +34,7 @@ pub fn ensure(lib: &mut Guard) {
         return;
     }
     match attach(None) {
-        Ok(context) => lib.link = Link::Attached(Box::new(context)),
+        Ok(context) => lib.attached(context),
         Err(sentence) => refuse(&sentence),
     }
 }
@@ -53,7 +53,7 @@ pub fn refuse(sentence: &str) -> ! {
 /// with its OpenTOE sockets reset: it may never use them.
 pub fn again_in_child(lib: &mut Lib, token: u64) {
     match attach(Some(token)) {
-        Ok(context) => lib.link = Link::Attached(Box::new(context)),
+        Ok(context) => lib.attached(context),
         Err(_) => lib.link = Link::Dead,
     }
 }

@@ -8,7 +8,7 @@ use crate::context_side::{self, Home};
 use crate::lock::{self, Guard};
 use crate::real;
 use crate::socket::{Bound, Kind, Listener, Socket};
-use crate::state::{Key, Lib, Link};
+use crate::state::{Key, Lib};
 use crate::stream::Stream;
 use crate::table::{self, Entry};
 use context::attach::SOCKET_VARIABLE;
@@ -213,7 +213,7 @@ pub fn take_over() {
     let Ok(inheritance) = serde_json::from_str::<Inheritance>(&text) else { return };
     let Ok(mut lib) = lock::lock() else { return };
     match attach::attach(Some(inheritance.token)) {
-        Ok(context) => lib.link = Link::Attached(Box::new(context)),
+        Ok(context) => lib.attached(context),
         Err(sentence) => attach::refuse(&sentence),
     }
     let homes: Vec<Option<Arc<Home>>> = inheritance.homes.iter().map(open_home).collect();

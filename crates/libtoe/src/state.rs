@@ -41,6 +41,15 @@ pub struct Lib {
     pub taken_in: u32,
     /// Identities given so far.
     last_id: u64,
+    /// Contexts that the process has had so far; a forked child continues its parent's count.
+    contexts: u32,
+}
+
+/// A sleeper announced on the bell of one context.
+#[derive(Clone, Copy)]
+pub struct Announced {
+    /// Which of [`Lib::contexts`].
+    context: u32,
 }
 
 // SAFETY: the raw pointers inside lead into shared mappings that live as long as the values that hold them; all
@@ -69,6 +78,7 @@ impl Lib {
             recent_options: Recent::new(),
             taken_in: 0,
             last_id: 0,
+            contexts: 0,
         }
     }
 
@@ -76,6 +86,27 @@ impl Lib {
     pub fn fresh_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// The process has a context from now on.
+    pub fn attached(&mut self, context: Context) {
+        self.contexts += 1;
+        self.link = Link::Attached(Box::new(context));
+    }
+
+    /// Announces a sleeper on the context's bell: the daemon rings it from now on. Look for news once more before sleeping.
+    /// Nothing without a context.
+    pub fn announce_sleep(&mut self) -> Option<Announced> {
+        self.context()?.end.app_bell.prepare_to_sleep();
+        Some(Announced { context: self.contexts })
+    }
+
+    /// Takes an announcement back. The process may have got its context, or another one, during the sleep: a count taken
+    /// from that bell would hide a thread that sleeps on it.
+    pub fn end_sleep(&mut self, announced: Option<Announced>) {
+        if announced.is_some_and(|announced| announced.context == self.contexts) {
+            self.context().into_iter().for_each(|context| context.end.app_bell.awake());
+        }
     }
 
     /// The context, where attached.

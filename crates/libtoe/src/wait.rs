@@ -192,11 +192,9 @@ fn sleep<T>(
         let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
         return Ok(Woken { found: None, interrupted, end: None });
     };
-    if short.is_none() {
-        context.end.app_bell.prepare_to_sleep();
-    }
     let bell = if short.is_none() { context.end.app_bell.fd().as_raw_fd() } else { NOBODY };
     let bells = [bell, context.control_fd(), me];
+    let announced = if short.is_none() { lib.announce_sleep() } else { None };
     let bed = if wait.sleeps_in_turn() { thread::bed(&lib.link, lookout.steps_back()) } else { None };
     enlist(lib, wait.targets, me);
     lib.drain();
@@ -224,7 +222,8 @@ fn sleep<T>(
         woke: false,
         found: false,
     });
-    wake_up(lib, short.is_none(), reasons);
+    lib.end_sleep(announced);
+    wake_up(lib, reasons);
     dismiss(lib, wait.targets, me);
     Ok(Woken { found, interrupted, end })
 }
@@ -248,14 +247,11 @@ fn sleep_in(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> 
 }
 
 /// After sleeping: the bell is cleared before everything is taken in, so no signal is lost.
-fn wake_up(lib: &mut Lib, announced: bool, [bell, daemon, me]: [bool; 3]) {
+fn wake_up(lib: &mut Lib, [bell, daemon, me]: [bool; 3]) {
     if me {
         thread::clear_wake();
     }
     let Some(context) = lib.context() else { return };
-    if announced {
-        context.end.app_bell.awake();
-    }
     if bell {
         context.end.app_bell.clear();
     }

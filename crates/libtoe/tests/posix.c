@@ -11,6 +11,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
+    {"sleeps_before_the_first_socket", sleeps_before_the_first_socket},
     {"names", names},           {"kept_address", kept_address}, {"transfer", transfer},     {"half_close", half_close},
     {"sigpipe", sigpipe},       {"reset", reset},           {"nonblocking_connect", nonblocking_connect},
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},

@@ -11,7 +11,6 @@ use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
 use crate::wait::{self, BlockedSignals, Naps, Patience};
 use libc::{c_int, epoll_event, sigset_t};
-use shm::Doorbell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -192,14 +191,11 @@ fn sleep(
         bed.step_back(link)?;
     }
     let bed = bed.set.fd();
-    let announced = |lib: &mut Lib, tell: fn(&Doorbell)| {
-        lib.context().filter(|_| short.is_none()).into_iter().for_each(|context| tell(&context.end.app_bell));
-    };
-    announced(lib, Doorbell::prepare_to_sleep);
+    let announced = if short.is_none() { lib.announce_sleep() } else { None };
     lib.drain();
     let found = collect_ours(lib, key, out);
     let Some(set) = lib.set(key).filter(|_| found == 0) else {
-        announced(lib, Doorbell::awake);
+        lib.end_sleep(announced);
         return Ok(found);
     };
     set.sleepers += 1;
@@ -211,7 +207,7 @@ fn sleep(
         set.sleepers = set.sleepers.saturating_sub(1);
         set.kicked = false;
     }
-    announced(lib, Doorbell::awake);
+    lib.end_sleep(announced);
     let reasons = &reasons[..*woken.as_ref().unwrap_or(&0)];
     let rung = reasons.iter().any(|reason| { reason.u64 } == BELL);
     if rung {

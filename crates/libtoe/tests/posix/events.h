@@ -137,6 +137,29 @@ static void threads(void) {
     unpair(e), unpair(late), close(set);
 }
 
+static void *sleep_in_set(void *set) {
+    struct epoll_event event;
+    CHECK(epoll_wait(*(int *)set, &event, 1, 200) == 0);
+    return NULL;
+}
+
+/* A thread sleeps in epoll_wait when the process makes its first stream socket, as pollers of event libraries do. Its
+ * wake-up must not cost another thread its own. This case comes first: later ones find sockets made. */
+static void sleeps_before_the_first_socket(void) {
+    int set = epoll_create1(0), event = eventfd(0, EFD_NONBLOCK), e[2];
+    pthread_t sleeper, writer;
+    char c;
+    watch(set, EPOLL_CTL_ADD, event, EPOLLIN, 1);
+    pthread_create(&sleeper, NULL, sleep_in_set, &set);
+    usleep(50000);
+    pair(e);
+    pthread_join(sleeper, NULL);
+    pthread_create(&writer, NULL, write_later, &e[0]);
+    CHECK(read(e[1], &c, 1) == 1);
+    pthread_join(writer, NULL);
+    unpair(e), close(event), close(set);
+}
+
 enum { BLOCKED = 8, IN_SETS = 4, ECHOES = BLOCKED + IN_SETS };
 
 static void *echo_blocked(void *fd) {
