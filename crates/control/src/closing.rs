@@ -161,7 +161,7 @@ impl Plane {
             Event::LogJoined(id, result) => self.log_joined(id, result),
             Event::Drained(context) => self.context_drained(now, context),
             Event::RingCorrupt(context) => {
-                self.drops.count(engine::Drop::RingCorrupt);
+                self.drops.count(engine::DropReason::RingCorrupt);
                 self.end_context(context);
             }
         }

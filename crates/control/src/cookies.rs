@@ -5,7 +5,7 @@ use crate::plane::Plane;
 use crate::tcp::Handshake;
 use crate::tcp::cookie::{self, Found};
 use context::Endpoint;
-use engine::{Drop, Nanos};
+use engine::{DropReason, Nanos};
 use wire::Mac;
 
 impl Plane {
@@ -24,7 +24,7 @@ impl Plane {
         if let Some(listener) = self.bindings.listener(binding) {
             listener.cookie_sent = Some(now);
         }
-        self.drops.count(Drop::SynCookie);
+        self.drops.count(DropReason::SynCookie);
         self.net.send_to(src_mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
     }
 
@@ -45,14 +45,14 @@ impl Plane {
         let peer = match cookie::read(&self.random, now, &tuple, &offer, &segment.header)? {
             Found::Peer(peer) => peer,
             Found::Later => {
-                self.drops.count(Drop::NotAccepted);
+                self.drops.count(DropReason::NotAccepted);
                 return Some(Cookie::Later);
             }
         };
         let overrun = self.bindings.listener(binding).is_none_or(|it| it.ready.len() as u32 >= it.backlog);
         if overrun || !self.has_flow_room() {
             // The peer sends again: it has a connection, as it sees it.
-            self.drops.count(Drop::Backlog);
+            self.drops.count(DropReason::Backlog);
             return Some(Cookie::Later);
         }
         let (iss, irs) = (segment.header.ack - 1, segment.header.seq - 1);

@@ -5,7 +5,7 @@ use crate::flow::{Place, Spliced};
 use crate::opening::Opening;
 use crate::plane::Plane;
 use crate::splice::Side;
-use engine::{Drop, FlowId};
+use engine::{DropReason, FlowId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -165,7 +165,7 @@ impl Plane {
         let flow = self.flows.get(id.0)?;
         let figures = flow.stats.read();
         let name = flow.name();
-        let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| Drop::ALL.get(at));
+        let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| DropReason::ALL.get(at));
         Some(FlowView {
             flow: Some(id.0),
             context: Some(name.context.0),

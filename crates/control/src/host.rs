@@ -11,7 +11,7 @@ use engine::{
     Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, ProgramSource, Worker,
 };
 use port::capture::{Direction, Fate, Sight};
-use port::{Capabilities, DropCounts, Frame, FramePool, Recorder};
+use port::{Capabilities, Frame, FramePool, Recorder};
 use shm::Doorbell;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -472,11 +472,6 @@ impl Host {
     /// What was dropped, by reason.
     pub fn drops(&self) -> Vec<DropView> {
         self.plane.drop_views()
-    }
-
-    /// The counters behind [`Host::drops`], for the port to count into as well.
-    pub fn drop_counts(&mut self) -> &mut DropCounts {
-        &mut self.plane.drops
     }
 
     /// Where frames are captured: as they leave the engine, with what became of them.

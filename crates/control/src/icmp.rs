@@ -3,7 +3,7 @@
 use crate::flow::Place;
 use crate::net::Ip;
 use crate::plane::{Plane, Stage};
-use engine::{Command, Drop, FlowId, FourTuple, Nanos};
+use engine::{Command, DropReason, FlowId, FourTuple, Nanos};
 use port::Frame;
 use wire::icmpv4::{self, FRAGMENTATION_NEEDED, Message};
 use wire::tcp::TIMESTAMPS_LEN;
@@ -27,7 +27,7 @@ impl Plane {
     // Meets RFC 9293: MUST-54, MUST-55.
     pub fn on_icmp(&mut self, now: Nanos, ip: &Ip, frame: &Frame) {
         let end = ip.body_at + ip.header.payload_len as usize;
-        let Some(body) = frame.bytes().get(ip.body_at..end) else { return self.drops.count(Drop::Icmp) };
+        let Some(body) = frame.bytes().get(ip.body_at..end) else { return self.drops.count(DropReason::Icmp) };
         let data = body.get(icmpv4::HEADER_LEN..).unwrap_or_default();
         match Message::parse(body) {
             Ok(Message::EchoRequest(id, seq)) if ip.unicast => {
@@ -38,9 +38,9 @@ impl Plane {
             }
             Ok(Message::Unreachable { code, mtu }) => match quote(data) {
                 Some(quote) if quote.tuple.local_ip == self.net.address => self.on_unreachable(now, code, mtu, &quote),
-                _ => self.drops.count(Drop::Icmp),
+                _ => self.drops.count(DropReason::Icmp),
             },
-            _ => self.drops.count(Drop::Icmp),
+            _ => self.drops.count(DropReason::Icmp),
         }
     }
 
@@ -53,7 +53,7 @@ impl Plane {
             _ => false,
         };
         if !believed {
-            self.drops.count(Drop::Icmp);
+            self.drops.count(DropReason::Icmp);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::opening::Owner;
 use crate::plane::{Plane, Stage};
 use crate::tcp::WaitDisposition;
 use crate::timers::Timer;
-use engine::{Command, Drop, Exception, FlowId, FourTuple, Nanos};
+use engine::{Command, DropReason, Exception, FlowId, FourTuple, Nanos};
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
 use wire::icmpv4::{Message, PORT_UNREACHABLE};
@@ -32,7 +32,7 @@ impl Plane {
             Ok(Received::Ip(ip)) => match ip.header.protocol {
                 // TCP is for one station (RFC 1122 section 4.2.3.10).
                 ipv4::TCP if !ip.unicast => {
-                    self.drops.count(Drop::Ethernet);
+                    self.drops.count(DropReason::Ethernet);
                     Some(frame)
                 }
                 ipv4::TCP => match read_segment(&mut frame, &ip) {
@@ -48,7 +48,7 @@ impl Plane {
                     Some(frame)
                 }
                 protocol => {
-                    self.drops.count(Drop::Protocol);
+                    self.drops.count(DropReason::Protocol);
                     let code = if protocol == UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
                     self.send_unreachable(now, &ip, &frame, code);
                     Some(frame)
@@ -87,14 +87,14 @@ impl Plane {
     /// does not take for one of TCP at all would only come back.
     fn on_early_segment(&mut self, why: Exception, id: FlowId, frame: Box<Frame>) -> Option<Box<Frame>> {
         if why == Exception::NotTcp {
-            self.drops.count(Drop::TcpHeader);
+            self.drops.count(DropReason::TcpHeader);
             return Some(frame);
         }
         if self.flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine) {
             self.refeed.push((why, frame));
             return None;
         }
-        self.drops.count(Drop::AfterClose);
+        self.drops.count(DropReason::AfterClose);
         Some(frame)
     }
 
@@ -105,9 +105,9 @@ impl Plane {
         let disposition = wait.on_segment(segment);
         let ack = wait.ack(now);
         match disposition {
-            WaitDisposition::Ignore => self.drops.count(Drop::AfterClose),
+            WaitDisposition::Ignore => self.drops.count(DropReason::AfterClose),
             WaitDisposition::Acknowledge => {
-                self.drops.count(Drop::AfterClose);
+                self.drops.count(DropReason::AfterClose);
                 self.challenge(now, &segment.tuple, ack);
             }
             WaitDisposition::Finished => {
@@ -124,7 +124,7 @@ impl Plane {
                 self.on_listen(now, segment, src_mac, Some(above));
             }
             WaitDisposition::Reset => {
-                self.drops.count(Drop::AfterClose);
+                self.drops.count(DropReason::AfterClose);
                 let seq = ack.seq;
                 self.end_wait(key);
                 self.reset_tuple(now, &segment.tuple, seq, Some(ack.ack));
@@ -139,7 +139,7 @@ impl Plane {
         let sender = packet.sender_ip;
         // Nobody else has this host's address, and group addresses are no stations.
         if sender == self.net.address || packet.sender_mac.is_group() || packet.sender_mac == self.net.mac {
-            return self.drops.count(Drop::Ethernet);
+            return self.drops.count(DropReason::Ethernet);
         }
         let for_us = packet.target_ip == self.net.address;
         let asks = packet.operation == arp::Operation::Request;
@@ -153,7 +153,7 @@ impl Plane {
                 self.net.answer(packet);
             }
         } else if !for_us && !asks {
-            self.drops.count(Drop::Ethernet);
+            self.drops.count(DropReason::Ethernet);
         }
     }
 
@@ -186,7 +186,7 @@ impl Plane {
             }
             Expiry::Unreachable(queued) => {
                 if queued.is_some() {
-                    self.drops.count(Drop::ArpUnresolved);
+                    self.drops.count(DropReason::ArpUnresolved);
                 }
                 let behind = |tuple: &FourTuple| self.net.routes.next_hop(tuple.remote_ip) == Some(ip);
                 let waiting: Vec<u32> = self

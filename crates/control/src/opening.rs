@@ -10,7 +10,7 @@ use crate::timers::Timer;
 use crate::timing::Pace;
 use crate::traced;
 use context::{Congestion, Endpoint, Reply, Slot};
-use engine::{Command, ContextId, Drop, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
+use engine::{Command, ContextId, DropReason, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
 use port::Frame;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Plane {
             return self.refuse(now, segment);
         };
         if segment.rst() {
-            return self.drops.count(Drop::NoFlow);
+            return self.drops.count(DropReason::NoFlow);
         }
         if segment.ack() || !segment.syn() {
             // "Any acknowledgment is bad if it arrives on a connection still in the LISTEN state": reset.
@@ -193,10 +193,10 @@ impl Plane {
         }
         self.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= self.config.max_flows as usize {
-            return self.drops.count(Drop::FlowTable);
+            return self.drops.count(DropReason::FlowTable);
         }
         if shm::reserve::is_short() {
-            return self.drops.count(Drop::NoMemory);
+            return self.drops.count(DropReason::NoMemory);
         }
         // Strangers leave room for connections that this host's own programs open.
         let crowded = !self.has_flow_room() || self.openings.len() >= self.config.limits.max_openings as usize / 4 * 3;
@@ -206,13 +206,13 @@ impl Plane {
         let most = self.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
         if listener.ready.len() as u32 >= listener.backlog {
-            return self.drops.count(Drop::Backlog);
+            return self.drops.count(DropReason::Backlog);
         }
         if crowded || listener.half_open >= most {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
                 None if self.config.limits.syn_cookies => self.send_cookie(now, binding, segment, src_mac),
-                _ => self.drops.count(Drop::Backlog),
+                _ => self.drops.count(DropReason::Backlog),
             };
         }
         listener.half_open += 1;
@@ -254,7 +254,7 @@ impl Plane {
             }
             Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
             // The peer will see the SYN-ACK again, and there may be room then.
-            Disposition::Established(_) if overrun => self.drops.count(Drop::Backlog),
+            Disposition::Established(_) if overrun => self.drops.count(DropReason::Backlog),
             Disposition::Established(open) => {
                 if open.acknowledge {
                     let ack = opening.handshake.ack(now, &tuple);
@@ -320,7 +320,7 @@ impl Plane {
         if segment.rst() {
             match segment.header.seq == rcv_nxt {
                 true => self.fail_opening(now, key, libc::ECONNRESET),
-                false => self.drops.count(Drop::OutsideWindow),
+                false => self.drops.count(DropReason::OutsideWindow),
             }
             return Some(frame);
         }
@@ -342,7 +342,7 @@ impl Plane {
         let most = self.config.limits.held_frames;
         let opening = self.openings.get_mut(key)?;
         if opening.held.len() >= HELD_PER_CONNECTION || self.held >= most {
-            self.drops.count(Drop::NotAccepted);
+            self.drops.count(DropReason::NotAccepted);
             return Some(frame);
         }
         // What the frame refers to is another host's memory, which does not wait.

@@ -17,7 +17,9 @@ use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
 use context::{Endpoint, Reply, Turns};
-use engine::{Carries, Command, ContextId, Drop, DropCounts, Exception, FlowEnd, FlowId, FlowStats, FourTuple, Nanos};
+use engine::{
+    Carries, Command, ContextId, DropCounts, DropReason, Exception, FlowEnd, FlowId, FlowStats, FourTuple, Nanos,
+};
 use port::{Capabilities, Frame};
 use shm::Pool;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -279,7 +281,7 @@ impl Plane {
         if self.challenges.take(now) {
             self.send_tcp(now, tuple, header);
         } else {
-            self.drops.count(Drop::ChallengeLimit);
+            self.drops.count(DropReason::ChallengeLimit);
         }
     }
 
@@ -289,13 +291,13 @@ impl Plane {
         if self.challenges.take(now) {
             self.answer(now, tuple, header, Some(station));
         } else {
-            self.drops.count(Drop::ChallengeLimit);
+            self.drops.count(DropReason::ChallengeLimit);
         }
     }
 
     /// Answers a segment that belongs to no connection.
     pub fn refuse(&mut self, now: Nanos, segment: &Segment) {
-        self.drops.count(Drop::NoFlow);
+        self.drops.count(DropReason::NoFlow);
         if let Some(reset) = reset_for(segment) {
             if self.resets.take(now) {
                 self.send_tcp(now, &segment.tuple, reset);

@@ -10,7 +10,7 @@ use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
 use crate::traced;
 use context::{Congestion, Endpoint, FlowInfo, Look, OptionName, Reply, Request, Slot};
-use engine::{ContextId, Drop, FlowId, FourTuple, Nanos};
+use engine::{ContextId, DropReason, FlowId, FourTuple, Nanos};
 use std::sync::Arc;
 use trace::{NO_FLOW, Point};
 use wire::Seq;
@@ -68,10 +68,10 @@ impl Plane {
             Ok(None) => return false,
             Ok(Some(words)) => match Request::from_words(words) {
                 Some(request) => self.on_request(now, id, request),
-                None => self.drops.count(Drop::RequestInvalid),
+                None => self.drops.count(DropReason::RequestInvalid),
             },
             Err(_) => {
-                self.drops.count(Drop::RingCorrupt);
+                self.drops.count(DropReason::RingCorrupt);
                 self.end_context(id);
             }
         }
@@ -99,7 +99,7 @@ impl Plane {
             Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
             Request::Unbind { binding } => match self.holds_binding(id, binding) {
                 true => return self.unbind(now, id, binding),
-                false => return self.drops.count(Drop::RequestInvalid),
+                false => return self.drops.count(DropReason::RequestInvalid),
             },
             Request::Close { slot, tx_head, rx_head, abort } => {
                 return self.close(now, id, slot, Positions { tx_head, rx_head }, abort);
@@ -109,7 +109,7 @@ impl Plane {
         };
         if let Err(errno) = result {
             if errno == libc::EINVAL || errno == libc::EBADF {
-                self.drops.count(Drop::RequestInvalid);
+                self.drops.count(DropReason::RequestInvalid);
             }
             self.reply(id, Reply::Failed { tag, errno: errno as u16 });
         }
@@ -186,7 +186,7 @@ impl Plane {
                 listener.armed.insert(id, credits);
                 self.place(now, binding);
             }
-            None => self.drops.count(Drop::RequestInvalid),
+            None => self.drops.count(DropReason::RequestInvalid),
         }
     }
 
@@ -261,13 +261,13 @@ impl Plane {
     fn close(&mut self, now: Nanos, id: ContextId, slot: Slot, positions: Positions, abort: bool) {
         match self.named(id, slot) {
             Some(flow) => self.give_up_share(now, flow, Holder::Context(id), Some(positions), abort),
-            None => self.drops.count(Drop::RequestInvalid),
+            None => self.drops.count(DropReason::RequestInvalid),
         }
     }
 
     // Meets RFC 9293: MUST-21, MUST-24, MUST-27.
     fn set(&mut self, now: Nanos, id: ContextId, slot: Slot, option: OptionName, value: u64) {
-        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(Drop::RequestInvalid) };
+        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(DropReason::RequestInvalid) };
         let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;
         let default = self.config.default_congestion();
         let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
@@ -326,7 +326,7 @@ impl Plane {
         }
         let Some(context) = self.contexts.get_mut(id.0) else { return };
         if !context.labels.set(fd, label) {
-            self.drops.count(Drop::RequestInvalid);
+            self.drops.count(DropReason::RequestInvalid);
         }
     }
 }

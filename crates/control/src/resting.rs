@@ -6,12 +6,12 @@
 use crate::flow::{Place, Spliced};
 use crate::plane::Plane;
 use context::{Reply, Slot};
-use engine::{Command, ContextId, Drop, FlowId};
+use engine::{Command, ContextId, DropReason, FlowId};
 
 impl Plane {
     /// An application says that a connection is quiet and was read empty.
     pub fn rest(&mut self, id: ContextId, slot: Slot, tx_head: u32, rx_head: u32) {
-        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(Drop::RequestInvalid) };
+        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(DropReason::RequestInvalid) };
         let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
         // One that several processes have may be read by one and written by another at this moment.
         let only_one = flow.holders.len() == 1;

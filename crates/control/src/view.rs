@@ -2,7 +2,7 @@
 use crate::flow_view::socket;
 use crate::plane::Plane;
 use context::Unaccelerated;
-use engine::Drop;
+use engine::DropReason;
 use serde::Serialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -158,8 +158,11 @@ impl Plane {
     }
 
     pub fn drop_views(&self) -> Vec<DropView> {
-        let view =
-            |(reason, count): (Drop, u64)| DropView { reason: reason.label(), sentence: reason.sentence(), count };
+        let view = |(reason, count): (DropReason, u64)| DropView {
+            reason: reason.label(),
+            sentence: reason.sentence(),
+            count,
+        };
         self.drops.iter().map(view).collect()
     }
 }

@@ -2,7 +2,7 @@
 mod support;
 
 use control::HostConfig;
-use engine::{Drop, Limits};
+use engine::{DropReason, Limits};
 use flextoe::{FlexToe, Mapping};
 use port::FramePool;
 use port::capture::pcapng::{self, Block, Packet};
@@ -102,7 +102,7 @@ fn each_frame_is_captured_once_with_what_became_of_it() {
         assert!(sorted(received.iter().map(|packet| packet.bytes.clone())) == sorted(wanted), "what was received");
         let drops = net.nodes[1].host.drops().into_iter().map(|drop| (drop.reason.to_string(), drop.count)).collect();
         assert_eq!(reasons(&received), drops);
-        assert!(drops.contains_key(Drop::Ethernet.label()) && drops.len() > 1, "{drops:?}");
+        assert!(drops.contains_key(DropReason::Ethernet.label()) && drops.len() > 1, "{drops:?}");
         let has = |text: &str| received.iter().chain(&sent).any(|packet| packet.comment == text);
         for comment in ["control: held until accepted", "control: accepted", "control: sent"] {
             assert!(has(comment), "{comment}");

@@ -192,7 +192,7 @@ fn a_syn_flood_is_answered_with_cookies() {
     assert!(pair.net.states(1).len() < 100);
     let neighbours = pair.net.nodes[1].host.neighbours();
     assert_eq!(neighbours.len(), 1, "nobody is asked for addresses that a flood makes up: {neighbours:?}");
-    assert!(pair.net.drops(1, engine::Drop::SynCookie) > 4800);
+    assert!(pair.net.drops(1, engine::DropReason::SynCookie) > 4800);
     pair.check();
     // The other side of a flood: one more client, while all handshakes that are remembered are strangers'.
     let tag = pair.client.connect(ip_of(1), 80, 0);
@@ -234,7 +234,8 @@ fn made_up_cookies_open_nothing() {
     pair.net.settle();
     assert_eq!(pair.net.states(1).len(), open);
     // One of thousands looks like a cookie of which the first segment is missing: it is not answered.
-    let (refused, ignored) = (pair.net.drops(1, engine::Drop::NoFlow), pair.net.drops(1, engine::Drop::NotAccepted));
+    let (refused, ignored) =
+        (pair.net.drops(1, engine::DropReason::NoFlow), pair.net.drops(1, engine::DropReason::NotAccepted));
     assert_eq!(refused + ignored, 3000);
     assert!(ignored < 10, "{ignored}");
     pair.check();
@@ -251,7 +252,7 @@ fn answers_to_strangers_have_a_budget() {
     pair.net.seen.clear();
     pair.net.settle();
     assert_eq!(pair.net.seen.len(), 10_000, "resets a second");
-    assert_eq!(pair.net.drops(1, engine::Drop::NoFlow), 12_000);
+    assert_eq!(pair.net.drops(1, engine::DropReason::NoFlow), 12_000);
     pair.check();
     pair.end();
 }

@@ -86,7 +86,7 @@ fn echo_is_answered_with_the_same_data() {
     message[20] ^= 1;
     net.inject(0, &ip_frame(1, ip_of(0), ipv4::ICMP, &message));
     net.settle();
-    assert_eq!((net.seen.len(), net.drops(0, engine::Drop::Icmp)), (1, 1), "a wrong checksum is not answered");
+    assert_eq!((net.seen.len(), net.drops(0, engine::DropReason::Icmp)), (1, 1), "a wrong checksum is not answered");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 mod support;
 
 use context::{Reply, Request};
-use engine::Drop;
+use engine::DropReason;
 use std::collections::{BTreeMap, BTreeSet};
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
 use support::strangers::icmp_unreachable;
@@ -179,7 +179,7 @@ fn a_listener_without_an_armed_context_keeps_connections_and_their_first_data() 
         net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &data, &[7; 10]));
     }
     net.settle();
-    assert_eq!(net.drops(1, Drop::NotAccepted), 2, "four frames are kept");
+    assert_eq!(net.drops(1, DropReason::NotAccepted), 2, "four frames are kept");
     server.arm(&mut net, binding, 1);
     server.accepted().unwrap();
     assert_eq!(logs[1].lock().unwrap().frames.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [10; 4]);
@@ -220,7 +220,7 @@ fn the_backlog_is_a_limit() {
     };
     assert_eq!((tries(&mut net, 2), tries(&mut net, 1)), (2, 0), "two are open, the third is not answered");
     assert_eq!(net.nodes[1].host.bindings()[0].waiting, 2);
-    assert!(net.drops(1, Drop::Backlog) > 0);
+    assert!(net.drops(1, DropReason::Backlog) > 0);
     server.arm(&mut net, binding, 9);
     net.run_for(5 * SECOND);
     assert_eq!(std::iter::from_fn(|| server.accepted()).count(), 3, "its SYN came again");
@@ -290,7 +290,7 @@ fn a_storm_of_ordinary_clients_needs_no_cookies() {
     let tags: Vec<u32> = (0..400).map(|_| client.connect(ip_of(1), 80, 0)).collect();
     net.settle();
     assert!(tags.into_iter().all(|tag| matches!(client.connected(tag), Some(Ok(_)))));
-    assert_eq!((net.drops(1, Drop::SynCookie), net.drops(1, Drop::Backlog)), (0, 0));
+    assert_eq!((net.drops(1, DropReason::SynCookie), net.drops(1, DropReason::Backlog)), (0, 0));
     net.end_all(vec![client, server]);
 }
 
@@ -443,7 +443,7 @@ fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
     net.inject(0, &icmp_unreachable(3, 0, &wrong, 1));
     net.settle();
     assert!(client.connected(tag).is_none(), "one is a soft error, the other quotes what was never sent");
-    assert_eq!(net.drops(0, Drop::Icmp), 1);
+    assert_eq!(net.drops(0, DropReason::Icmp), 1);
     net.run_for(200 * SECOND);
     assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::EHOSTUNREACH);
 }
@@ -471,7 +471,7 @@ fn path_mtu_discovery_believes_only_what_is_in_flight() {
     };
     net.inject(0, &icmp_unreachable(4, 1000, &quoted(params.snd_nxt + 6000), 1));
     net.settle();
-    assert_eq!((mss(&logs), net.drops(0, Drop::Icmp)), (None, 1));
+    assert_eq!((mss(&logs), net.drops(0, DropReason::Icmp)), (None, 1));
     net.inject(0, &icmp_unreachable(4, 1000, &quoted(params.snd_nxt + 100), 1));
     net.settle();
     assert_eq!(mss(&logs), Some(1000 - 52));
@@ -480,7 +480,7 @@ fn path_mtu_discovery_believes_only_what_is_in_flight() {
     assert_eq!(mss(&logs), Some(576 - 52), "not below what every host takes");
     net.inject(0, &icmp_unreachable(4, 1400, &quoted(params.snd_nxt + 100), 1));
     net.settle();
-    assert_eq!((mss(&logs), net.drops(0, Drop::Icmp)), (Some(576 - 52), 2), "never larger again");
+    assert_eq!((mss(&logs), net.drops(0, DropReason::Icmp)), (Some(576 - 52), 2), "never larger again");
 }
 
 // Checks RFC 9293: MUST-46, MUST-57, MUST-63.
@@ -504,7 +504,10 @@ fn invalid_addresses_are_refused() {
     net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (group, [224, 0, 0, 1].into()), &syn, &[]));
     net.settle();
     assert!(net.seen.is_empty(), "silently");
-    assert_eq!(net.drops(1, Drop::Ipv4) + net.drops(1, Drop::Ethernet) + net.drops(1, Drop::NotOurs), 6);
+    assert_eq!(
+        net.drops(1, DropReason::Ipv4) + net.drops(1, DropReason::Ethernet) + net.drops(1, DropReason::NotOurs),
+        6
+    );
     net.end_all(vec![client, server]);
 }
 
@@ -529,6 +532,6 @@ fn what_icmp_says_of_an_open_connection_does_not_end_it() {
     quench[36..38].copy_from_slice(&sum.to_be_bytes());
     net.inject(0, &quench);
     net.settle();
-    assert_eq!((net.states(0), net.drops(0, Drop::Icmp)), (vec!["ESTABLISHED"], 6));
+    assert_eq!((net.states(0), net.drops(0, DropReason::Icmp)), (vec!["ESTABLISHED"], 6));
     assert!(client.error().is_none());
 }

@@ -3,7 +3,7 @@ mod support;
 
 use context::{Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
 use control::{HostConfig, LimitConfig, PortRule};
-use engine::{Drop, Event, FlowId};
+use engine::{DropReason, Event, FlowId};
 use std::net::Ipv4Addr;
 use support::recording::{Recording, Shared, Told};
 use support::*;
@@ -330,7 +330,7 @@ fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
     thief.ask(Request::CancelConnect { tag: 77 });
     thief.end.requests.push([u64::MAX; 8]).unwrap();
     net.settle();
-    assert_eq!(net.drops(0, Drop::RequestInvalid), 9);
+    assert_eq!(net.drops(0, DropReason::RequestInvalid), 9);
     assert_eq!(net.states(0), ["ESTABLISHED"]);
     // A ring that lies about its position ends its context, and only that.
     net.nodes[0].host.detach(net.now, thief.id);

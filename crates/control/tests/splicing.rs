@@ -3,7 +3,7 @@ mod support;
 
 use context::{Reply, Request, Slot, SpliceEnd};
 use control::HostConfig;
-use engine::{Drop, Limits, Nanos};
+use engine::{DropReason, Limits, Nanos};
 use flextoe::{FlexToe, Mapping};
 use proptest::prelude::*;
 use support::recording::{header, parse, tcp_frame};
@@ -435,9 +435,9 @@ fn strangers_cannot_end_a_splice() {
     {
         forge(&mut lab, tcp.seq + far, flags, MS);
     }
-    assert_eq!(lab.net.drops(PROXY, Drop::SpliceRefused), 3);
+    assert_eq!(lab.net.drops(PROXY, DropReason::SpliceRefused), 3);
     forge(&mut lab, tcp.seq + 5, Flags::SYN, MS);
-    assert_eq!(lab.net.drops(PROXY, Drop::SynChallenged), 1);
+    assert_eq!(lab.net.drops(PROXY, DropReason::SynChallenged), 1);
     lab.exchange(10_000);
     let handed = lab.figure("passed_by_control_plane");
     // Near enough to be passed on: the server does not believe it, and the client goes on.

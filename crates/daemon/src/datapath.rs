@@ -6,8 +6,8 @@ use crate::wake::Wake;
 use crate::workers::Workers;
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host, HostState};
-use engine::ContextId;
-use port::{DropCounts, Fabric, Frame, FramePool, Nanos, Port};
+use engine::{ContextId, DropReason};
+use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
 use shm::{Crowd, reserve};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(crate) struct HostSeat {
     pub(crate) host: Host,
     pub(crate) port: Box<dyn Port>,
     /// What its port dropped.
-    pub(crate) port_drops: DropCounts,
+    pub(crate) port_drops: PortDrops,
     received: Vec<Box<Frame>>,
     to_send: Vec<Box<Frame>>,
     /// Doorbells that are watched: of contexts whose process lives.
@@ -51,7 +51,7 @@ pub(crate) struct FabricSeat {
     pub(crate) name: String,
     pub(crate) fabric: Fabric,
     /// What its uplinks dropped.
-    pub(crate) drops: DropCounts,
+    pub(crate) drops: PortDrops,
     failures: usize,
     /// Watched while sleeping.
     fds: Vec<OwnedFd>,
@@ -172,7 +172,7 @@ impl DataPath {
             name: name.into(),
             host,
             port,
-            port_drops: DropCounts::default(),
+            port_drops: PortDrops::default(),
             received: Vec::new(),
             to_send: Vec::new(),
             bells: HashMap::new(),
@@ -189,7 +189,7 @@ impl DataPath {
         for fd in &fds {
             watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
         }
-        self.fabrics.push(FabricSeat { name: name.into(), fabric, drops: DropCounts::default(), failures: 0, fds });
+        self.fabrics.push(FabricSeat { name: name.into(), fabric, drops: PortDrops::default(), failures: 0, fds });
         Ok(())
     }
 
@@ -492,10 +492,10 @@ impl HostSeat {
 
     /// What the port dropped of a burst.
     #[cold]
-    fn trace_drops(&self, before: &DropCounts) {
+    fn trace_drops(&self, before: &PortDrops) {
         for reason in self.port_drops.since(before).iter() {
             let frames = self.port_drops.get(reason) - before.get(reason);
-            self.tracer.event(Point::PortDropped, NO_FLOW, [reason as u64, frames]);
+            self.tracer.event(Point::PortDropped, NO_FLOW, [DropReason::from(reason) as u64, frames]);
         }
     }
 }

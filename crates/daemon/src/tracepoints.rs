@@ -3,7 +3,7 @@ use crate::build::HostPlace;
 use crate::clock::Clock;
 use crate::datapath::Handle;
 use crate::protocol::Trace;
-use engine::{Drop, FlowId, FourTuple};
+use engine::{DropReason, FlowId, FourTuple};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -224,7 +224,7 @@ impl Source {
 /// An argument: a word where its number stands for one.
 fn value(unit: Unit, number: u64) -> Value {
     match unit {
-        Unit::Drop => Drop::ALL.get(number as usize).map_or(number.into(), |reason| reason.label().into()),
+        Unit::Drop => DropReason::ALL.get(number as usize).map_or(number.into(), |reason| reason.label().into()),
         Unit::Endpoint => socket(number).to_string().into(),
         _ => unit.words().get(number as usize).map_or(number.into(), |word| (*word).into()),
     }

@@ -4,7 +4,7 @@ use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
 use engine::FlowId;
-use port::{Drop, DropCounts};
+use port::PortDrops;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -319,8 +319,8 @@ fn all_drops(seat: &mut HostSeat) -> Vec<DropView> {
     drops
 }
 
-fn pairs(drops: &DropCounts) -> Vec<(&'static str, u64)> {
-    drops.iter().map(|(reason, count): (Drop, u64)| (reason.label(), count)).collect()
+fn pairs(drops: &PortDrops) -> Vec<(&'static str, u64)> {
+    drops.iter().map(|(reason, count)| (reason.label(), count)).collect()
 }
 
 fn by_name(drops: Vec<(&'static str, u64)>) -> Map<String, Value> {

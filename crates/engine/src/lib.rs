@@ -3,13 +3,15 @@
 //! No behaviour lives here.
 #![forbid(unsafe_code)]
 
+mod drops;
 mod module;
 mod stats;
 
 pub use context::Slot;
+pub use drops::{DropCounts, DropReason, DropSet};
 pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource};
 pub use module::{Segment, Stage, Verdict};
-pub use port::{Drop, DropCounts, DropSet, Frame, FramePool, Nanos, Recorder};
+pub use port::{Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
 
 use context::{EngineEnd, LogEnd};

@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 pub enum Verdict {
     /// On to the next module.
     Pass,
-    /// Dropped, as [`crate::Drop::ModuleDrop`].
+    /// Dropped, as [`crate::DropReason::ModuleDrop`].
     Drop,
     /// Sent out of the port on which it came, past what else the host does with received frames.
     Transmit,
     /// To the control plane, as [`crate::Exception::Redirected`]. In [`Stage::Egress`] there is nobody to redirect to:
     /// as `Drop`.
     Redirect,
-    /// The module failed: dropped, as [`crate::Drop::ModuleAborted`].
+    /// The module failed: dropped, as [`crate::DropReason::ModuleAborted`].
     Aborted,
 }
 

@@ -81,6 +81,6 @@ counters! {
     duplicate_acks: AtomicU32 => u32,
     /// Segments received out of order and kept.
     out_of_order: AtomicU32 => u32,
-    /// The last drop's reason: its number in [`crate::Drop::ALL`] plus one; 0 before the first.
+    /// The last drop's reason: its number in [`crate::DropReason::ALL`] plus one; 0 before the first.
     last_drop: AtomicU32 => u32,
 }

@@ -5,7 +5,7 @@ use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, EngineEnd, Leavers, Look, Notice, Slot, Turns};
-use engine::{Drop, DropCounts, Event, Nanos};
+use engine::{DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
 
@@ -193,7 +193,7 @@ impl ContextQueue {
             }
             let Taken { descriptors, turns } = context.take(works, scheduler, drops);
             if context.corrupt {
-                drops.count(Drop::RingCorrupt);
+                drops.count(DropReason::RingCorrupt);
                 events.push(Event::RingCorrupt(engine::ContextId(id)));
             }
             all.descriptors += descriptors;
@@ -299,7 +299,7 @@ impl Context {
                 }
             };
             let Some(Named { flow, group, grown, .. }) = self.named(bump.slot) else {
-                drops.count(Drop::BumpUnknown);
+                drops.count(DropReason::BumpUnknown);
                 continue;
             };
             if bump.grown && !grown {

@@ -39,7 +39,7 @@ pub use mapping::Mapping;
 
 use batch::Batch;
 use engine::{
-    Burst, Command, ContextId, Drop, Engine, Event, Exception, FlowId, FlowParams, Frame, FramePool, Limits,
+    Burst, Command, ContextId, DropReason, Engine, Event, Exception, FlowId, FlowParams, Frame, FramePool, Limits,
     LoadedModule, Nanos, Slot, Stage, Worker,
 };
 use local::Local;
@@ -390,8 +390,8 @@ impl FlexToe {
             if self.waiting.len() < WAITING {
                 self.waiting.push_back(frame);
             } else {
-                record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
-                burst.drops.count(Drop::PortQueue);
+                record::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
+                burst.drops.count(DropReason::PortQueue);
                 burst.pool.put(frame);
             }
         }
@@ -399,8 +399,8 @@ impl FlexToe {
             if self.waiting_back.len() < WAITING {
                 self.waiting_back.push_back((why, frame));
             } else {
-                record::refused(&frame, Drop::PortQueue, self.now, &mut burst.recorder);
-                burst.drops.count(Drop::PortQueue);
+                record::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
+                burst.drops.count(DropReason::PortQueue);
                 burst.pool.put(frame);
             }
         }

@@ -2,7 +2,7 @@
 //! 4.3.1.3, Ack, Stamp, Stats).
 use crate::message::{Buffers, Control, Job, Marks, Segment, Tally, Work};
 use crate::slots::Slots;
-use engine::{Drop, FlowParams, FlowStats, Frame, FramePool, Nanos};
+use engine::{DropReason, FlowParams, FlowStats, Frame, FramePool, Nanos};
 use port::Checksum;
 use shm::{Mirror, Pooled};
 use std::sync::Arc;
@@ -209,7 +209,7 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
     fn count_drops(&self, work: &Work) {
         for reason in work.drops.iter() {
             self.add32(&self.stats.drops);
-            let number = Drop::ALL.iter().position(|other| *other == reason).unwrap_or(0);
+            let number = DropReason::ALL.iter().position(|other| *other == reason).unwrap_or(0);
             self.stats.last_drop.store(number as u32 + 1, Relaxed);
         }
     }

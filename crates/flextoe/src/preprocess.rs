@@ -5,7 +5,7 @@ use crate::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
-use engine::{Drop, Exception, FlowParams, Frame};
+use engine::{DropReason, Exception, FlowParams, Frame};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
@@ -24,7 +24,7 @@ struct PreState {
 
 /// Why a frame goes no further.
 enum Refusal {
-    Drop(Drop),
+    Drop(DropReason),
     Exception(Exception),
 }
 
@@ -183,21 +183,22 @@ fn summary(plain: &Plain<'_>) -> Summary {
 /// station it was sent.
 fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u64), Refusal> {
     let bytes = frame.bytes();
-    let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(Drop::Ethernet))?;
+    let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(DropReason::Ethernet))?;
     if macs.ethertype != EtherType::Ipv4 {
         return Err(Refusal::Exception(Exception::NotTcp));
     }
     let packet = &bytes[ethernet::HEADER_LEN..];
     let (ip, ip_len) =
-        ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).map_err(|_| Refusal::Drop(Drop::Ipv4))?;
+        ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).map_err(|_| Refusal::Drop(DropReason::Ipv4))?;
     if ip.is_fragment {
-        return Err(Refusal::Drop(Drop::Fragment));
+        return Err(Refusal::Drop(DropReason::Fragment));
     }
     if ip.protocol != ipv4::TCP {
         return Err(Refusal::Exception(Exception::NotTcp));
     }
-    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Refusal::Drop(Drop::TcpHeader))?;
-    let payload_len = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(Drop::TcpHeader))? as u32;
+    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Refusal::Drop(DropReason::TcpHeader))?;
+    let payload_len =
+        (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(DropReason::TcpHeader))? as u32;
     let tcp_at = ethernet::HEADER_LEN + ip_len;
     verify(frame, &ip, tcp_at)?;
     *summary = Summary {
@@ -223,9 +224,9 @@ fn verify(frame: &mut Frame, ip: &ipv4::Header, tcp_at: usize) -> Result<(), Ref
     frame.flatten();
     let segment = frame.bytes().get(tcp_at..tcp_at + ip.payload_len as usize);
     let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
-    sum.add(segment.ok_or(Refusal::Drop(Drop::TcpHeader))?);
+    sum.add(segment.ok_or(Refusal::Drop(DropReason::TcpHeader))?);
     if sum.finish() != 0 {
-        return Err(Refusal::Drop(Drop::TcpChecksum));
+        return Err(Refusal::Drop(DropReason::TcpChecksum));
     }
     frame.checksum = Checksum::Verified;
     Ok(())

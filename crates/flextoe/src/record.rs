@@ -1,6 +1,6 @@
 //! What a capture gets to know of the frames of works that leave the pipeline (FlexTOE section 3.3: tcpdump).
 use crate::message::{Job, Marks, Work};
-use engine::{Burst, Drop, Frame, Nanos, Recorder, Stage};
+use engine::{Burst, DropReason, Frame, Nanos, Recorder, Stage};
 use port::capture::{Direction, Fate, Sight};
 
 /// Records the frames of a work, where somebody captures. Those that go to the control plane it records itself.
@@ -19,7 +19,7 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
             _ if frame.recorded => {}
             // A work whose segment pre-processing or a module of an operator refused is void.
             job => {
-                let by_operator = |reason| matches!(reason, Drop::ModuleDrop | Drop::ModuleAborted);
+                let by_operator = |reason| matches!(reason, DropReason::ModuleDrop | DropReason::ModuleAborted);
                 let module = match job {
                     Job::Void if work.drops.iter().any(by_operator) => "modules",
                     Job::Void => "preprocess",
@@ -43,10 +43,9 @@ fn record(work: &mut Work, now: Nanos, recorder: &mut Recorder) {
 
 /// Records a received frame for which there is no room.
 #[cold]
-pub(crate) fn refused(frame: &Frame, reason: Drop, now: Nanos, recorder: &mut Option<&mut Recorder>) {
+pub(crate) fn refused(frame: &Frame, reason: DropReason, now: Nanos, recorder: &mut Option<&mut Recorder>) {
     if let Some(recorder) = recorder {
-        let sight =
-            Sight { direction: Direction::In, flow: None, module: "sequencer", fate: Fate::Dropped(reason.into()) };
+        let sight = Sight { direction: Direction::In, flow: None, module: "sequencer", fate: Fate::dropped(reason) };
         recorder.record(now, frame, &sight);
     }
 }
@@ -56,12 +55,12 @@ pub(crate) fn refused(frame: &Frame, reason: Drop, now: Nanos, recorder: &mut Op
 pub(crate) fn by_module(
     frame: &Frame,
     stage: Stage,
-    reason: Option<Drop>,
+    reason: Option<DropReason>,
     now: Nanos,
     recorder: &mut Option<&mut Recorder>,
 ) {
     if let Some(recorder) = recorder {
-        let fate = reason.map_or(Fate::Returned, |reason| Fate::Dropped(reason.into()));
+        let fate = reason.map_or(Fate::Returned, |reason| Fate::dropped(reason));
         let is_out = stage == Stage::Egress || fate == Fate::Returned;
         let direction = if is_out { Direction::Out } else { Direction::In };
         recorder.record(now, frame, &Sight { direction, flow: None, module: stage.label(), fate });

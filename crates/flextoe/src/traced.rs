@@ -2,7 +2,7 @@
 //! so most of it is read off a batch after the module, and costs one branch a batch while nothing is on. What only the
 //! protocol module knows is in `protocol/traced.rs`.
 use crate::message::{Job, Marks, Received, Sent, Work};
-use engine::{Drop, Exception};
+use engine::{DropReason, Exception};
 use trace::{NO_FLOW, Point, Tracer};
 
 /// The module that processed a batch.
@@ -243,4 +243,4 @@ pub(crate) fn turns(works: &[Work], tracer: &Tracer) {
 }
 
 /// The number of a drop reason in the registry is its number at tracepoints.
-const _: () = assert!(Drop::ALL.len() <= u8::MAX as usize);
+const _: () = assert!(DropReason::ALL.len() <= u8::MAX as usize);

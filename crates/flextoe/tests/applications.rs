@@ -4,7 +4,7 @@ mod common;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
 use context::{Bump, Notice};
-use engine::{Command, ContextId, Drop, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
+use engine::{Command, ContextId, DropReason, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
 use flextoe::Mapping;
 use proptest::prelude::*;
 use shm::Pooled;
@@ -28,25 +28,25 @@ fn impossible_descriptors_are_counted_and_change_nothing() {
         push(&mut solo, unknown, 10, 0, false);
     }
     assert!(solo.round().is_empty());
-    assert_eq!(solo.drops(Drop::BumpUnknown), 3);
+    assert_eq!(solo.drops(DropReason::BumpUnknown), 3);
     for (tx_head, rx_head) in [(tx_bytes + 1, 0), (0x7fff_ffff, 0), (0, 101), (10, 0x7fff_ffff)] {
         push(&mut solo, slot, tx_head, rx_head, false);
     }
     assert!(solo.round().is_empty());
-    assert_eq!(solo.drops(Drop::BumpRange), 4);
+    assert_eq!(solo.drops(DropReason::BumpRange), 4);
     // Repeated and older positions say nothing new.
     push(&mut solo, slot, 10, 50, false);
     push(&mut solo, slot, 10, 50, false);
     push(&mut solo, slot, 5, 20, false);
     push(&mut solo, slot, 20, 50, true);
     assert_eq!(solo.round().iter().map(|s| (s.len, s.flags.has(Flags::FIN))).collect::<Vec<_>>(), [(20, true)]);
-    assert_eq!(solo.drops(Drop::BumpRange), 4);
+    assert_eq!(solo.drops(DropReason::BumpRange), 4);
     push(&mut solo, slot, 21, 50, true);
     assert!(solo.round().is_empty());
-    assert_eq!(solo.drops(Drop::BumpRange), 5, "nothing can be written after FIN");
+    assert_eq!(solo.drops(DropReason::BumpRange), 5, "nothing can be written after FIN");
     push(&mut solo, slot, 21, 50, false);
     assert!(solo.round().is_empty());
-    assert_eq!(solo.drops(Drop::BumpRange), 6);
+    assert_eq!(solo.drops(DropReason::BumpRange), 6);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_corrupt_ring_is_reported_once_and_left_alone() {
     solo.side.app.end.region.u32_at(shm::PAGE).store(1 << 30, Relaxed);
     solo.round();
     assert_eq!(solo.events(), [Event::RingCorrupt(ContextId(1))]);
-    assert_eq!(solo.drops(Drop::RingCorrupt), 1);
+    assert_eq!(solo.drops(DropReason::RingCorrupt), 1);
     assert!(!solo.side.engine.has_work(solo.now));
     solo.round();
     assert_eq!(solo.events(), []);
@@ -191,7 +191,7 @@ fn a_renamed_flow_answers_to_its_new_name_only() {
     let notice = Notice::from_words(app.notices.pop().unwrap().expect("a notice at once"));
     assert_eq!((notice.slot, notice.rx_tail), (new, 10));
     solo.write(10, false);
-    assert_eq!(solo.drops(Drop::BumpUnknown), 1, "the old name");
+    assert_eq!(solo.drops(DropReason::BumpUnknown), 1, "the old name");
     app.bumps.push(Bump { slot: new, tx_head: 10, rx_head: 0, fin: false, grown: false }.to_words()).unwrap();
     assert_eq!(solo.round().len(), 1);
     solo.side.commands.push(Command::Detach(ContextId(2)));

@@ -5,7 +5,9 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
 use engine::{Changes, FlowId, Verdict};
-use engine::{Drop, Exception, Frame, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage};
+use engine::{
+    DropReason, Exception, Frame, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage,
+};
 use flextoe::Mapping;
 use flextoe::native::{Classifier, Meter, Metered};
 use std::sync::Arc;
@@ -164,7 +166,8 @@ fn streams_survive_what_modules_change_on_the_way() {
                 lab.sides.iter_mut().for_each(|side| side.load(&all));
                 lab.finish(20);
                 for side in &lab.sides {
-                    let strange = [Drop::Ipv4, Drop::TcpChecksum, Drop::TcpHeader, Drop::ModuleDrop];
+                    let strange =
+                        [DropReason::Ipv4, DropReason::TcpChecksum, DropReason::TcpHeader, DropReason::ModuleDrop];
                     assert!(strange.iter().all(|reason| side.drops.get(*reason) == 0), "{:?}", side.drops);
                 }
             }
@@ -175,7 +178,7 @@ fn streams_survive_what_modules_change_on_the_way() {
 #[test]
 fn what_came_corrupt_is_found_out_after_a_module_changed_it() {
     for whole in [false, true] {
-        for (at, reason) in [(60, Drop::TcpChecksum), (40, Drop::TcpChecksum), (24, Drop::Ipv4)] {
+        for (at, reason) in [(60, DropReason::TcpChecksum), (40, DropReason::TcpChecksum), (24, DropReason::Ipv4)] {
             for mapping in mappings() {
                 let mut solo = solo(mapping);
                 solo.side.load(&[simple(1, Stage::Ingress, whole, |segment| shift(segment, 1))]);
@@ -226,7 +229,7 @@ fn each_verdict_does_what_it_says_and_is_counted() {
             let segments: Vec<_> = [1, 2, 3, 4, 5].map(|len| seg(START, START, ACK, len)).into();
             arrive(&mut solo, &segments);
             assert!(settle(&mut solo).iter().any(|frame| frame.len() == 54 + 2), "sent out again");
-            assert_eq!((solo.drops(Drop::ModuleDrop), solo.drops(Drop::ModuleAborted)), (1, 1));
+            assert_eq!((solo.drops(DropReason::ModuleDrop), solo.drops(DropReason::ModuleAborted)), (1, 1));
             let redirected: Vec<_> = solo.side.exceptions.drain(..).map(|(why, frame)| (why, frame.len())).collect();
             assert_eq!(redirected, [(Exception::Redirected, 54 + 3)]);
             assert_eq!(counted(&by_length.figures), ([1, 1, 1, 1, 1], 5), "{stage:?}");

@@ -3,7 +3,7 @@ mod common;
 
 use common::Config;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
-use engine::{Command, Drop, Event};
+use engine::{Command, DropReason, Event};
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
 
@@ -14,7 +14,7 @@ fn acks(sent: &[Seg]) -> Vec<u32> {
 
 /// One case: segments of one burst (sequence number, flags, length), the acknowledgements that go out at once, the
 /// drop counted, and how many bytes the application may read then.
-type Case = (&'static str, &'static [(u32, Flags, u32)], &'static [u32], Option<Drop>, u32);
+type Case = (&'static str, &'static [(u32, Flags, u32)], &'static [u32], Option<DropReason>, u32);
 
 const FIN: Flags = Flags(0x11);
 const NOTHING: &[u32] = &[];
@@ -24,34 +24,34 @@ const CASES: &[Case] = &[
     ("in order, small: the acknowledgement waits", &[(1000, ACK, 100)], NOTHING, None, 100),
     ("two full segments", &[(1000, ACK, 1000), (2000, ACK, 1000)], &[3000], None, 2000),
     ("eight full segments, one acknowledgement", &[(1000, ACK, 4000), (5000, ACK, 4000)], &[9000], None, 8000),
-    ("seen before", &[(1000, ACK, 100), (1000, ACK, 100)], &[1100], Some(Drop::Duplicate), 100),
+    ("seen before", &[(1000, ACK, 100), (1000, ACK, 100)], &[1100], Some(DropReason::Duplicate), 100),
     ("partly seen before", &[(1000, ACK, 100), (1050, ACK, 2000)], &[3050], None, 2050),
-    ("beyond the window", &[(9193, ACK, 10)], &[1000], Some(Drop::OutsideWindow), 0),
-    ("partly beyond the window", &[(1000, ACK, 9000)], &[9192], Some(Drop::Trimmed), 8192),
-    ("long before the window", &[(1000, ACK, 4000), (900, ACK, 50)], &[5000], Some(Drop::Duplicate), 4000),
+    ("beyond the window", &[(9193, ACK, 10)], &[1000], Some(DropReason::OutsideWindow), 0),
+    ("partly beyond the window", &[(1000, ACK, 9000)], &[9192], Some(DropReason::Trimmed), 8192),
+    ("long before the window", &[(1000, ACK, 4000), (900, ACK, 50)], &[5000], Some(DropReason::Duplicate), 4000),
     ("a gap", &[(1100, ACK, 100)], &[1000], None, 0),
     ("a gap that closes", &[(1100, ACK, 100), (1000, ACK, 100)], &[1000, 1200], None, 200),
     ("it grows at the end", &[(1100, ACK, 100), (1200, ACK, 100), (1000, ACK, 100)], &[1000, 1000, 1300], None, 300),
     ("it grows at the front", &[(1200, ACK, 100), (1100, ACK, 100), (1000, ACK, 100)], &[1000, 1000, 1300], None, 300),
     ("overlap closes it", &[(1100, ACK, 100), (1000, ACK, 150)], &[1000, 1200], None, 200),
     ("swallowed whole", &[(1100, ACK, 10), (1000, ACK, 900)], &[1000, 1900], None, 900),
-    ("a second gap", &[(1100, ACK, 100), (1300, ACK, 100)], &[1000, 1000], Some(Drop::OutOfOrder), 0),
+    ("a second gap", &[(1100, ACK, 100), (1300, ACK, 100)], &[1000, 1000], Some(DropReason::OutOfOrder), 0),
     ("FIN", &[(1000, FIN, 0)], &[1001], None, 0),
     ("FIN with data", &[(1000, FIN, 10)], &[1011], None, 10),
-    ("FIN again", &[(1000, FIN, 10), (1000, FIN, 10)], &[1011], Some(Drop::Duplicate), 10),
+    ("FIN again", &[(1000, FIN, 10), (1000, FIN, 10)], &[1011], Some(DropReason::Duplicate), 10),
     ("FIN before its data", &[(1010, FIN, 0), (1000, ACK, 10)], &[1000, 1011], None, 10),
     ("FIN with data before other data", &[(1010, FIN, 5), (1000, ACK, 10)], &[1000, 1016], None, 15),
     ("FIN partly seen", &[(1000, ACK, 10), (1005, FIN, 10)], &[1016], None, 15),
-    ("FIN cut off with what is beyond", &[(1000, FIN, 8193)], &[9192], Some(Drop::Trimmed), 8192),
+    ("FIN cut off with what is beyond", &[(1000, FIN, 8193)], &[9192], Some(DropReason::Trimmed), 8192),
     ("FIN at the full window's edge", &[(1000, FIN, 8192)], &[9193], None, 8192),
-    ("data after FIN", &[(1000, FIN, 10), (1011, ACK, 10)], &[1011], Some(Drop::AfterClose), 10),
-    ("no ACK", &[(1000, Flags(0), 10)], NOTHING, Some(Drop::NoAck), 0),
-    ("SYN", &[(1000, Flags::SYN, 0)], &[1000], Some(Drop::SynChallenged), 0),
-    ("SYN and ACK", &[(5000, Flags(0x12), 0)], &[1000], Some(Drop::SynChallenged), 0),
-    ("RST inside the window", &[(1001, Flags::RST, 0)], &[1000], Some(Drop::RstChallenged), 0),
-    ("RST outside", &[(999, Flags::RST, 0)], NOTHING, Some(Drop::OutsideWindow), 0),
-    ("keepalive", &[(999, ACK, 0)], &[1000], Some(Drop::OutsideWindow), 0),
-    ("keepalive with a byte", &[(999, ACK, 1)], &[1000], Some(Drop::Duplicate), 0),
+    ("data after FIN", &[(1000, FIN, 10), (1011, ACK, 10)], &[1011], Some(DropReason::AfterClose), 10),
+    ("no ACK", &[(1000, Flags(0), 10)], NOTHING, Some(DropReason::NoAck), 0),
+    ("SYN", &[(1000, Flags::SYN, 0)], &[1000], Some(DropReason::SynChallenged), 0),
+    ("SYN and ACK", &[(5000, Flags(0x12), 0)], &[1000], Some(DropReason::SynChallenged), 0),
+    ("RST inside the window", &[(1001, Flags::RST, 0)], &[1000], Some(DropReason::RstChallenged), 0),
+    ("RST outside", &[(999, Flags::RST, 0)], NOTHING, Some(DropReason::OutsideWindow), 0),
+    ("keepalive", &[(999, ACK, 0)], &[1000], Some(DropReason::OutsideWindow), 0),
+    ("keepalive with a byte", &[(999, ACK, 1)], &[1000], Some(DropReason::Duplicate), 0),
 ];
 
 // Checks RFC 9293: SHLD-19, MUST-58, MUST-59, SHLD-31.
@@ -68,7 +68,7 @@ fn received_segments() {
             Some(reason) => assert_eq!(solo.drops(*reason), 1, "{name}: {:?}", solo.side.drops),
             None => assert_eq!(solo.side.drops, Default::default(), "{name}"),
         }
-        let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(Drop::Trimmed) == 0;
+        let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(DropReason::Trimmed) == 0;
         let heard = (*readable > 0 || fin).then_some((*readable, 0, fin));
         assert_eq!(solo.notice(), heard, "{name}");
         let expected = if fin { vec![Event::PeerFin(FLOW)] } else { vec![] };
@@ -121,7 +121,7 @@ fn challenges_are_limited() {
     let mut solo = Solo::plain();
     let many = vec![seg(1000, 1000, Flags::SYN, 0); 50];
     assert_eq!(solo.receive(&many).len(), 10);
-    assert_eq!(solo.drops(Drop::ChallengeLimit), 40);
+    assert_eq!(solo.drops(DropReason::ChallengeLimit), 40);
     solo.wait(100_000_000);
     assert_eq!(solo.receive(&many[..1]).len(), 1);
 }
@@ -132,7 +132,7 @@ fn acknowledgements_that_cannot_be_are_challenged() {
     let mut solo = Solo::plain();
     solo.write(100, false);
     assert_eq!(acks(&solo.receive(&[seg(1000, 1101, ACK, 0)])), [1000]);
-    assert_eq!(solo.drops(Drop::AckBeyondSent), 1);
+    assert_eq!(solo.drops(DropReason::AckBeyondSent), 1);
     assert!(solo.receive(&[seg(1000, 1100, ACK, 0)]).is_empty());
     assert_eq!(solo.notice(), Some((0, 100, false)));
     // The largest window was 8192.
@@ -140,7 +140,7 @@ fn acknowledgements_that_cannot_be_are_challenged() {
     let mut ancient = seg(1000, 1100, ACK, 0);
     ancient.ack = 1100u32.wrapping_sub(8193);
     assert_eq!(acks(&solo.receive(&[ancient])), [1000]);
-    assert_eq!(solo.drops(Drop::AckTooOld), 1);
+    assert_eq!(solo.drops(DropReason::AckTooOld), 1);
 }
 
 // Checks RFC 7323: 3.2-b, 3.2-c, 4.3-a, 5.3-a, 5.3-b, 5.4-a.
@@ -152,12 +152,12 @@ fn old_timestamps_are_refused_and_new_ones_echoed() {
     assert_eq!(sent[0].timestamps.unwrap().echo, 50);
     assert_eq!(sent[0].timestamps.unwrap().value, (solo.now / 1_000_000) as u32 + 1);
     let sent = solo.receive(&[stamped(3000, 10, 49)]);
-    assert_eq!((acks(&sent), solo.drops(Drop::Paws)), (vec![3000], 1));
+    assert_eq!((acks(&sent), solo.drops(DropReason::Paws)), (vec![3000], 1));
     // Out of order: acknowledged at once, but its timestamp is not the one to echo.
     let sent = solo.receive(&[stamped(3500, 10, 60)]);
     assert_eq!(sent[0].timestamps.unwrap().echo, 50);
     assert!(solo.receive(&[seg(3000, 1000, ACK, 10)]).is_empty(), "none at all");
-    assert_eq!(solo.drops(Drop::Paws), 2);
+    assert_eq!(solo.drops(DropReason::Paws), 2);
     solo.receive(&[Seg { timestamps: None, ..seg(3000, 1000, Flags::RST, 0) }]);
     assert_eq!(solo.events(), [Event::Reset(FLOW)], "RST is not subject to it");
 }
@@ -284,10 +284,14 @@ fn damaged_frames_are_counted_and_others_handed_on() {
     let empty = solo.side.pool.small();
     solo.side.rx.push(empty);
     solo.round();
-    assert_eq!(solo.drops(Drop::Ethernet), 1);
-    for (at, reason) in
-        [(14, Drop::Ipv4), (30, Drop::Ipv4), (60, Drop::TcpChecksum), (46, Drop::TcpHeader), (40, Drop::TcpChecksum)]
-    {
+    assert_eq!(solo.drops(DropReason::Ethernet), 1);
+    for (at, reason) in [
+        (14, DropReason::Ipv4),
+        (30, DropReason::Ipv4),
+        (60, DropReason::TcpChecksum),
+        (46, DropReason::TcpHeader),
+        (40, DropReason::TcpChecksum),
+    ] {
         let before = solo.drops(reason);
         solo.receive_damaged(&seg(1100, 1000, ACK, 100), at);
         assert_eq!(solo.drops(reason), before + 1, "byte {at}");
@@ -306,7 +310,7 @@ fn an_idle_connections_timestamp_grows_old() {
     // The peer's clock went round: after 24 days that is possible, before it is an old segment.
     solo.wait(23 * 24 * 3600 * 1_000_000_000);
     solo.receive(&[stamped(3000, 5)]);
-    assert_eq!(solo.drops(Drop::Paws), 1);
+    assert_eq!(solo.drops(DropReason::Paws), 1);
     solo.wait(2 * 24 * 3600 * 1_000_000_000);
     assert_eq!(acks(&solo.receive(&[stamped(3000, 5)])), [5000]);
 }

@@ -1,7 +1,7 @@
 //! Context queues: the applications' bumps and their notices. With the buffers, this is the host's side of the DMA
 //! channel (thesis section 5.4), in the place of RDMA queue pairs.
 use context::{Bump, EngineEnd, LOG_SLOT, Leavers, Notice, Slot};
-use engine::{ContextId, Drop, DropCounts, Event, Nanos};
+use engine::{ContextId, DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 
 /// Bumps taken from one context before the next one has its turn.
@@ -119,7 +119,7 @@ impl Contexts {
             let place = self.list[id as usize].as_mut();
             let Some(context) = place.filter(|context| !context.corrupt) else { continue };
             if !context.take(id, bumps, drops) {
-                drops.count(Drop::RingCorrupt);
+                drops.count(DropReason::RingCorrupt);
                 events.push(Event::RingCorrupt(ContextId(id)));
             }
             if bumps.len() >= most {
@@ -210,7 +210,7 @@ impl Context {
                         None if bump.slot.index == LOG_SLOT => {
                             bumps.push((LOG, Bump { slot: Slot { index: id, generation: 0 }, ..bump }));
                         }
-                        None => drops.count(Drop::BumpUnknown),
+                        None => drops.count(DropReason::BumpUnknown),
                     }
                 }
                 Err(_) => {

@@ -33,7 +33,7 @@ use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
 use engine::{
-    Burst, Carries, Command, ContextId, Drop, Engine, Event, FlowId, FlowParams, FourTuple, Limits, Nanos,
+    Burst, Carries, Command, ContextId, DropReason, Engine, Event, FlowId, FlowParams, FourTuple, Limits, Nanos,
     ProgramSource, Slot,
 };
 use flow::Flow;
@@ -317,7 +317,7 @@ impl Laminar {
             return;
         }
         if !flow.bump(bump) {
-            return self.count_drop(Some(id), Drop::BumpRange, burst);
+            return self.count_drop(Some(id), DropReason::BumpRange, burst);
         }
         if let Some(amount) = flow.replenish() {
             self.sync(id, amount, burst);

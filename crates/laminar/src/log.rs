@@ -5,7 +5,7 @@ use crate::descriptor::{Dma, LOG_FILL, LogPlace};
 use crate::flow::Flow;
 use crate::outcome::place;
 use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
-use engine::{Burst, ContextId, Drop, Event, FlowId, Frame, LogRefusal, MOST_LOGS};
+use engine::{Burst, ContextId, DropReason, Event, FlowId, Frame, LogRefusal, MOST_LOGS};
 use shm::Span;
 use std::collections::VecDeque;
 
@@ -406,13 +406,13 @@ impl Laminar {
 
     /// The application has given back all records before number `upto`, modulo 2^32: their connections have the room again.
     pub(crate) fn trim_log(&mut self, context: u32, upto: u32, burst: &mut Burst<'_>) {
-        let Some(number) = self.logs.of(context) else { return burst.drops.count(Drop::BumpUnknown) };
+        let Some(number) = self.logs.of(context) else { return burst.drops.count(DropReason::BumpUnknown) };
         let Some(log) = self.logs.get(number) else { return };
         let count = upto.wrapping_sub(log.head as u32);
         if count as u64 > log.ready - log.head {
             // An older number says nothing new.
             if count as i32 > 0 {
-                burst.drops.count(Drop::BumpRange);
+                burst.drops.count(DropReason::BumpRange);
             }
             return;
         }

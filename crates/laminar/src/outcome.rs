@@ -3,7 +3,7 @@ use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, Dma, FAST_RETRA
 use crate::flow::{Change, Flow};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{ACK_DELAY, Laminar, slow};
-use engine::{Burst, Drop, Event, Exception, FlowId, Frame, Nanos, Recorder};
+use engine::{Burst, DropReason, Event, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
 use shm::{Mirror, Span};
@@ -17,7 +17,7 @@ const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 pub(crate) enum Place {
     Accepted,
     Sent,
-    Dropped(Drop),
+    Dropped(DropReason),
 }
 
 #[cold]
@@ -28,7 +28,7 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos,
     let (direction, fate) = match place {
         Place::Accepted => (Direction::In, Fate::Accepted),
         Place::Sent => (Direction::Out, Fate::Sent),
-        Place::Dropped(reason) => (Direction::In, Fate::Dropped(reason.into())),
+        Place::Dropped(reason) => (Direction::In, Fate::dropped(reason)),
     };
     recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
 }
@@ -75,7 +75,7 @@ impl Laminar {
             self.take(outcome, burst);
         }
         for _ in 0..std::mem::take(&mut self.switch.overflowed) {
-            burst.drops.count(Drop::PortQueue);
+            burst.drops.count(DropReason::PortQueue);
         }
     }
 
@@ -105,7 +105,7 @@ impl Laminar {
             }
             Outcome::Cpu(frame) => self.exception(frame, burst),
             Outcome::Refused(Carried::Received(frame, _)) => {
-                let reason = if slow::is_tcp(&frame) { Drop::TcpHeader } else { Drop::Ipv4 };
+                let reason = if slow::is_tcp(&frame) { DropReason::TcpHeader } else { DropReason::Ipv4 };
                 self.refuse(frame, reason, None, burst);
             }
             Outcome::Refused(_) => {}
@@ -127,7 +127,7 @@ impl Laminar {
             }
         }
         if answered && length > 0 {
-            return self.refuse(frame, Drop::Duplicate, id, burst);
+            return self.refuse(frame, DropReason::Duplicate, id, burst);
         }
         self.record(&frame, id, Place::Accepted, burst);
         burst.pool.put(frame);
@@ -211,7 +211,7 @@ impl Laminar {
             burst.events.push(Event::FinAcked(FlowId(id)));
         }
         if change.bad_ack {
-            self.count_drop(Some(id), Drop::AckBeyondSent, burst);
+            self.count_drop(Some(id), DropReason::AckBeyondSent, burst);
         }
         if logged && change.delivered > 0 {
             self.log_moved(id);

@@ -4,7 +4,7 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::program::Program;
 use crate::{Laminar, Place};
-use engine::{Burst, Drop, Event, Exception, FlowId, FourTuple, Frame, Nanos};
+use engine::{Burst, DropReason, Event, Exception, FlowId, FourTuple, Frame, Nanos};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
@@ -51,12 +51,12 @@ pub(crate) struct Parts {
     pub payload: u32,
 }
 
-fn parts(frame: &Frame) -> Result<Parts, Drop> {
+fn parts(frame: &Frame) -> Result<Parts, DropReason> {
     let bytes = frame.bytes();
-    let packet = bytes.get(IP_AT..).ok_or(Drop::Ethernet)?;
-    let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - IP_AT).map_err(|_| Drop::Ipv4)?;
-    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Drop::TcpHeader)?;
-    let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Drop::TcpHeader)? as u32;
+    let packet = bytes.get(IP_AT..).ok_or(DropReason::Ethernet)?;
+    let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - IP_AT).map_err(|_| DropReason::Ipv4)?;
+    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| DropReason::TcpHeader)?;
+    let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(DropReason::TcpHeader)? as u32;
     let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
     Ok(Parts { tuple, tcp, ip, headers: IP_AT + ip_len + tcp_len, payload })
 }
@@ -70,25 +70,25 @@ pub(crate) fn is_tcp(frame: &Frame) -> bool {
 /// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
 /// (thesis 5.4).
 #[inline]
-pub(crate) fn verify(frame: &mut Frame) -> Result<(), Drop> {
+pub(crate) fn verify(frame: &mut Frame) -> Result<(), DropReason> {
     if frame.checksum != Checksum::Complete { Ok(()) } else { verify_all(frame) }
 }
 
-fn verify_all(frame: &mut Frame) -> Result<(), Drop> {
+fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
     if !is_tcp(frame) {
         return Ok(());
     }
     frame.flatten();
     let packet = &frame.bytes()[IP_AT..];
-    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| Drop::Ipv4)?;
+    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| DropReason::Ipv4)?;
     if ip.is_fragment {
-        return Err(Drop::Fragment);
+        return Err(DropReason::Fragment);
     }
-    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(Drop::Ipv4)?;
+    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(DropReason::Ipv4)?;
     let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
     sum.add(segment);
     if sum.finish() != 0 {
-        return Err(Drop::TcpChecksum);
+        return Err(DropReason::TcpChecksum);
     }
     frame.checksum = Checksum::Verified;
     Ok(())
@@ -108,7 +108,7 @@ impl Laminar {
             return burst.exceptions.push((Exception::NoFlow, frame));
         };
         if self.slow_path_again {
-            return self.refuse(frame, Drop::TcpHeader, Some(flow), burst);
+            return self.refuse(frame, DropReason::TcpHeader, Some(flow), burst);
         }
         match self.unusual(flow, &parts, burst) {
             Ok(()) => {}
@@ -137,13 +137,13 @@ impl Laminar {
 
     /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to
     /// drop it.
-    fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_>) -> Result<(), Option<Drop>> {
+    fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_>) -> Result<(), Option<DropReason>> {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
         let window = if next.before(edge) { edge - next } else { 0 };
-        let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(Drop::NoFlow)) };
+        let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
         let flags = parts.tcp.flags;
         if flow.dead {
-            return Err(Some(Drop::AfterClose));
+            return Err(Some(DropReason::AfterClose));
         }
         if flags.has(Flags::RST) {
             if parts.tcp.seq == next {
@@ -153,16 +153,16 @@ impl Laminar {
             }
             let inside = parts.tcp.seq.within(next, window);
             return Err(Some(if inside {
-                self.challenge(id, Drop::RstChallenged, burst)
+                self.challenge(id, DropReason::RstChallenged, burst)
             } else {
-                Drop::OutsideWindow
+                DropReason::OutsideWindow
             }));
         }
         if flags.has(Flags::SYN) {
-            return Err(Some(self.challenge(id, Drop::SynChallenged, burst)));
+            return Err(Some(self.challenge(id, DropReason::SynChallenged, burst)));
         }
         if !flags.has(Flags::ACK) {
-            return Err(Some(Drop::NoAck));
+            return Err(Some(DropReason::NoAck));
         }
         let fin = parts.tcp.seq + parts.payload;
         let fits = next.at_or_before(fin) && fin - next <= window;
@@ -172,9 +172,9 @@ impl Laminar {
         Ok(())
     }
 
-    fn challenge(&mut self, flow: u32, reason: Drop, burst: &mut Burst<'_>) -> Drop {
+    fn challenge(&mut self, flow: u32, reason: DropReason, burst: &mut Burst<'_>) -> DropReason {
         if !self.challenges.allow(self.now) {
-            return Drop::ChallengeLimit;
+            return DropReason::ChallengeLimit;
         }
         self.acknowledge(flow, burst);
         reason
@@ -235,7 +235,7 @@ impl Laminar {
     }
 
     /// Counts a drop, of a flow's too.
-    pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: Drop, burst: &mut Burst<'_>) {
+    pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: DropReason, burst: &mut Burst<'_>) {
         burst.drops.count(reason);
         if let Some(flow) = flow.and_then(|id| self.flow(id)) {
             flow.stats.drops.fetch_add(1, Relaxed);
@@ -244,7 +244,7 @@ impl Laminar {
     }
 
     /// Drops a received frame.
-    pub(crate) fn refuse(&mut self, frame: Box<Frame>, reason: Drop, flow: Option<u32>, burst: &mut Burst<'_>) {
+    pub(crate) fn refuse(&mut self, frame: Box<Frame>, reason: DropReason, flow: Option<u32>, burst: &mut Burst<'_>) {
         self.count_drop(flow, reason, burst);
         self.record(&frame, flow, Place::Dropped(reason), burst);
         burst.pool.put(frame);

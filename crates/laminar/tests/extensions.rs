@@ -5,7 +5,7 @@ mod common;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, MakeEngine};
-use engine::{Command, Drop, Engine, FramePool, Limits};
+use engine::{Command, DropReason, Engine, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 use wire::ipv4::Ecn;
 use wire::tcp::Timestamps;
@@ -168,7 +168,7 @@ fn what_must_not_wait() {
     assert_eq!(acks(s.receive(&[seg(S + 100, S, ACK, 100)])), [S], "out of order");
     assert_eq!(acks(s.receive(&[seg(S, S, ACK, 100)])), [S + 200], "closes the gap");
     assert_eq!(acks(s.receive(&[seg(S, S, ACK, 100)])), [S + 200], "a duplicate");
-    assert_eq!(s.drops(Drop::Duplicate), 1);
+    assert_eq!(s.drops(DropReason::Duplicate), 1);
     let marked = Seg { ecn: Ecn::Ce, ..seg(S + 200, S, ACK, 100) };
     assert_eq!(acks(s.receive(&[marked])), [S + 300], "a mark");
     assert_eq!(acks(s.receive(&[seg(S + 300, S, ACK, 4000)])), [S + 4300], "merged from several");

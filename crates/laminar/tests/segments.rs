@@ -5,7 +5,7 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, make_context};
 use context::Bump;
-use engine::{Command, ContextId, Drop, Engine, Event, FramePool, Limits, Slot};
+use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, Slot};
 use laminar::{Extensions, Laminar};
 use std::sync::Arc;
 use wire::tcp::Flags;
@@ -43,7 +43,7 @@ fn segments_in_order_and_out_of_order_are_acknowledged_one_by_one() {
     s.read(1600);
     // What was there already is acknowledged again, and changes nothing.
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 1600]);
-    assert_eq!(s.drops(Drop::Duplicate), 1);
+    assert_eq!(s.drops(DropReason::Duplicate), 1);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn resets_and_syns_as_rfc_5961_says() {
     assert!(s.receive(&[seg(S + 9000, S, rst, 0)]).is_empty(), "outside the window");
     assert_eq!(acks(&s.receive(&[seg(S + 10, S, rst, 0)])), [S], "challenged");
     assert_eq!(acks(&s.receive(&[seg(S + 10, S, Flags::SYN, 0)])), [S], "challenged");
-    assert_eq!((s.drops(Drop::RstChallenged), s.drops(Drop::SynChallenged)), (1, 1));
+    assert_eq!((s.drops(DropReason::RstChallenged), s.drops(DropReason::SynChallenged)), (1, 1));
     assert!(s.events().is_empty());
     assert!(s.receive(&[seg(S, S, rst, 0)]).is_empty());
     assert_eq!(s.events(), [Event::Reset(FLOW)]);
@@ -102,7 +102,7 @@ fn resets_and_syns_as_rfc_5961_says() {
     for _ in 0..200 {
         s.receive(&[seg(S + 10, S, Flags::SYN, 0)]);
     }
-    assert_eq!(s.drops(Drop::AfterClose), 200);
+    assert_eq!(s.drops(DropReason::AfterClose), 200);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
     let mut s = solo();
     assert_eq!(s.write(100, false).len(), 1);
     assert_eq!(acks(&s.receive(&[seg(S, S + 101, ACK, 500)])), [S], "RFC 5961 section 5.2");
-    assert_eq!((s.notice(), s.drops(Drop::AckBeyondSent)), (None, 1));
+    assert_eq!((s.notice(), s.drops(DropReason::AckBeyondSent)), (None, 1));
     assert_eq!(acks(&s.receive(&[seg(S, S + 100, ACK, 500)])), [S + 500]);
     assert_eq!(s.notice().map(|notice| notice.0), Some(500));
 }
@@ -119,7 +119,7 @@ fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
 fn challenges_are_limited() {
     let mut s = solo();
     let answered: usize = (0..150).map(|_| s.receive(&[seg(S + 10, S, Flags::SYN, 0)]).len()).sum();
-    assert_eq!((answered, s.drops(Drop::ChallengeLimit)), (100, 50));
+    assert_eq!((answered, s.drops(DropReason::ChallengeLimit)), (100, 50));
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn a_window_that_opens_is_told() {
 fn damaged_frames_are_counted_and_others_handed_on() {
     let mut s = solo();
     s.receive_damaged(&seg(S, S, ACK, 100), 80);
-    assert_eq!(s.drops(Drop::TcpChecksum), 1);
+    assert_eq!(s.drops(DropReason::TcpChecksum), 1);
     s.receive_damaged(&seg(S, S, ACK, 100), 24);
-    assert_eq!(s.drops(Drop::Ipv4), 1);
+    assert_eq!(s.drops(DropReason::Ipv4), 1);
     s.receive_damaged(&seg(S, S, ACK, 100), 13);
     assert_eq!(s.side.exceptions.len(), 1, "another kind of frame");
 }
@@ -203,11 +203,11 @@ fn impossible_descriptors_change_nothing() {
         s.side.app.end.bumps.push(impossible.to_words()).unwrap();
         assert!(s.round().is_empty());
     }
-    assert_eq!(s.drops(Drop::BumpRange), 2);
+    assert_eq!(s.drops(DropReason::BumpRange), 2);
     let stranger = Bump { slot: Slot { index: 0, generation: 9 }, ..bump(10, 0) };
     s.side.app.end.bumps.push(stranger.to_words()).unwrap();
     assert!(s.round().is_empty());
-    assert_eq!(s.drops(Drop::BumpUnknown), 1);
+    assert_eq!(s.drops(DropReason::BumpUnknown), 1);
 }
 
 #[test]

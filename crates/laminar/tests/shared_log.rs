@@ -5,7 +5,7 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
 use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogRecord, LogShape, Notice, Slot, daemon_ends};
-use engine::{Command, ContextId, Drop, Engine, Event, FramePool, Limits, LogRefusal};
+use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, LogRefusal};
 use laminar::{Extensions, Laminar};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
@@ -171,9 +171,9 @@ fn a_reader_that_stops_closes_the_window_and_one_that_goes_on_opens_it() {
     (32..95).for_each(|index| l.assert_whole(index, index, 0));
     // More than could be read is not given back; an older number is nothing new.
     l.trim(96);
-    assert_eq!(l.solo.drops(Drop::BumpRange), 1);
+    assert_eq!(l.solo.drops(DropReason::BumpRange), 1);
     l.trim(10);
-    assert_eq!(l.solo.drops(Drop::BumpRange), 1);
+    assert_eq!(l.solo.drops(DropReason::BumpRange), 1);
     l.trim(95);
     // Round and round: the log holds 128.
     let mut at = 6096;
@@ -222,7 +222,7 @@ fn a_connection_that_dies_leaves_holes_and_what_was_whole() {
     l.assert_whole(0, 0, 0);
     (1..4).for_each(|index| assert!(l.shape.read(&l.region, &SIZES, index).hole));
     l.trim(4);
-    assert_eq!(l.solo.drops(Drop::BumpRange), 0);
+    assert_eq!(l.solo.drops(DropReason::BumpRange), 0);
     assert_eq!(l.join(0), Err(LogRefusal::Unfit), "it is gone");
 }
 

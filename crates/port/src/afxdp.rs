@@ -15,7 +15,7 @@ mod umem;
 
 use crate::frame::complete;
 use crate::{
-    Capabilities, Checksum, DropCounts, Frame, FramePool, Interface, Nanos, Netns, Offloads, Port, PortCounters,
+    Capabilities, Checksum, Frame, FramePool, Interface, Nanos, Netns, Offloads, Port, PortCounters, PortDrops,
 };
 use program::Program;
 use ring::Ring;
@@ -197,12 +197,12 @@ impl AfXdp {
     }
 
     /// Writes one frame into the memory and the transmit ring.
-    fn queue(&mut self, now: Nanos, frame: &Frame) -> Result<(), crate::Drop> {
+    fn queue(&mut self, now: Nanos, frame: &Frame) -> Result<(), crate::PortDrop> {
         let len = frame.len();
         if len > CHUNK || frame.exceeds(self.capabilities.mtu) {
-            return Err(crate::Drop::TooLong);
+            return Err(crate::PortDrop::TooLong);
         }
-        let (chunk, room) = self.umem.next_to_send().ok_or(crate::Drop::PortQueue)?;
+        let (chunk, room) = self.umem.next_to_send().ok_or(crate::PortDrop::PortQueue)?;
         let (head, rest) = room[..len].split_at_mut(frame.bytes().len());
         head.copy_from_slice(frame.bytes());
         if let Some(span) = frame.payload() {
@@ -213,7 +213,7 @@ impl AfXdp {
         }
         let addr = u64::from(chunk) * CHUNK as u64;
         if !self.tx.push(libc::xdp_desc { addr, len: len as u32, options: 0 }) {
-            return Err(crate::Drop::PortQueue);
+            return Err(crate::PortDrop::PortQueue);
         }
         self.umem.lend_for_sending(now);
         Ok(())
@@ -308,10 +308,10 @@ impl Port for AfXdp {
         received
     }
 
-    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         self.reclaim(now);
         for (i, frame) in frames.drain(..).enumerate() {
-            let queued = if self.failure.is_some() { Err(crate::Drop::PortQueue) } else { self.queue(now, &frame) };
+            let queued = if self.failure.is_some() { Err(crate::PortDrop::PortQueue) } else { self.queue(now, &frame) };
             match queued {
                 Ok(()) => {
                     self.counters.tx_frames += 1;

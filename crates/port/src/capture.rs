@@ -11,7 +11,7 @@ pub use filter::{Filter, Instruction, MOST_INSTRUCTIONS};
 pub(crate) use recorder::View;
 pub use recorder::{Queue, Recorder};
 
-use crate::DropSet;
+use crate::drops::{Labels, Reason, Set};
 use std::fmt;
 
 /// Most bytes kept of a frame: more than a super-segment has.
@@ -41,7 +41,7 @@ pub enum Fate {
     /// Sent, and not for the first time.
     SentAgain,
     /// Dropped, or a part of it was: for these reasons, of which there is at least one.
-    Dropped(DropSet),
+    Dropped(Labels),
 }
 
 /// What is known of a frame where it is captured.
@@ -59,8 +59,13 @@ pub struct Sight<'a> {
 
 impl Fate {
     /// Of a received frame for which these drops were counted.
-    pub fn of_received(drops: DropSet) -> Fate {
-        if drops.is_empty() { Fate::Accepted } else { Fate::Dropped(drops) }
+    pub fn of_received<R: Reason>(drops: Set<R>) -> Fate {
+        if drops.is_empty() { Fate::Accepted } else { Fate::Dropped(drops.into()) }
+    }
+
+    /// Of a frame that was dropped for one reason.
+    pub fn dropped<R: Reason>(reason: R) -> Fate {
+        Fate::Dropped(Set::from(reason).into())
     }
 }
 
@@ -85,7 +90,7 @@ impl Sight<'_> {
         if let Fate::Dropped(reasons) = self.fate {
             for (number, reason) in reasons.iter().enumerate() {
                 into.push_str(if number > 0 { ", " } else { "" });
-                into.push_str(reason.label());
+                into.push_str(reason);
             }
         }
     }
@@ -145,7 +150,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Drop;
+    use crate::PortDrop;
 
     #[test]
     fn what_is_known_of_a_frame_in_words() {
@@ -154,10 +159,9 @@ mod tests {
             assert_eq!(sight(Some(flow), Fate::Sent), format!("flow {flow} protocol: sent"));
         }
         assert_eq!(sight(None, Fate::Held), "protocol: held until accepted");
-        let mut reasons = DropSet::from(Drop::Ipv4);
-        assert_eq!(sight(None, Fate::Dropped(reasons)), "protocol: dropped: ipv4");
-        reasons.add(Drop::Ethernet);
-        let labels: Vec<&str> = reasons.iter().map(|reason| reason.label()).collect();
-        assert_eq!(sight(None, Fate::Dropped(reasons)), format!("protocol: dropped: {}", labels.join(", ")));
+        assert_eq!(sight(None, Fate::dropped(PortDrop::TooLong)), "protocol: dropped: too_long");
+        let mut reasons = Set::from(PortDrop::FabricLoss);
+        reasons.add(PortDrop::Ethernet);
+        assert_eq!(sight(None, Fate::Dropped(reasons.into())), "protocol: dropped: ethernet, fabric_loss");
     }
 }

@@ -1,84 +1,55 @@
-//! The one registry of drop reasons: whatever is not passed on is counted here, by name.
+//! Why a port drops a frame, and the form that all registries of drop reasons have: a closed list of names, each with
+//! a label and a sentence, sets of them, and a counter for each.
+//!
+//! [`PortDrop`] holds the reasons of ports; the registry of the whole host is `engine::DropReason`, which contains them.
+use std::fmt::Debug;
+use std::marker::PhantomData;
 
-macro_rules! drops {
+/// Most reasons in one registry: a [`Set`] is one word.
+pub const MOST: usize = 64;
+
+/// A registry of drop reasons.
+pub trait Reason: Copy + Eq + Debug + 'static {
+    /// Every reason, in the order of [`Reason::index`].
+    const ALL: &'static [Self];
+    /// Every reason's name in metrics and on the command line, in the same order.
+    const LABELS: &'static [&'static str];
+    /// Its place in the registry, below [`MOST`].
+    fn index(self) -> usize;
+}
+
+macro_rules! port_drops {
     ($($(#[doc = $text:literal])+ $name:ident = $label:literal,)+) => {
-        /// Why a frame, a segment, a part of its payload or a descriptor was not processed.
+        /// Why a port did not pass a frame on.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum Drop { $($(#[doc = $text])+ $name,)+ }
+        pub enum PortDrop { $($(#[doc = $text])+ $name,)+ }
 
-        impl Drop {
-            /// Every reason.
-            pub const ALL: &'static [Drop] = &[$(Drop::$name,)+];
+        impl PortDrop {
             /// The name in metrics and on the command line.
-            pub fn label(self) -> &'static str {
-                match self { $(Drop::$name => $label,)+ }
+            pub const fn label(self) -> &'static str {
+                match self { $(PortDrop::$name => $label,)+ }
             }
             /// What it means, for `opentoe why`.
-            pub fn sentence(self) -> &'static str {
-                match self { $(Drop::$name => concat!($($text),+).trim_ascii(),)+ }
+            pub const fn sentence(self) -> &'static str {
+                match self { $(PortDrop::$name => concat!($($text),+).trim_ascii(),)+ }
+            }
+        }
+
+        impl Reason for PortDrop {
+            const ALL: &'static [PortDrop] = &[$(PortDrop::$name,)+];
+            const LABELS: &'static [&'static str] = &[$($label,)+];
+            #[inline]
+            fn index(self) -> usize {
+                self as usize
             }
         }
     };
 }
 
-drops! {
+port_drops! {
     /// The Ethernet or ARP frame is too short, for another station, or of an unknown kind.
     Ethernet = "ethernet",
-    /// The IPv4 header is malformed or its checksum is wrong.
-    Ipv4 = "ipv4",
-    /// The packet is not addressed to this host.
-    NotOurs = "not_ours",
-    /// IPv4 fragments are not reassembled: TCP peers avoid them by path MTU discovery.
-    Fragment = "fragment",
-    /// The protocol is neither TCP nor ICMP.
-    Protocol = "protocol",
-    /// The TCP header or an option in it is malformed.
-    TcpHeader = "tcp_header",
-    /// The TCP checksum is wrong.
-    TcpChecksum = "tcp_checksum",
-    /// The ICMP message is malformed, unsolicited or does not fit what it claims to answer.
-    Icmp = "icmp",
-    /// No connection and no listener: answered with RST where the RFC asks for it.
-    NoFlow = "no_flow",
-    /// The timestamp is older than the last one seen (PAWS, RFC 7323 section 5).
-    Paws = "paws",
-    /// The sequence number is outside the receive window.
-    OutsideWindow = "outside_window",
-    /// All of the payload was received before.
-    Duplicate = "duplicate",
-    /// Out of order and not next to the one interval that is kept.
-    OutOfOrder = "out_of_order",
-    /// A part of the payload was beyond the receive window and was cut off.
-    Trimmed = "trimmed",
-    /// It acknowledges what was never sent (RFC 5961 section 5).
-    AckBeyondSent = "ack_beyond_sent",
-    /// An old acknowledgement outside the acceptable range (RFC 5961 section 5).
-    AckTooOld = "ack_too_old",
-    /// A segment without ACK on an established connection.
-    NoAck = "no_ack",
-    /// RST outside the window, or inside but not exact: challenged (RFC 5961 section 3).
-    RstChallenged = "rst_challenged",
-    /// SYN on an established connection: challenged (RFC 5961 section 4).
-    SynChallenged = "syn_challenged",
-    /// The limit on challenge acknowledgements was reached (RFC 5961 section 7).
-    ChallengeLimit = "challenge_limit",
-    /// Data after the application closed the connection.
-    AfterClose = "after_close",
-    /// The listener's backlog is full.
-    Backlog = "backlog",
-    /// Too many handshakes to remember: the SYN was answered with a cookie (RFC 4987) and forgotten.
-    SynCookie = "syn_cookie",
-    /// The flow table is full.
-    FlowTable = "flow_table",
-    /// The daemon got no more memory: it serves the connections that there are, and takes no others until it gets some again.
-    NoMemory = "no_memory",
-    /// The connection is set up but no application has asked for it yet.
-    NotAccepted = "not_accepted",
-    /// A frame waited for address resolution and another one took its place, or nobody answered.
-    ArpUnresolved = "arp_unresolved",
-    /// No route to the destination.
-    NoRoute = "no_route",
     /// The port's queue was full or the device refused the frame.
     PortQueue = "port_queue",
     /// The frame is longer than the port carries.
@@ -89,89 +60,110 @@ drops! {
     FabricQueue = "fabric_queue",
     /// The fabric knows no host with this address.
     FabricUnknown = "fabric_unknown",
-    /// A descriptor of an application named no connection of its context, or one that is over.
-    BumpUnknown = "bump_unknown",
-    /// A descriptor of an application carried impossible positions.
-    BumpRange = "bump_range",
-    /// An application's ring was corrupt: its context was detached.
-    RingCorrupt = "ring_corrupt",
-    /// A module dropped the frame (XDP_DROP): `opentoe xdp ls` shows which.
-    ModuleDrop = "module_drop",
-    /// A module failed on the frame (XDP_ABORTED, or it was stopped): `opentoe xdp ls` shows which.
-    ModuleAborted = "module_aborted",
-    /// A segment of two connections that are joined, with an impossible sequence number or no hops left.
-    SpliceRefused = "splice_refused",
-    /// An application's request was malformed or named what is not its own.
-    RequestInvalid = "request_invalid",
 }
 
+/// What ports count.
+pub type PortDrops = Counts<PortDrop>;
+
 /// A set of reasons.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DropSet(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Set<R>(u64, PhantomData<R>);
 
-const _: () = assert!(Drop::ALL.len() <= 64);
+impl<R> Default for Set<R> {
+    fn default() -> Set<R> {
+        Set(0, PhantomData)
+    }
+}
 
-impl DropSet {
+impl<R: Reason> Set<R> {
     /// Adds a reason.
-    pub fn add(&mut self, reason: Drop) {
-        self.0 |= 1 << reason as u8;
+    #[inline]
+    pub fn add(&mut self, reason: R) {
+        self.0 |= 1 << reason.index();
     }
     /// There is none.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
     /// All of them, in the registry's order.
-    pub fn iter(self) -> impl Iterator<Item = Drop> {
+    pub fn iter(self) -> impl Iterator<Item = R> {
         let mut left = self.0;
         std::iter::from_fn(move || {
             let number = left.trailing_zeros();
             left &= left.wrapping_sub(1);
-            Drop::ALL.get(number as usize).copied()
+            R::ALL.get(number as usize).copied()
         })
     }
 }
 
-impl From<Drop> for DropSet {
-    fn from(reason: Drop) -> DropSet {
-        DropSet(1 << reason as u8)
+impl<R: Reason> From<R> for Set<R> {
+    fn from(reason: R) -> Set<R> {
+        Set(1 << reason.index(), PhantomData)
+    }
+}
+
+/// A set of reasons of any registry, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Labels {
+    members: u64,
+    names: &'static [&'static str],
+}
+
+impl Labels {
+    /// There is none.
+    pub fn is_empty(self) -> bool {
+        self.members == 0
+    }
+    /// Their names, in the registry's order.
+    pub fn iter(self) -> impl Iterator<Item = &'static str> {
+        let has = move |at: &usize| self.members >> at & 1 == 1;
+        (0..self.names.len()).filter(has).map(move |at| self.names[at])
+    }
+}
+
+impl<R: Reason> From<Set<R>> for Labels {
+    fn from(set: Set<R>) -> Labels {
+        Labels { members: set.0, names: R::LABELS }
     }
 }
 
 /// A counter for each reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DropCounts([u64; Drop::ALL.len()]);
+pub struct Counts<R>([u64; MOST], PhantomData<R>);
 
-impl Default for DropCounts {
-    fn default() -> Self {
-        DropCounts([0; Drop::ALL.len()])
+impl<R> Default for Counts<R> {
+    fn default() -> Counts<R> {
+        Counts([0; MOST], PhantomData)
     }
 }
 
-impl DropCounts {
+impl<R: Reason> Counts<R> {
     /// Counts one.
     #[inline]
-    pub fn count(&mut self, reason: Drop) {
-        self.0[reason as usize] += 1;
+    pub fn count(&mut self, reason: R) {
+        self.0[reason.index()] += 1;
     }
     /// How many for a reason.
-    pub fn get(&self, reason: Drop) -> u64 {
-        self.0[reason as usize]
+    #[inline]
+    pub fn get(&self, reason: R) -> u64 {
+        self.0[reason.index()]
     }
     /// The reasons that were counted more often than they were `before`.
-    pub fn since(&self, before: &DropCounts) -> DropSet {
-        let mut set = DropSet::default();
-        let more = |reason: &&Drop| self.get(**reason) > before.get(**reason);
-        Drop::ALL.iter().filter(more).for_each(|reason| set.add(*reason));
+    pub fn since(&self, before: &Counts<R>) -> Set<R> {
+        let mut set = Set::default();
+        let more = |reason: &&R| self.get(**reason) > before.get(**reason);
+        R::ALL.iter().filter(more).for_each(|reason| set.add(*reason));
         set
     }
     /// Adds all of another's.
-    pub fn merge(&mut self, other: &DropCounts) {
+    pub fn merge(&mut self, other: &Counts<R>) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;
         }
     }
     /// The reasons that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Drop, u64)> + '_ {
-        Drop::ALL.iter().map(|reason| (*reason, self.get(*reason))).filter(|(_, count)| *count > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
+        R::ALL.iter().map(|reason| (*reason, self.get(*reason))).filter(|(_, count)| *count > 0)
     }
 }

@@ -12,7 +12,7 @@ mod switch;
 
 pub use config::FabricConfig;
 
-use crate::{Capabilities, Checksum, DropCounts, Frame, FramePool, Nanos, Port, PortCounters, Recorder, cut};
+use crate::{Capabilities, Checksum, Frame, FramePool, Nanos, Port, PortCounters, PortDrops, Recorder, cut};
 use bell::Bell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -113,7 +113,7 @@ impl Fabric {
 
     /// Moves frames between the uplinks and the switch; returns how many. What is dropped is counted. Where another
     /// thread is at it already, nothing is done.
-    pub fn poll(&self, now: Nanos, pool: &mut FramePool, drops: &mut DropCounts) -> usize {
+    pub fn poll(&self, now: Nanos, pool: &mut FramePool, drops: &mut PortDrops) -> usize {
         let mut uplinks = match self.0.uplinks.try_lock() {
             Ok(uplinks) => uplinks,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -217,7 +217,7 @@ impl Fabric {
         offer
     }
 
-    fn pump(&self, now: Nanos, uplink: &mut Uplink, pool: &mut FramePool, drops: &mut DropCounts) -> usize {
+    fn pump(&self, now: Nanos, uplink: &mut Uplink, pool: &mut FramePool, drops: &mut PortDrops) -> usize {
         uplink.bell.clear();
         let inwards = uplink.receive(now, pool);
         let Uplink { port, slot, bell, received, to_send, .. } = uplink;
@@ -239,14 +239,14 @@ impl Fabric {
 }
 
 /// Cuts and completes what the port does not do itself.
-fn adapt(frames: &mut Vec<Box<Frame>>, takes: Capabilities, pool: &mut FramePool, drops: &mut DropCounts) {
+fn adapt(frames: &mut Vec<Box<Frame>>, takes: Capabilities, pool: &mut FramePool, drops: &mut PortDrops) {
     if takes.super_segment == 0 && frames.iter().any(|frame| frame.segment_size > 0) {
         for frame in std::mem::take(frames) {
             if frame.segment_size == 0 {
                 frames.push(frame);
             } else if let Err(frame) = cut(frame, pool, frames) {
                 pool.put(frame);
-                drops.count(crate::Drop::TooLong);
+                drops.count(crate::PortDrop::TooLong);
             }
         }
     }
@@ -286,7 +286,7 @@ impl Port for FabricPort {
         self.fabric.switch().receive(now, self.slot, most, into)
     }
 
-    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         if !frames.is_empty() {
             self.fabric.switch().send(now, self.slot, frames, pool, drops);
         }

@@ -6,7 +6,7 @@ mod afxdp;
 pub mod bpf;
 pub mod capture;
 mod cut;
-mod drops;
+pub mod drops;
 mod fabric;
 mod frame;
 mod interface;
@@ -19,7 +19,7 @@ mod tap;
 pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
 pub use capture::Recorder;
 pub use cut::cut;
-pub use drops::{Drop, DropCounts, DropSet};
+pub use drops::{PortDrop, PortDrops};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
 pub use interface::{Interface, Offloads};
@@ -71,7 +71,7 @@ pub trait Port: Send {
     fn receive(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
     /// Sends all of `frames`, in order, and gives them back to the pool. What the network does not take is dropped
     /// and counted. Never blocks.
-    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts);
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops);
     /// A descriptor that becomes readable when frames arrive, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
     /// The caller is about to sleep: from now until [`Port::awake`], frames that arrive signal [`Port::wait_fd`]. Look

@@ -1,7 +1,7 @@
 //! Writing what passes a port into a capture file, for tcpdump and Wireshark.
 use crate::capture::pcapng::{self, About};
 use crate::capture::{Direction, SNAPLEN, View};
-use crate::{Capabilities, DropCounts, Frame, FramePool, Nanos, Port, PortCounters};
+use crate::{Capabilities, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::BorrowedFd;
@@ -132,7 +132,7 @@ impl Port for Captured {
         count
     }
 
-    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         if !frames.is_empty() {
             self.capture.write(now, Direction::Out, frames);
         }

@@ -5,7 +5,7 @@
 mod vnet;
 
 use crate::{
-    Capabilities, DropCounts, Frame, FramePool, Interface, MAX_SUPER_SEGMENT, Nanos, Netns, Port, PortCounters,
+    Capabilities, Frame, FramePool, Interface, MAX_SUPER_SEGMENT, Nanos, Netns, Port, PortCounters, PortDrops,
 };
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -139,13 +139,13 @@ impl Tap {
     }
 
     /// Writes one frame: the vnet header, the contiguous bytes, and the payload straight from shared memory.
-    fn write(&mut self, frame: &Frame) -> Result<(), crate::Drop> {
+    fn write(&mut self, frame: &Frame) -> Result<(), crate::PortDrop> {
         let super_segment = frame.segment_size > 0 && self.capabilities.super_segment > 0;
         let most = if super_segment { u16::MAX } else { self.capabilities.mtu };
         if frame.exceeds(most) {
-            return Err(crate::Drop::TooLong);
+            return Err(crate::PortDrop::TooLong);
         }
-        let mut header = vnet::header_of(frame).ok_or(crate::Drop::TooLong)?;
+        let mut header = vnet::header_of(frame).ok_or(crate::PortDrop::TooLong)?;
         let mut parts = [
             iovec(header.as_mut_ptr(), header.len()),
             iovec(frame.bytes().as_ptr().cast_mut(), frame.bytes().len()),
@@ -165,7 +165,7 @@ impl Tap {
         }
         self.note_failure(put);
         // EAGAIN, ENOBUFS: full. EIO: switched off at this moment. EINVAL: the kernel disliked the frame.
-        Err(crate::Drop::PortQueue)
+        Err(crate::PortDrop::PortQueue)
     }
 
     /// Notes when the device is gone; other errors pass.
@@ -213,7 +213,7 @@ impl Port for Tap {
         into.len() - before
     }
 
-    fn send(&mut self, _now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn send(&mut self, _now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         for frame in frames.drain(..) {
             match self.write(&frame) {
                 Ok(()) => {

@@ -2,7 +2,7 @@
 mod common;
 
 use common::*;
-use port::{AfXdp, AfXdpConfig, Checksum, Drop, Frame, Interface, Netns, Port};
+use port::{AfXdp, AfXdpConfig, Checksum, Frame, Interface, Netns, Port, PortDrop};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -146,7 +146,7 @@ fn bursts_larger_than_the_memory_are_bounded_and_the_port_recovers() {
         while port.receive(0, 64, &mut hands.pool, &mut Vec::new()) > 0 {}
     }
     println!("{:?} {:?}", port.figures(), hands.drops);
-    assert!(port.counters().tx_frames + hands.drops.get(Drop::PortQueue) == 40_001);
+    assert!(port.counters().tx_frames + hands.drops.get(PortDrop::PortQueue) == 40_001);
     // Frames of the bursts may still come: the answer to this one is known by its kind.
     std::thread::sleep(Duration::from_millis(50));
     introduce(&mut port, hands);
@@ -174,7 +174,7 @@ fn too_long_frames_are_named() {
     let hands = &mut Hands::new();
     let frame = tcp_frame(&mut hands.pool, B, A, 0, &pattern(1500));
     port.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    assert_eq!(hands.drops.get(Drop::TooLong), 1);
+    assert_eq!(hands.drops.get(PortDrop::TooLong), 1);
     assert_eq!(port.capabilities().super_segment, 0);
 }
 
@@ -245,7 +245,7 @@ fn a_deleted_interface_is_a_sentence_and_not_a_loop() {
     assert!(port.wait_fd().is_none());
     let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
     port.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    assert_eq!(hands.drops.get(Drop::PortQueue), 1);
+    assert_eq!(hands.drops.get(PortDrop::PortQueue), 1);
 }
 
 #[test]

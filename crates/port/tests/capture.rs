@@ -4,7 +4,7 @@ mod common;
 use common::*;
 use port::capture::pcapng::{self, Block, Packet};
 use port::capture::{Direction, Fate, Filter, Sight, Wanted};
-use port::{Drop, DropCounts, Fabric, FabricConfig, Port, Recorder};
+use port::{Fabric, FabricConfig, Port, PortDrop, PortDrops, Recorder};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wire::tcp::Flags;
@@ -173,7 +173,7 @@ fn what_is_wanted_is_recorded_whole_with_what_is_known() {
     let of_flow = recorder.start(&Arc::new(of_flow), 0, 0);
     let data = pattern(30_000);
     recorder.record(5, &super_segment(&mut hands.pool, &data), &ACCEPTED);
-    let reason = Fate::Dropped(Drop::OutsideWindow.into());
+    let reason = Fate::dropped(PortDrop::TooLong);
     recorder.record(6, &tcp_frame(&mut hands.pool, B, A, 1, b"short"), &Sight { fate: reason, ..ACCEPTED });
     recorder.keep(&tcp_frame(&mut hands.pool, B, A, 1, b"kept"));
     let sight = Sight { direction: Direction::Out, flow: None, module: "control", fate: Fate::Sent };
@@ -189,7 +189,7 @@ fn what_is_wanted_is_recorded_whole_with_what_is_known() {
     dropped.take(&mut blocks);
     let got = packets(&blocks);
     assert_eq!(got.len(), 1);
-    assert_eq!(got[0].comment, "flow 3 protocol: dropped: outside_window");
+    assert_eq!(got[0].comment, "flow 3 protocol: dropped: too_long");
     assert_eq!(check_tcp(&got[0].bytes).unwrap().2, b"short");
     of_flow.take(&mut blocks);
     let got = packets(&blocks);
@@ -246,6 +246,6 @@ fn the_fabric_records_what_it_drops() {
     assert_eq!(comments, ["fabric: dropped: fabric_loss", "fabric: dropped: fabric_unknown"]);
     assert_eq!(check_tcp(&got[0].bytes).unwrap().2, b"lost");
     assert_eq!(hands.drops.iter().map(|(_, count)| count).sum::<u64>(), 2);
-    let named: Vec<Drop> = hands.drops.since(&DropCounts::default()).iter().collect();
-    assert_eq!(named, [Drop::FabricLoss, Drop::FabricUnknown]);
+    let named: Vec<PortDrop> = hands.drops.since(&PortDrops::default()).iter().collect();
+    assert_eq!(named, [PortDrop::FabricLoss, PortDrop::FabricUnknown]);
 }

@@ -2,7 +2,7 @@
 mod common;
 
 use common::*;
-use port::{Capabilities, Checksum, Drop, DropCounts, Fabric, FabricConfig, FabricPort, Frame, FramePool};
+use port::{Capabilities, Checksum, Fabric, FabricConfig, FabricPort, Frame, FramePool, PortDrop, PortDrops};
 use port::{Nanos, Port, PortCounters};
 use proptest::prelude::*;
 use shm::{Mirror, PAGE, Region, Span};
@@ -103,7 +103,7 @@ fn a_member_that_left_is_unknown() {
     drop(b);
     let frame = tcp_frame(&mut hands.pool, B, A, 0, b"");
     send(&mut a, 0, &mut hands, frame);
-    assert_eq!(hands.drops.get(Drop::FabricUnknown), 1);
+    assert_eq!(hands.drops.get(PortDrop::FabricUnknown), 1);
     let figures = fabric.members();
     assert_eq!((figures.len(), figures[0].drops.clone()), (1, vec![("fabric_unknown", 1)]));
     // Its place and address are free again.
@@ -152,7 +152,7 @@ fn the_backlog_is_bounded_and_marked_above_the_threshold() {
     let frames = receive(&mut b, 1_000_000_000, &mut hands);
     let len = frames[0].len();
     assert_eq!(frames.len(), 100_000 / len);
-    assert_eq!(hands.drops.get(Drop::FabricQueue), 200 - frames.len() as u64);
+    assert_eq!(hands.drops.get(PortDrop::FabricQueue), 200 - frames.len() as u64);
     for (i, frame) in frames.iter().enumerate() {
         let (ip, _) = ipv4::Header::parse(&frame.bytes()[14..], frame.len() - 14).unwrap();
         let marked = if i * len > 30_000 { ipv4::Ecn::Ce } else { ipv4::Ecn::Ect0 };
@@ -169,7 +169,7 @@ fn a_receiver_that_never_polls_bounds_the_memory_without_a_rate_too() {
     }
     let bytes: usize = receive(&mut b, 0, &mut hands).iter().map(|frame| frame.len()).sum();
     assert!((64_000..=65_536).contains(&bytes), "{bytes}");
-    assert!(hands.drops.get(Drop::FabricQueue) > 900);
+    assert!(hands.drops.get(PortDrop::FabricQueue) > 900);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn losses_come_alone_or_in_bursts() {
             send(&mut a, 0, &mut hands, frame);
             arrived.extend(receive(&mut b, 0, &mut hands).iter().map(|frame| number(frame)));
         }
-        assert_eq!(arrived.len() as u64 + hands.drops.get(Drop::FabricLoss), 20_000);
+        assert_eq!(arrived.len() as u64 + hands.drops.get(PortDrop::FabricLoss), 20_000);
         let bursts = arrived.windows(2).filter(|pair| pair[1] - pair[0] > 1).count();
         ((20_000 - arrived.len()) as f64, bursts as f64)
     };
@@ -208,7 +208,7 @@ fn corruption_is_always_detectable() {
     let frame = frame_of(&mut hands.pool, &arp_request(A, IP_A, IP_B));
     send(&mut a, 0, &mut hands, frame);
     assert!(receive(&mut b, 0, &mut hands).is_empty(), "ARP has no checksum: it is lost instead");
-    assert_eq!(hands.drops.get(Drop::FabricLoss), 1);
+    assert_eq!(hands.drops.get(PortDrop::FabricLoss), 1);
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn flows_that_began_before_an_impairment_are_cut() {
 fn frames_that_are_no_frames_are_named() {
     let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
     for (frame, reason) in [
-        (vec![0; 13], Drop::Ethernet),
-        (tcp_segment(B, A, 0, Flags::ACK, ipv4::Ecn::NotEct, &pattern(1449)).0, Drop::TooLong),
+        (vec![0; 13], PortDrop::Ethernet),
+        (tcp_segment(B, A, 0, Flags::ACK, ipv4::Ecn::NotEct, &pattern(1449)).0, PortDrop::TooLong),
     ] {
         let frame = frame_of(&mut hands.pool, &frame);
         send(&mut a, 0, &mut hands, frame);
@@ -250,7 +250,7 @@ fn frames_that_are_no_frames_are_named() {
     lie.segment_size = 5;
     let (_impaired, mut c, _d, _) = pair(FabricConfig { loss: 1e-12, ..FabricConfig::default() });
     send(&mut c, 0, &mut hands, lie);
-    assert_eq!(hands.drops.get(Drop::TooLong), 2);
+    assert_eq!(hands.drops.get(PortDrop::TooLong), 2);
     assert!(receive(&mut b, 0, &mut hands).is_empty());
 }
 
@@ -361,7 +361,7 @@ impl Port for Outside {
         into.extend(frames);
         count
     }
-    fn send(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, _: &mut FramePool, _: &mut DropCounts) {
+    fn send(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, _: &mut FramePool, _: &mut PortDrops) {
         self.outwards.lock().unwrap().append(frames);
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -416,7 +416,7 @@ fn an_uplink_is_learned_served_and_adapted_to() {
     let frame = tcp_frame(&mut hands.pool, B, A, 9, b"to the real b");
     send(&mut a, 0, &mut hands, frame);
     assert_eq!(receive(&mut b, 0, &mut hands).len(), 1);
-    assert_eq!(hands.drops, DropCounts::default());
+    assert_eq!(hands.drops, PortDrops::default());
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn config() -> impl Strategy<Value = FabricConfig> {
 }
 
 /// Sends frames at given gaps; what arrives, when: (time, bytes).
-fn run(config: &FabricConfig, gaps: &[u64]) -> (Vec<(Nanos, Vec<u8>)>, DropCounts) {
+fn run(config: &FabricConfig, gaps: &[u64]) -> (Vec<(Nanos, Vec<u8>)>, PortDrops) {
     let (_fabric, mut a, mut b, mut hands) = pair(config.clone());
     let (mut now, mut arrived) = (0, Vec::new());
     let take = |now: Nanos, b: &mut FabricPort, hands: &mut Hands, arrived: &mut Vec<(Nanos, Vec<u8>)>| {
@@ -526,7 +526,7 @@ proptest! {
     ) {
         let calm = FabricConfig { loss: 0.0, reorder: 0.0, duplicate: 0.0, corrupt: 0.0, ..config };
         let (arrived, drops) = run(&calm, &gaps);
-        prop_assert_eq!(drops, DropCounts::default());
+        prop_assert_eq!(drops, PortDrops::default());
         let numbers: Vec<u32> =
             arrived.iter().map(|(_, bytes)| u32::from_be_bytes(check_tcp(bytes).unwrap().2[..4].try_into().unwrap())).collect();
         prop_assert_eq!(numbers, (0..gaps.len() as u32).collect::<Vec<_>>());
@@ -553,7 +553,7 @@ proptest! {
             seen[number as usize] += 1;
         }
         let missing = seen.iter().filter(|times| **times == 0).count() as u64;
-        prop_assert_eq!(missing, drops.get(Drop::FabricLoss));
+        prop_assert_eq!(missing, drops.get(PortDrop::FabricLoss));
         prop_assert!(seen.iter().all(|times| *times <= 1 + u64::from(whole.duplicate > 0.0)));
     }
 }

@@ -162,7 +162,7 @@ fn a_deleted_device_is_a_sentence_and_not_a_loop() {
     netns.run(|| Interface::named(&name).unwrap().delete().unwrap()).unwrap();
     let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
     send(&mut tap, hands, frame);
-    assert_eq!(hands.drops.get(port::Drop::PortQueue), 1);
+    assert_eq!(hands.drops.get(port::PortDrop::PortQueue), 1);
     assert!(tap.failure().is_some_and(|sentence| sentence.contains("deleted")));
     assert_eq!(tap.receive(0, 64, &mut hands.pool, &mut Vec::new()), 0);
     assert!(tap.wait_fd().is_none() && !tap.has_work(0));
@@ -176,7 +176,7 @@ fn a_device_that_is_switched_off_refuses_frames_and_recovers() {
     netns.run(|| interface.set_down().unwrap()).unwrap();
     let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
     send(&mut tap, hands, frame);
-    assert_eq!((hands.drops.get(port::Drop::PortQueue), tap.failure()), (1, None));
+    assert_eq!((hands.drops.get(port::PortDrop::PortQueue), tap.failure()), (1, None));
     netns.run(|| interface.set_up().unwrap()).unwrap();
     introduce(&mut tap, hands);
 }
@@ -187,7 +187,7 @@ fn too_long_frames_are_named() {
     let hands = &mut Hands::new();
     let frame = tcp_frame(&mut hands.pool, B, A, 0, &pattern(1500));
     send(&mut tap, hands, frame);
-    assert_eq!(hands.drops.get(port::Drop::TooLong), 1);
+    assert_eq!(hands.drops.get(port::PortDrop::TooLong), 1);
 }
 
 #[test]

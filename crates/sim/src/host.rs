@@ -5,10 +5,10 @@ use crate::scene::Scene;
 use crate::takeover::Takeovers;
 use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
 use control::{Application, CongestionName, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
-use engine::{ContextId, Engine, Limits, Worker};
+use engine::{ContextId, DropReason, Engine, Limits, Worker};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
-use port::{Capabilities, Drop, DropCounts, Fabric, FabricPort, Frame, FramePool, Nanos, Port};
+use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
 use trace::Traces;
@@ -140,7 +140,7 @@ impl SimHost {
 
     /// One round of the data-path thread and of the workers.
     pub fn poll(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
-        let mut drops = DropCounts::default();
+        let mut drops = PortDrops::default();
         let cut = self.cuts.iter().any(|(from, until)| (*from..*until).contains(&now));
         let mut done = self.port.receive(now, self.plan.burst, &mut self.pool, &mut self.rx);
         if cut {
@@ -217,7 +217,7 @@ impl SimHost {
     /// SYNs that it answered with cookies.
     pub fn cookies(&self) -> u64 {
         let drops = self.host.drops();
-        drops.iter().find(|drop| drop.reason == Drop::SynCookie.label()).map_or(0, |drop| drop.count)
+        drops.iter().find(|drop| drop.reason == DropReason::SynCookie.label()).map_or(0, |drop| drop.count)
     }
 
     /// What is left over: a sentence about the first thing that should be gone.
@@ -236,13 +236,14 @@ impl SimHost {
 }
 
 /// What never happens between honest parties.
-const NEVER: [Drop; 5] = [Drop::RingCorrupt, Drop::TooLong, Drop::NotOurs, Drop::Fragment, Drop::Protocol];
+const NEVER: [DropReason; 5] =
+    [DropReason::RingCorrupt, DropReason::TooLong, DropReason::NotOurs, DropReason::Fragment, DropReason::Protocol];
 /// What only happens where the network corrupts frames.
-const CORRUPT: [Drop; 4] = [Drop::Ipv4, Drop::TcpHeader, Drop::TcpChecksum, Drop::Icmp];
+const CORRUPT: [DropReason; 4] = [DropReason::Ipv4, DropReason::TcpHeader, DropReason::TcpChecksum, DropReason::Icmp];
 
 /// What the network dropped for a host's own fault.
-fn check_drops(drops: &DropCounts) -> Result<(), String> {
-    match drops.iter().find(|(reason, _)| matches!(reason, Drop::TooLong | Drop::Ethernet)) {
+fn check_drops(drops: &PortDrops) -> Result<(), String> {
+    match drops.iter().find(|(reason, _)| matches!(reason, PortDrop::TooLong | PortDrop::Ethernet)) {
         Some((reason, _)) => Err(format!("the network refuses a frame: {}", reason.sentence())),
         None => Ok(()),
     }

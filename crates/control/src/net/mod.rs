@@ -7,7 +7,7 @@ pub(crate) use packet::{Body, Ip, Packet, Received, Segment, read_ip, read_segme
 
 use crate::route::Routes;
 use crate::timers::{Timer, Timers};
-use engine::{Drop, DropCounts, Exception, Nanos};
+use engine::{DropCounts, DropReason, Exception, Nanos};
 use packet::Outgoing;
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
@@ -34,13 +34,13 @@ impl Net {
             return self.outgoing.push(Outgoing::Ip { dst: self.mac, packet });
         }
         let Some(next_hop) = self.routes.next_hop(packet.dst) else {
-            return drops.count(Drop::NoRoute);
+            return drops.count(DropReason::NoRoute);
         };
         match self.resolve(now, next_hop, timers) {
             Some(dst) => self.outgoing.push(Outgoing::Ip { dst, packet }),
             None => {
                 if !self.arp.queue(next_hop, packet) {
-                    drops.count(Drop::ArpUnresolved);
+                    drops.count(DropReason::ArpUnresolved);
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Reading received frames and building frames to send.
-use engine::{Drop, FourTuple};
+use engine::{DropReason, FourTuple};
 use port::{Checksum, Frame, FramePool};
 use std::net::Ipv4Addr;
 use wire::checksum::Sum;
@@ -116,28 +116,28 @@ pub(crate) struct Ip {
 
 /// Reads a frame down to its IPv4 header, and says why it is to be dropped.
 // Meets RFC 9293: MUST-63, MUST-57.
-pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Received, Drop> {
+pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Received, DropReason> {
     let bytes = frame.bytes();
-    let eth = ethernet::Header::parse(bytes).map_err(|_| Drop::Ethernet)?;
+    let eth = ethernet::Header::parse(bytes).map_err(|_| DropReason::Ethernet)?;
     if eth.dst != mac && !eth.dst.is_group() {
-        return Err(Drop::Ethernet);
+        return Err(DropReason::Ethernet);
     }
     let at = ethernet::HEADER_LEN;
     match eth.ethertype {
-        EtherType::Arp => arp::Packet::parse(&bytes[at..]).map(Received::Arp).map_err(|_| Drop::Ethernet),
-        EtherType::Other(_) => Err(Drop::Ethernet),
+        EtherType::Arp => arp::Packet::parse(&bytes[at..]).map(Received::Arp).map_err(|_| DropReason::Ethernet),
+        EtherType::Other(_) => Err(DropReason::Ethernet),
         EtherType::Ipv4 => {
-            let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| Drop::Ipv4)?;
+            let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| DropReason::Ipv4)?;
             let src = header.src;
             if src.is_broadcast() || src.is_multicast() || src.is_unspecified() || src.is_loopback() {
-                return Err(Drop::Ipv4);
+                return Err(DropReason::Ipv4);
             }
             // Nobody but this host itself speaks with its address.
             if header.dst != address || (src == address && eth.src != mac) {
-                return Err(Drop::NotOurs);
+                return Err(DropReason::NotOurs);
             }
             if header.is_fragment {
-                return Err(Drop::Fragment);
+                return Err(DropReason::Fragment);
             }
             Ok(Received::Ip(Ip { src_mac: eth.src, header, at, body_at: at + len, unicast: !eth.dst.is_group() }))
         }
@@ -174,14 +174,14 @@ impl Segment {
 
 /// Reads the segment of a TCP packet, checksum included. Payload that stands elsewhere is copied into the frame
 /// where the checksum needs it.
-pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, Drop> {
+pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, DropReason> {
     if frame.checksum == Checksum::Complete {
         frame.flatten();
         verify(frame, ip)?;
     }
     let end = (ip.body_at + ip.header.payload_len as usize).min(frame.bytes().len());
-    let (header, len) = tcp::Header::parse(&frame.bytes()[ip.body_at..end]).map_err(|_| Drop::TcpHeader)?;
-    let payload = (ip.header.payload_len as usize).checked_sub(len).ok_or(Drop::TcpHeader)? as u32;
+    let (header, len) = tcp::Header::parse(&frame.bytes()[ip.body_at..end]).map_err(|_| DropReason::TcpHeader)?;
+    let payload = (ip.header.payload_len as usize).checked_sub(len).ok_or(DropReason::TcpHeader)? as u32;
     let tuple = FourTuple {
         local_ip: ip.header.dst,
         remote_ip: ip.header.src,
@@ -191,10 +191,10 @@ pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, Drop> 
     Ok(Segment { tuple, header, payload })
 }
 
-fn verify(frame: &Frame, ip: &Ip) -> Result<(), Drop> {
+fn verify(frame: &Frame, ip: &Ip) -> Result<(), DropReason> {
     let len = ip.header.payload_len;
-    let body = frame.bytes().get(ip.body_at..ip.body_at + len as usize).ok_or(Drop::Ipv4)?;
+    let body = frame.bytes().get(ip.body_at..ip.body_at + len as usize).ok_or(DropReason::Ipv4)?;
     let mut sum = Sum::pseudo_header(ip.header.src, ip.header.dst, ipv4::TCP, len as u32);
     sum.add(body);
-    if sum.finish() == 0 { Ok(()) } else { Err(Drop::TcpChecksum) }
+    if sum.finish() == 0 { Ok(()) } else { Err(DropReason::TcpChecksum) }
 }

@@ -4,7 +4,7 @@ use crate::flow::{After, Flow, Place, Spliced};
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::tcp::State;
 use context::{Reply, SpliceEnd};
-use engine::{Command, ContextId, Drop, FlowEnd, FlowId, Nanos};
+use engine::{Command, ContextId, DropReason, FlowEnd, FlowId, Nanos};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Seq, Translation};
 
@@ -245,4 +245,4 @@ impl Splice {
 }
 
 /// The reason in the registry for a segment that is not passed on.
-pub(super) const REFUSED: Drop = Drop::SpliceRefused;
+pub(super) const REFUSED: DropReason = DropReason::SpliceRefused;

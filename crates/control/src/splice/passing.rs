@@ -5,7 +5,7 @@ use crate::net::Segment;
 use crate::plane::{MILLISECOND, Plane};
 use crate::tcp::Wait;
 use crate::timers::Timer;
-use engine::{Drop, FlowEnd, Nanos, TimestampState};
+use engine::{DropReason, FlowEnd, Nanos, TimestampState};
 use port::{Checksum, Frame};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq};
@@ -99,7 +99,7 @@ impl Plane {
             return self.on_listen(now, segment, src_mac, Some(seen.ack + REUSE_DISTANCE));
         }
         let header = splice.sides[side].acknowledgement(now, &seen);
-        self.drops.count(Drop::SynChallenged);
+        self.drops.count(DropReason::SynChallenged);
         self.splices.hand_over(key, side);
         self.challenge(now, &segment.tuple, header);
     }

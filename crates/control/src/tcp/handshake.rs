@@ -1,7 +1,7 @@
 //! Opening a connection: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
 use super::negotiate::{Agreed, Offer, Peer};
 use crate::net::Segment;
-use engine::{Drop, FourTuple, Nanos, TimestampState};
+use engine::{DropReason, FourTuple, Nanos, TimestampState};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
@@ -27,9 +27,9 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// Nothing, for this reason.
-    Drop(Drop),
+    Drop(DropReason),
     /// Answer with an acknowledgement of what is expected ([`Handshake::ack`]): a challenge, so within its budget.
-    Challenge(Drop),
+    Challenge(DropReason),
     /// Answer with a reset that has this sequence number, and go on as before.
     Reset(Seq),
     /// Send the SYN of the present state again ([`Handshake::syn`]): the peer's came (again).
@@ -138,14 +138,14 @@ impl Handshake {
         let ack = segment.header.ack;
         // "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)."
         if segment.ack() && ack != self.iss + 1 {
-            return if segment.rst() { Disposition::Drop(Drop::OutsideWindow) } else { Disposition::Reset(ack) };
+            return if segment.rst() { Disposition::Drop(DropReason::OutsideWindow) } else { Disposition::Reset(ack) };
         }
         if segment.rst() {
             // "If the ACK was acceptable, signal to the user 'error: connection reset'; otherwise (no ACK), drop."
-            return if segment.ack() { Disposition::Refused } else { Disposition::Drop(Drop::OutsideWindow) };
+            return if segment.ack() { Disposition::Refused } else { Disposition::Drop(DropReason::OutsideWindow) };
         }
         if !segment.syn() {
-            return Disposition::Drop(Drop::NoAck);
+            return Disposition::Drop(DropReason::NoAck);
         }
         self.state = State::received(&self.offer, segment, false);
         if !segment.ack() {
@@ -177,29 +177,33 @@ impl Handshake {
             if segment.ack() && *ack == self.iss + 1 && !passive && !segment.rst() {
                 return Disposition::Established(self.established(now, irs, peer, recent, *window as u32));
             }
-            return if segment.rst() { Disposition::Drop(Drop::OutsideWindow) } else { Disposition::Resend };
+            return if segment.rst() { Disposition::Drop(DropReason::OutsideWindow) } else { Disposition::Resend };
         }
         let stale = options.timestamps.is_some_and(|t| peer.timestamps && (t.value.wrapping_sub(recent) as i32) < 0);
         // PAWS (RFC 7323 section 5.3) is not for resets.
         if stale && !segment.rst() {
-            return Disposition::Challenge(Drop::Paws);
+            return Disposition::Challenge(DropReason::Paws);
         }
         if !self.acceptable(segment, irs + 1) {
             return if segment.rst() {
-                Disposition::Drop(Drop::OutsideWindow)
+                Disposition::Drop(DropReason::OutsideWindow)
             } else {
-                Disposition::Challenge(Drop::OutsideWindow)
+                Disposition::Challenge(DropReason::OutsideWindow)
             };
         }
         if segment.rst() {
             // RFC 5961 section 3.2: only the exact sequence number resets.
-            return if *seq == irs + 1 { Disposition::Refused } else { Disposition::Challenge(Drop::RstChallenged) };
+            return if *seq == irs + 1 {
+                Disposition::Refused
+            } else {
+                Disposition::Challenge(DropReason::RstChallenged)
+            };
         }
         if segment.syn() {
-            return Disposition::Challenge(Drop::SynChallenged);
+            return Disposition::Challenge(DropReason::SynChallenged);
         }
         if !segment.ack() {
-            return Disposition::Drop(Drop::NoAck);
+            return Disposition::Drop(DropReason::NoAck);
         }
         if *ack != self.iss + 1 {
             // "If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>."
@@ -411,7 +415,7 @@ mod tests {
         let mut handshake = Handshake::listen(0, Seq(ISS), OFFER, &syn);
         let mut ack = segment(ACK, IRS + 1, ISS + 1, 0);
         ack.header.options.timestamps = Some(Timestamps { value: 49, echo: 0 });
-        assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(Drop::Paws));
+        assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(DropReason::Paws));
         ack.header.options.timestamps = Some(Timestamps { value: 51, echo: 0 });
         let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
         assert_eq!(open.timestamps, Some(TimestampState { recent: 51, offset: 0 }));

@@ -175,7 +175,7 @@ impl Net {
     }
 
     /// Count of a drop reason on a host.
-    pub fn drops(&self, node: usize, reason: engine::Drop) -> u64 {
+    pub fn drops(&self, node: usize, reason: engine::DropReason) -> u64 {
         let drops = self.nodes[node].host.drops();
         drops.iter().find(|drop| drop.reason == reason.label()).map_or(0, |drop| drop.count)
     }

@@ -6,8 +6,8 @@ use crate::message::{Job, Skips, Work};
 use crate::{preprocess, record};
 use checksums::{Headers, Noted};
 use engine::{
-    Burst, Changes, Counts, Drop, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures, Nanos,
-    Segment, Stage, Verdict,
+    Burst, Changes, Counts, DropReason, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures,
+    Nanos, Segment, Stage, Verdict,
 };
 
 /// The replicas of a stage's modules that stand in one place: each sees all frames that pass there.
@@ -185,10 +185,10 @@ impl Seat {
 }
 
 /// The reason under which a verdict drops a frame, where it does.
-pub(crate) fn drop_reason(verdict: Verdict) -> Option<Drop> {
+pub(crate) fn drop_reason(verdict: Verdict) -> Option<DropReason> {
     match verdict {
-        Verdict::Drop => Some(Drop::ModuleDrop),
-        Verdict::Aborted => Some(Drop::ModuleAborted),
+        Verdict::Drop => Some(DropReason::ModuleDrop),
+        Verdict::Aborted => Some(DropReason::ModuleAborted),
         Verdict::Pass | Verdict::Transmit | Verdict::Redirect => None,
     }
 }

@@ -11,7 +11,7 @@ pub(crate) use traced::count;
 use crate::batch::Batch;
 use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Summary, Work};
 use crate::slots::Slots;
-use engine::{Drop, Exception, FlowEnd, Nanos};
+use engine::{DropReason, Exception, FlowEnd, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
 use trace::{PointSet, Tracer};
@@ -176,7 +176,7 @@ impl Protocol {
             Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin, turn } => {
                 if !state.bump(tx_head, rx_head, fin) {
-                    work.drops.add(Drop::BumpRange);
+                    work.drops.add(DropReason::BumpRange);
                 }
                 if turn {
                     state.transmit(work, u32::MAX, now);

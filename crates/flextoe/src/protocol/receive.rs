@@ -1,7 +1,7 @@
 //! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
 use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, Place, Summary, Work};
-use engine::{Drop, Nanos};
+use engine::{DropReason, Nanos};
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -36,13 +36,13 @@ impl ProtocolState {
     fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let seg = work.summary;
         if self.dead {
-            return Err(drop(work, Drop::AfterClose));
+            return Err(drop(work, DropReason::AfterClose));
         }
         self.check_timestamp(&seg, work, now)?;
         self.check_reset_and_syn(&seg, work, now)?;
         self.check_sequence(&seg, work, now)?;
         if !seg.flags.has(Flags::ACK) {
-            return Err(drop(work, Drop::NoAck));
+            return Err(drop(work, DropReason::NoAck));
         }
         self.check_ack(&seg, work, now)?;
         self.remember_timestamp(&seg, now);
@@ -59,17 +59,17 @@ impl ProtocolState {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
         }
-        let Some(timestamps) = seg.timestamps else { return Err(drop(work, Drop::Paws)) };
+        let Some(timestamps) = seg.timestamps else { return Err(drop(work, DropReason::Paws)) };
         let older = Seq(timestamps.value).before(Seq(self.ts_recent));
         if !older || now.saturating_sub(self.ts_recent_at) >= TIMESTAMP_AGE {
             return Ok(());
         }
         if seg.payload_len == 0 {
             // As in `check_sequence`: no endless exchange of empty segments.
-            return Err(self.challenge(work, Drop::Paws, now));
+            return Err(self.challenge(work, DropReason::Paws, now));
         }
         work.send = Some(self.acknowledgement(now));
-        Err(drop(work, Drop::Paws))
+        Err(drop(work, DropReason::Paws))
     }
 
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
@@ -95,21 +95,21 @@ impl ProtocolState {
                 return Err(Done);
             }
             if seg.seq.within(self.rcv_nxt, window) {
-                return Err(self.challenge(work, Drop::RstChallenged, now));
+                return Err(self.challenge(work, DropReason::RstChallenged, now));
             }
-            return Err(drop(work, Drop::OutsideWindow));
+            return Err(drop(work, DropReason::OutsideWindow));
         }
         if seg.flags.has(Flags::SYN) {
-            return Err(self.challenge(work, Drop::SynChallenged, now));
+            return Err(self.challenge(work, DropReason::SynChallenged, now));
         }
         Ok(())
     }
 
-    fn challenge(&mut self, work: &mut Work, reason: Drop, now: Nanos) -> Done {
+    fn challenge(&mut self, work: &mut Work, reason: DropReason, now: Nanos) -> Done {
         if self.challenges.allow(now) {
             work.send = Some(self.acknowledgement(now));
         } else {
-            work.drops.add(Drop::ChallengeLimit);
+            work.drops.add(DropReason::ChallengeLimit);
         }
         drop(work, reason)
     }
@@ -124,7 +124,7 @@ impl ProtocolState {
         if !old && !beyond {
             return Ok(());
         }
-        let reason = if old && seg.payload_len > 0 { Drop::Duplicate } else { Drop::OutsideWindow };
+        let reason = if old && seg.payload_len > 0 { DropReason::Duplicate } else { DropReason::OutsideWindow };
         // Data is always answered; so is what looks like a keepalive or a window probe. Other empty segments could
         // be a loop of acknowledgements between two ends that disagree.
         if seg.payload_len > 0 || seg.seq == self.rcv_nxt - 1 {
@@ -138,10 +138,10 @@ impl ProtocolState {
     // Meets RFC 5961: 5.2-a.
     fn check_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if self.max.before(seg.ack) {
-            return Err(self.challenge(work, Drop::AckBeyondSent, now));
+            return Err(self.challenge(work, DropReason::AckBeyondSent, now));
         }
         if seg.ack.before(self.una) && self.una - seg.ack > self.max_wnd {
-            return Err(self.challenge(work, Drop::AckTooOld, now));
+            return Err(self.challenge(work, DropReason::AckTooOld, now));
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl ProtocolState {
             return;
         };
         if self.orphan && part.len > 0 {
-            work.drops.add(Drop::AfterClose);
+            work.drops.add(DropReason::AfterClose);
             work.events.add(Events::ORPHAN_DATA);
             return;
         }
@@ -308,17 +308,17 @@ impl ProtocolState {
     fn trim(&mut self, seg: &Summary, fin: bool, work: &mut Work) -> Option<Part> {
         let old = if seg.seq.before(self.rcv_nxt) { self.rcv_nxt - seg.seq } else { 0 };
         if old > seg.payload_len || (old == seg.payload_len && !fin) {
-            work.drops.add(Drop::Duplicate);
+            work.drops.add(DropReason::Duplicate);
             return None;
         }
         let mut part = Part { seq: seg.seq + old, skip: old, len: seg.payload_len - old, fin };
         if self.peer_fin {
-            work.drops.add(Drop::AfterClose);
+            work.drops.add(DropReason::AfterClose);
             return None;
         }
         let room = self.rcv_edge() - part.seq;
         if part.len > room {
-            work.drops.add(Drop::Trimmed);
+            work.drops.add(DropReason::Trimmed);
             (part.len, part.fin) = (room, false);
         }
         (part.len > 0 || part.fin).then_some(part)
@@ -388,7 +388,7 @@ impl ProtocolState {
                 self.ooo_start = if part.seq.before(start) { part.seq } else { start };
                 self.ooo_len = stop.max(end) - self.ooo_start;
             } else {
-                work.drops.add(Drop::OutOfOrder);
+                work.drops.add(DropReason::OutOfOrder);
                 return;
             }
             self.place(part, work);
@@ -400,7 +400,7 @@ impl ProtocolState {
     }
 }
 
-fn drop(work: &mut Work, reason: Drop) -> Done {
+fn drop(work: &mut Work, reason: DropReason) -> Done {
     work.drops.add(reason);
     Done
 }

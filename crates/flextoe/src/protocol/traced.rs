@@ -5,7 +5,7 @@ use super::state::ProtocolState;
 use crate::batch::Batch;
 use crate::message::{Events, Job, Marks, Order, Work};
 use crate::traced::Runs;
-use engine::{Drop, Nanos};
+use engine::{DropReason, Nanos};
 use trace::{NO_FLOW, Point, Tracer};
 
 impl Protocol {
@@ -134,7 +134,7 @@ fn count_rare(work: &Work, tracer: &Tracer) {
     }
     for reason in work.drops.iter() {
         tracer.add(Point::ProtocolDropped, 1);
-        tracer.add(Point::Duplicate, (reason == Drop::Duplicate) as u64);
+        tracer.add(Point::Duplicate, (reason == DropReason::Duplicate) as u64);
     }
     if let Some(segment) = work.send.filter(|_| !marks.has(Marks::SENT)) {
         tracer.add(Point::AckSent, 1);
@@ -276,7 +276,7 @@ impl Said<'_> {
         };
         for reason in self.work.drops.iter() {
             self.event(Point::ProtocolDropped, [reason as u64, seq]);
-            if reason == Drop::Duplicate {
+            if reason == DropReason::Duplicate {
                 self.event(Point::Duplicate, [seq, payload]);
             }
         }

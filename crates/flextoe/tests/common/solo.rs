@@ -1,6 +1,6 @@
 //! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
 use super::{Config, Rng, Side, mac, tuple};
-use engine::{Command, ContextId, Drop, Event, FlowId, Frame};
+use engine::{Command, ContextId, DropReason, Event, FlowId, Frame};
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::tcp::{self, Flags, Options, Timestamps};
@@ -199,7 +199,7 @@ impl Solo {
         }
     }
 
-    pub fn drops(&self, reason: Drop) -> u64 {
+    pub fn drops(&self, reason: DropReason) -> u64 {
         self.side.drops.get(reason)
     }
 

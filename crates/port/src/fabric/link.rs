@@ -1,7 +1,7 @@
 //! The switch's link towards one member: its impairments, its queue, its clockless timing.
 use super::config::FabricConfig;
 use super::random::Random;
-use crate::{Checksum, Drop, Frame, FramePool, Nanos};
+use crate::{Checksum, Frame, FramePool, Nanos, PortDrop};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use wire::{EtherType, ethernet, ipv4};
@@ -102,10 +102,10 @@ impl Link {
         frame: Box<Frame>,
         config: &FabricConfig,
         pool: &mut FramePool,
-        dropped: &mut impl FnMut(Drop, &Frame),
+        dropped: &mut impl FnMut(PortDrop, &Frame),
     ) {
         if self.is_lost(config) {
-            dropped(Drop::FabricLoss, &frame);
+            dropped(PortDrop::FabricLoss, &frame);
             return pool.put(frame);
         }
         let twin = self.random.chance(config.duplicate).then(|| copy(&frame, pool));
@@ -128,14 +128,19 @@ impl Link {
         self.bursting || alone
     }
 
-    fn carry(&mut self, now: Nanos, mut frame: Box<Frame>, config: &FabricConfig) -> Result<(), (Box<Frame>, Drop)> {
+    fn carry(
+        &mut self,
+        now: Nanos,
+        mut frame: Box<Frame>,
+        config: &FabricConfig,
+    ) -> Result<(), (Box<Frame>, PortDrop)> {
         if self.random.chance(config.corrupt) && !flip_a_bit(&mut frame, &mut self.random) {
-            return Err((frame, Drop::FabricLoss));
+            return Err((frame, PortDrop::FabricLoss));
         }
         let (backlog, len) = (self.backlog(now, config), frame.len() as u64);
         let most_bytes = config.buffer_bytes.saturating_add(in_flight(config));
         if backlog + len > config.buffer_bytes || self.bytes + len > most_bytes {
-            return Err((frame, Drop::FabricQueue));
+            return Err((frame, PortDrop::FabricQueue));
         }
         if config.ecn_threshold_bytes > 0 && backlog > config.ecn_threshold_bytes {
             mark(&mut frame);

@@ -3,7 +3,7 @@ use super::bell::Bell;
 use super::config::FabricConfig;
 use super::link::{Link, copy};
 use crate::capture::{Direction, Fate, Recorder, Sight};
-use crate::{Capabilities, Drop, DropCounts, Frame, FramePool, Nanos, PortCounters, cut};
+use crate::{Capabilities, Frame, FramePool, Nanos, PortCounters, PortDrop, PortDrops, cut};
 use std::collections::HashMap;
 use std::sync::Arc;
 use wire::{Mac, ethernet};
@@ -22,7 +22,7 @@ pub(super) struct Member {
     pub(super) link: Link,
     pub(super) bell: Arc<Bell>,
     pub(super) counters: PortCounters,
-    pub(super) drops: DropCounts,
+    pub(super) drops: PortDrops,
     /// What an uplink takes; a host takes everything.
     pub(super) takes: Option<Capabilities>,
 }
@@ -84,7 +84,7 @@ impl Switch {
             link: Link::new(seed_of(&self.config, slot)),
             bell: Arc::clone(bell),
             counters: PortCounters::default(),
-            drops: DropCounts::default(),
+            drops: PortDrops::default(),
             takes,
         };
         if slot == self.members.len() {
@@ -120,7 +120,7 @@ impl Switch {
         from: Slot,
         frames: &mut Vec<Box<Frame>>,
         pool: &mut FramePool,
-        drops: &mut DropCounts,
+        drops: &mut PortDrops,
     ) {
         let bytes = frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         if let Some(member) = self.member(from) {
@@ -151,12 +151,12 @@ impl Switch {
         into.len() - before
     }
 
-    fn forward(&mut self, now: Nanos, from: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn forward(&mut self, now: Nanos, from: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut PortDrops) {
         let Ok(header) = ethernet::Header::parse(frame.bytes()) else {
-            return self.refuse(now, from, frame, Drop::Ethernet, pool, drops);
+            return self.refuse(now, from, frame, PortDrop::Ethernet, pool, drops);
         };
         if self.is_too_long(&frame) {
-            return self.refuse(now, from, frame, Drop::TooLong, pool, drops);
+            return self.refuse(now, from, frame, PortDrop::TooLong, pool, drops);
         }
         self.learn(header.src, from);
         if frame.segment_size == 0 || !self.config.needs_single_segments() {
@@ -169,7 +169,7 @@ impl Switch {
                     self.route(now, from, header.dst, segment, pool, drops);
                 }
             }
-            Err(frame) => self.refuse(now, from, frame, Drop::TooLong, pool, drops),
+            Err(frame) => self.refuse(now, from, frame, PortDrop::TooLong, pool, drops),
         }
         self.segments = segments;
     }
@@ -187,7 +187,7 @@ impl Switch {
         to: Mac,
         frame: Box<Frame>,
         pool: &mut FramePool,
-        drops: &mut DropCounts,
+        drops: &mut PortDrops,
     ) {
         if to.is_group() {
             return self.flood(now, from, frame, pool, drops, |_| true);
@@ -199,7 +199,7 @@ impl Switch {
         self.recent = found.map(|slot| (to, slot));
         match found {
             Some(slot) if slot != from => self.deliver(now, slot, frame, pool, drops),
-            Some(_) => self.refuse(now, from, frame, Drop::FabricUnknown, pool, drops),
+            Some(_) => self.refuse(now, from, frame, PortDrop::FabricUnknown, pool, drops),
             // All hosts are known: an unknown station can only be behind an uplink.
             None => self.flood(now, from, frame, pool, drops, |member| member.mac.is_none()),
         }
@@ -212,7 +212,7 @@ impl Switch {
         from: Slot,
         frame: Box<Frame>,
         pool: &mut FramePool,
-        drops: &mut DropCounts,
+        drops: &mut PortDrops,
         wanted: impl Fn(&Member) -> bool,
     ) {
         let mut reached = false;
@@ -226,11 +226,11 @@ impl Switch {
         if reached {
             pool.put(frame);
         } else {
-            self.refuse(now, from, frame, Drop::FabricUnknown, pool, drops);
+            self.refuse(now, from, frame, PortDrop::FabricUnknown, pool, drops);
         }
     }
 
-    fn deliver(&mut self, now: Nanos, to: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut DropCounts) {
+    fn deliver(&mut self, now: Nanos, to: Slot, frame: Box<Frame>, pool: &mut FramePool, drops: &mut PortDrops) {
         let Some(member) = self.members[to].as_mut() else { return pool.put(frame) };
         let recorder = &mut self.recorder;
         let dropped = &mut |reason, frame: &Frame| {
@@ -256,9 +256,9 @@ impl Switch {
         now: Nanos,
         from: Slot,
         frame: Box<Frame>,
-        reason: Drop,
+        reason: PortDrop,
         pool: &mut FramePool,
-        drops: &mut DropCounts,
+        drops: &mut PortDrops,
     ) {
         if self.recorder.is_on() {
             self.recorder.record(now, &frame, &dropped_here(reason));
@@ -305,6 +305,6 @@ fn seed_of(config: &FabricConfig, slot: Slot) -> u64 {
 }
 
 /// What a capture says of a frame that goes no further. It is on its way to a member: into the fabric, seen from there.
-fn dropped_here(reason: Drop) -> Sight<'static> {
-    Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::Dropped(reason.into()) }
+fn dropped_here(reason: PortDrop) -> Sight<'static> {
+    Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::dropped(reason) }
 }

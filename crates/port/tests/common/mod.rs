@@ -1,6 +1,6 @@
 //! Frames for the tests of ports.
 #![allow(dead_code, reason = "each test file uses its part")]
-use port::{Checksum, DropCounts, Frame, FramePool, Netns};
+use port::{Checksum, Frame, FramePool, Netns, PortDrops};
 use shm::{Mirror, PAGE, Region, Span};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// What a caller of ports carries along.
 pub struct Hands {
     pub pool: FramePool,
-    pub drops: DropCounts,
+    pub drops: PortDrops,
 }
 
 impl Hands {
     pub fn new() -> Hands {
-        Hands { pool: FramePool::new(1024), drops: DropCounts::default() }
+        Hands { pool: FramePool::new(1024), drops: PortDrops::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use control::{Application, CongestionName, Host, HostConfig, MemoryConfig};
 use engine::{Engine, Limits};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
-use port::{DropCounts, Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port};
+use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port, PortDrops};
 use shm::{Doorbell, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Station {
     }
 
     fn poll(&mut self, now: Nanos) -> usize {
-        let mut drops = DropCounts::default();
+        let mut drops = PortDrops::default();
         let mut done = self.port.receive(now, BURST, &mut self.pool, &mut self.rx);
         done += self.host.poll(now, &mut self.rx, &mut self.tx, &mut self.pool);
         done += self.tx.len();
