@@ -23,6 +23,7 @@ const ROWS: &[&[&str]] = &[
     &["context"],
     &["port"],
     &["shm"],
+    &["tcp"],
     &["wire", "trace", "toe-api"],
 ];
 

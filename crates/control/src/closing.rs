@@ -4,10 +4,10 @@ use crate::contexts::{Holder, Life};
 use crate::flow::{After, Place};
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::slab::Slab;
-use crate::tcp::{ClosingEvent, State, Wait};
 use crate::timers::Timer;
 use context::{Reply, Slot};
 use engine::{Command, ContextId, Event, FlowEnd, FlowId, Nanos};
+use tcp::{ClosingEvent, State, Wait};
 use trace::Point;
 
 /// Where an application that closes a connection has come in its buffers.
@@ -199,7 +199,10 @@ impl Plane {
             self.connections.remove(&tuple);
         }
         match after {
-            After::Wait => self.start_wait(now, Wait::new(now, tuple, end, fin_received)),
+            After::Wait => {
+                let FlowEnd { snd_nxt, rcv_nxt, timestamps, .. } = *end;
+                self.start_wait(now, Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now });
+            }
             After::Reset => self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt)),
             After::Splice | After::Nothing => {}
         }

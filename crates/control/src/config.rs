@@ -320,7 +320,7 @@ impl From<CongestionName> for Congestion {
 impl HostConfig {
     /// The shift of the windows that this host advertises (RFC 7323), where the peer scales too.
     pub fn window_shift(&self) -> u8 {
-        crate::tcp::Offer::shift_for(self.memory.rx_bytes)
+        tcp::Offer::shift_for(self.memory.rx_bytes)
     }
 
     /// The congestion control of connections that do not choose.

@@ -1,11 +1,11 @@
 //! SYN cookies: what a listener does when its handshakes are too many to remember (RFC 4987).
-use crate::net::{Body, Packet, Segment};
+use crate::net::{Body, Packet};
 use crate::opening::Owner;
 use crate::plane::Plane;
-use crate::tcp::Handshake;
-use crate::tcp::cookie::{self, Found};
 use context::Endpoint;
 use engine::{DropReason, Nanos};
+use tcp::cookie::{self, Found};
+use tcp::{Handshake, Segment};
 use wire::Mac;
 
 impl Plane {

@@ -1,6 +1,5 @@
 //! What the control plane knows of a flow that an engine runs.
 use crate::holders::Holders;
-use crate::tcp::{Agreed, Closing};
 use crate::timing::{FlowOptions, Pace};
 use context::Slot;
 use engine::{ContextId, FlowStats, FourTuple};
@@ -9,6 +8,7 @@ use shm::Pooled;
 use std::net::Ipv4Addr;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
+use tcp::{Agreed, Closing};
 use wire::{Mac, Seq};
 
 /// A flow.
@@ -187,7 +187,7 @@ mod tests {
     /// docs/MEMORY.md: tens of thousands of flows may be idle.
     #[test]
     fn what_the_control_plane_keeps_of_a_flow_is_small() {
-        println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<Pace>(), size_of::<crate::rtt::RttEstimator>());
+        println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<Pace>(), size_of::<tcp::RttEstimator>());
         println!("{} {}", size_of::<FlowStats>(), size_of::<crate::congestion::Policy>());
         assert!(size_of::<Option<Flow>>() <= 416, "{}", size_of::<Option<Flow>>());
     }

@@ -80,7 +80,7 @@ pub(crate) fn socket(endpoint: context::Endpoint) -> SocketAddrV4 {
 enum Row<'a> {
     Flow(FlowId),
     Opening(&'a Opening),
-    Wait(&'a crate::tcp::Wait),
+    Wait(&'a tcp::Wait),
     /// One side of a splice.
     Side(u32, usize, &'a Side),
 }
@@ -196,7 +196,7 @@ fn opening_state(opening: &Opening) -> &'static str {
     if opening.open.is_some() { "ESTABLISHED" } else { opening.handshake.name() }
 }
 
-fn wait_state(wait: &crate::tcp::Wait) -> &'static str {
+fn wait_state(wait: &tcp::Wait) -> &'static str {
     if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }
 }
 

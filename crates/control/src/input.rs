@@ -1,14 +1,14 @@
 //! The exception path: frames that the engine does not process.
 use crate::cookies::Cookie;
 use crate::flow::Place;
-use crate::net::{Body, Expiry, Ip, Packet, Received, Segment, read_ip, read_segment};
+use crate::net::{Body, Expiry, Ip, Packet, Received, read_ip, read_segment};
 use crate::opening::Owner;
 use crate::plane::{Plane, Stage};
-use crate::tcp::WaitDisposition;
 use crate::timers::Timer;
 use engine::{Command, DropReason, Exception, FlowId, FourTuple, Nanos};
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
+use tcp::{Segment, WaitDisposition};
 use wire::icmpv4::{Message, PORT_UNREACHABLE};
 use wire::{Mac, arp, ipv4};
 

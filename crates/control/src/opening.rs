@@ -2,13 +2,12 @@
 use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Buffers, Holder, ends};
 use crate::flow::{Flow, Name, Place, Spliced};
-use crate::net::Segment;
+use crate::net::drop_reason;
 use crate::plane::{MILLISECOND, Plane, Stage};
-use crate::rtt::RttEstimator;
-use crate::tcp::{Closing, Disposition, Established, Handshake, Offer};
 use crate::timers::Timer;
 use crate::timing::Pace;
 use crate::traced;
+use ::tcp::{Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment};
 use context::{Congestion, Endpoint, Reply, Slot};
 use engine::{Command, ContextId, DropReason, Exception, FlowId, FlowParams, FlowStats, FourTuple, Nanos};
 use port::Frame;
@@ -83,7 +82,8 @@ impl Plane {
             ecn: self.config.ecn,
             ecn_tries: 1,
             timestamp_offset: self.random.timestamp_offset(tuple),
-            carries: self.carries,
+            timestamps: self.carries.timestamps,
+            sack: self.carries.sack,
         }
     }
 
@@ -101,7 +101,11 @@ impl Plane {
     /// Active open.
     pub fn open(&mut self, now: Nanos, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
-        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), self.offer(&tuple, mss).with(congestion));
+        let mut offer = self.offer(&tuple, mss);
+        if congestion == Congestion::Dctcp {
+            offer.ecn_tries = DCTCP_ECN_TRIES;
+        }
+        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), offer);
         let owner = Owner::Connect { context, tag, slot, binding };
         if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {
             if let Some(context) = self.contexts.get_mut(context.0) {
@@ -241,10 +245,10 @@ impl Plane {
         }
         let tuple = opening.tuple;
         match opening.handshake.on_segment(now, segment) {
-            Disposition::Drop(reason) => self.drops.count(reason),
+            Disposition::Drop(reason) => self.drops.count(drop_reason(reason)),
             Disposition::Challenge(reason) => {
                 let ack = opening.handshake.ack(now, &tuple);
-                self.drops.count(reason);
+                self.drops.count(drop_reason(reason));
                 self.challenge_station(now, &tuple, ack, src_mac);
             }
             Disposition::Reset(seq) => self.reset_tuple(now, &tuple, seq, None),

@@ -5,7 +5,7 @@ use crate::config::HostConfig;
 use crate::contexts::Context;
 use crate::cookies::Redeemed;
 use crate::flow::Flow;
-use crate::net::{Arp, ArpTiming, Body, Net, Packet, Segment};
+use crate::net::{Arp, ArpTiming, Body, Net, Packet};
 use crate::opening::Opening;
 use crate::ports::{PeerPorts, PortSet, PortTurns};
 use crate::random::Random;
@@ -13,9 +13,9 @@ use crate::route::Routes;
 use crate::shares::Hold;
 use crate::slab::Slab;
 use crate::splice::Splices;
-use crate::tcp::{Wait, reset_for};
 use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
+use ::tcp::{Segment, Wait, reset_for};
 use context::{Endpoint, Reply, Turns};
 use engine::{
     Carries, Command, ContextId, DropCounts, DropReason, Exception, FlowEnd, FlowId, FlowStats, FourTuple, Nanos,

@@ -4,11 +4,11 @@
 //! is, the connection that has been in TIME-WAIT for longest gives its port. So what a request costs does not grow with the
 //! connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
 use crate::plane::{Plane, Stage};
-use crate::tcp::Wait;
 use context::Endpoint;
 use engine::{FourTuple, Nanos};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
+use tcp::Wait;
 
 /// Tries before maps are searched: with nine of ten ports taken, four of five requests end here.
 const TRIES: usize = 16;

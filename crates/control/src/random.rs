@@ -4,6 +4,7 @@ use context::Endpoint;
 use engine::{FourTuple, Nanos};
 use siphasher::sip::SipHasher24;
 use std::hash::{Hash, Hasher};
+use tcp::cookie::Secret;
 use wire::Seq;
 
 /// A keyed pseudo-random function, and a generator on top of it.
@@ -65,11 +66,6 @@ impl Random {
         self.prf(Purpose::Port, (remote.ip, remote.port))
     }
 
-    /// What only this host can say of a SYN (RFC 4987 section 3.6).
-    pub fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32 {
-        self.prf(Purpose::Cookie, (tuple, irs.map(|irs| irs.0), period, size)) as u32
-    }
-
     /// Stands for a cookie that came back.
     pub fn redeemed(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
         self.prf(Purpose::Redeemed, (tuple, iss.0, irs.0))
@@ -84,6 +80,12 @@ impl Random {
     pub fn next(&mut self) -> u64 {
         self.count += 1;
         self.prf(Purpose::Next, self.count)
+    }
+}
+
+impl Secret for Random {
+    fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32 {
+        self.prf(Purpose::Cookie, (tuple, irs.map(|irs| irs.0), period, size)) as u32
     }
 }
 

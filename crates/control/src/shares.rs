@@ -3,10 +3,10 @@ use crate::contexts::{Application, Context, Holder, Life, ends};
 use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
-use crate::tcp::State;
 use crate::timers::Timer;
 use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot};
 use engine::{Command, ContextId, FlowId, Nanos};
+use tcp::State;
 
 /// What a process had when it forked, held until its child attaches.
 pub(crate) struct Hold {

@@ -3,9 +3,9 @@
 //! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
 use crate::config::TimerConfig;
 use crate::congestion::{Decision, Policy, Sample};
-use crate::rtt::RttEstimator;
 use engine::{FlowFigures, Nanos};
 use serde::{Deserialize, Serialize};
+use tcp::RttEstimator;
 use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;

@@ -13,11 +13,12 @@ pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, Mo
 pub use module::{Segment, Stage, Verdict};
 pub use port::{Frame, FramePool, Nanos, Recorder};
 pub use stats::{FlowFigures, FlowStats};
+pub use wire::FourTuple;
+pub use wire::tcp::TimestampState;
 
 use context::{EngineEnd, LogEnd};
 use serde::{Deserialize, Serialize};
 use shm::{Mirror, Pooled};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use trace::Traces;
 use wire::{Mac, Seq};
@@ -29,19 +30,6 @@ pub struct FlowId(pub u32);
 /// A context of a host: an index below [`Limits::contexts`], chosen by the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContextId(pub u32);
-
-/// What identifies a connection, seen from this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FourTuple {
-    /// This host's address.
-    pub local_ip: Ipv4Addr,
-    /// The peer's address.
-    pub remote_ip: Ipv4Addr,
-    /// This host's port.
-    pub local_port: u16,
-    /// The peer's port.
-    pub remote_port: u16,
-}
 
 /// Sizes that an engine allocates at start and never exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,15 +97,6 @@ pub struct FlowParams {
     pub rate: u64,
     /// Its counters, shared with the control plane.
     pub stats: Pooled<FlowStats>,
-}
-
-/// State of the timestamps option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimestampState {
-    /// The peer's clock as last seen: to echo, and for PAWS.
-    pub recent: u32,
-    /// Added to this host's millisecond clock (`now / 1_000_000`) to give TSval.
-    pub offset: u32,
 }
 
 /// What a flow was when it left the engine: for TIME-WAIT and for moving flows.

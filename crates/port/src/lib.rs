@@ -27,12 +27,10 @@ pub use netns::Netns;
 pub use pcap::{Capture, CaptureFigures, Captured};
 pub use pool::FramePool;
 pub use tap::{Tap, TapConfig, local_mac};
+pub use wire::Nanos;
 
 use std::os::fd::BorrowedFd;
 use wire::Mac;
-
-/// Nanoseconds since a start that is the daemon's or the simulation's choice. Time is always passed in.
-pub type Nanos = u64;
 
 /// What a port can take off the engine's hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

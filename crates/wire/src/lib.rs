@@ -16,11 +16,16 @@ pub mod seq;
 pub mod tcp;
 pub mod template;
 pub mod translate;
+mod tuple;
 
 pub use ethernet::{EtherType, Mac};
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
 pub use translate::Translation;
+pub use tuple::FourTuple;
+
+/// Nanoseconds since a start that is the daemon's or the simulation's choice. Time is always passed in.
+pub type Nanos = u64;
 
 /// Why bytes are not a packet of the format asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -66,6 +66,15 @@ impl fmt::Debug for Flags {
     }
 }
 
+/// A connection's state of the timestamps option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TimestampState {
+    /// The peer's clock as last seen: to echo, and for PAWS.
+    pub recent: u32,
+    /// Added to this host's millisecond clock (`now / 1_000_000`) to give TSval.
+    pub offset: u32,
+}
+
 /// Timestamps option (RFC 7323 section 3): sender's clock and the echo of the receiver's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timestamps {

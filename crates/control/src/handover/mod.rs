@@ -10,12 +10,12 @@ use crate::bindings::Listener;
 use crate::contexts::Life;
 use crate::flow::{Flow, Place, Spliced};
 use crate::plane::Plane;
-use crate::tcp::Established;
 use context::Geometry;
 use engine::{Carries, Command, ContextId, FlowEnd, FlowId, Nanos};
 use state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
+use tcp::Established;
 use wire::Seq;
 
 impl Plane {

@@ -7,7 +7,6 @@ use crate::flow::{Flow, Place, Spliced};
 use crate::opening::Opening;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::ports::PortTurns;
-use crate::rtt::RttEstimator;
 use crate::shares::Hold;
 use crate::timers::Timer;
 use crate::timing::Pace;
@@ -16,6 +15,7 @@ use engine::{Command, ContextId, FlowId, FlowStats, Nanos};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tcp::RttEstimator;
 use wire::Seq;
 
 impl Plane {

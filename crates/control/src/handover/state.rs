@@ -4,12 +4,12 @@ use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::Name;
 use crate::labels::Label;
 use crate::opening::Owner;
-use crate::tcp::{Agreed, Closing, Established, Handshake, Wait};
 use crate::timing::FlowOptions;
 use context::{Congestion, Endpoint, Geometry};
 use engine::{Carries, ContextId, FlowEnd, FlowId, FourTuple, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
+use tcp::{Agreed, Closing, Established, Handshake, Wait};
 use wire::{Mac, Seq};
 
 /// A host that stands still. Its contents are the control plane's own; a daemon carries it to another one.

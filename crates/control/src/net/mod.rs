@@ -3,7 +3,7 @@ mod arp;
 mod packet;
 
 pub(crate) use arp::{Arp, ArpTiming, Expiry};
-pub(crate) use packet::{Body, Ip, Packet, Received, Segment, read_ip, read_segment};
+pub(crate) use packet::{Body, Ip, Packet, Received, drop_reason, read_ip, read_segment};
 
 use crate::route::Routes;
 use crate::timers::{Timer, Timers};

@@ -1,4 +1,5 @@
 //! Reading received frames and building frames to send.
+use ::tcp::{Segment, Unacceptable};
 use engine::{DropReason, FourTuple};
 use port::{Checksum, Frame, FramePool};
 use std::net::Ipv4Addr;
@@ -144,31 +145,14 @@ pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Rece
     }
 }
 
-/// What the control plane looks at in a TCP segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub tuple: FourTuple,
-    pub header: tcp::Header,
-    /// Payload bytes.
-    pub payload: u32,
-}
-
-impl Segment {
-    /// SEG.LEN: payload, and one each for SYN and FIN (RFC 9293 section 3.3.1).
-    pub fn len(&self) -> u32 {
-        self.payload + self.syn() as u32 + self.fin() as u32
-    }
-    pub fn syn(&self) -> bool {
-        self.header.flags.has(tcp::Flags::SYN)
-    }
-    pub fn ack(&self) -> bool {
-        self.header.flags.has(tcp::Flags::ACK)
-    }
-    pub fn rst(&self) -> bool {
-        self.header.flags.has(tcp::Flags::RST)
-    }
-    pub fn fin(&self) -> bool {
-        self.header.flags.has(tcp::Flags::FIN)
+/// The registry's entry for a segment that TCP's rules do not process.
+pub(crate) fn drop_reason(unacceptable: Unacceptable) -> DropReason {
+    match unacceptable {
+        Unacceptable::Paws => DropReason::Paws,
+        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
+        Unacceptable::NoAck => DropReason::NoAck,
+        Unacceptable::RstChallenged => DropReason::RstChallenged,
+        Unacceptable::SynChallenged => DropReason::SynChallenged,
     }
 }
 

@@ -2,9 +2,9 @@
 use super::{Seen, Side, Splice};
 use crate::flow::{After, Flow, Place, Spliced};
 use crate::plane::{MILLISECOND, Plane, Stage};
-use crate::tcp::State;
 use context::{Reply, SpliceEnd};
 use engine::{Command, ContextId, DropReason, FlowEnd, FlowId, Nanos};
+use tcp::State;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Seq, Translation};
 

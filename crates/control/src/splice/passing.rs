@@ -1,12 +1,11 @@
 //! What the module hands over of a splice: FIN, RST, SYN, and what it cannot translate. And the end of a splice.
 use super::joining::REFUSED;
 use super::{Seen, Side, Splice};
-use crate::net::Segment;
 use crate::plane::{MILLISECOND, Plane};
-use crate::tcp::Wait;
 use crate::timers::Timer;
-use engine::{DropReason, FlowEnd, Nanos, TimestampState};
+use engine::{DropReason, Nanos, TimestampState};
 use port::{Checksum, Frame};
+use tcp::{Segment, Wait};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq};
 
@@ -114,8 +113,8 @@ impl Plane {
         let snd_nxt = other.translation.seq(own_fin);
         let timestamps =
             side.clock_offset.map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(now, offset) });
-        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt: fin, unread: 0, timestamps, resume: None };
-        self.start_wait(now, Wait::new(now, side.tuple, &end, true));
+        let tuple = side.tuple;
+        self.start_wait(now, Wait { tuple, snd_nxt, rcv_nxt: fin, timestamps, fin_received: true, since: now });
     }
 
     /// The applications hear of a reset at once; the pair itself is kept for a while.

@@ -1,5 +1,5 @@
 //! Round-trip time estimation and the retransmission timeout (RFC 6298).
-use engine::Nanos;
+use crate::Nanos;
 
 /// Estimator of one connection.
 #[derive(Debug, Clone)]

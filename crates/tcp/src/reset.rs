@@ -1,10 +1,10 @@
 //! Which reset answers a segment that belongs to no connection (RFC 9293 section 3.5.2, group 1).
-use crate::net::Segment;
+use crate::Segment;
 use wire::tcp::{Flags, Header, Options};
 
 /// The reset that answers a segment; `None` for a reset, which is never answered.
 // Meets RFC 9293: SHLD-2.
-pub(crate) fn reset_for(segment: &Segment) -> Option<Header> {
+pub fn reset_for(segment: &Segment) -> Option<Header> {
     if segment.rst() {
         return None;
     }
@@ -23,7 +23,7 @@ pub(crate) fn reset_for(segment: &Segment) -> Option<Header> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::handshake::testing::segment;
+    use crate::handshake::testing::segment;
     use wire::Seq;
 
     // Checks RFC 9293: SHLD-2.

@@ -3,21 +3,29 @@
 
 /// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) enum State {
+pub enum State {
+    /// Both sides may send.
     #[default]
     Established,
+    /// The peer sent FIN.
     CloseWait,
+    /// This host sent FIN.
     FinWait1,
+    /// This host sent FIN, and the peer acknowledged it.
     FinWait2,
+    /// Both sent FIN; the peer has not acknowledged this host's.
     Closing,
+    /// The peer sent FIN first; it has not acknowledged this host's.
     LastAck,
+    /// Both FINs are acknowledged, and this host's was first: old segments may still come.
     TimeWait,
+    /// Both FINs are acknowledged, and the peer's was first.
     Closed,
 }
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClosingEvent {
+pub enum ClosingEvent {
     /// The application closed: FIN is sent after its last byte.
     LocalClose,
     /// This host's FIN was acknowledged. Comes without [`ClosingEvent::LocalClose`] before it where the application
@@ -32,13 +40,15 @@ pub(crate) enum ClosingEvent {
 
 /// A connection's state, and whether its application still has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Closing {
+pub struct Closing {
+    /// RFC 9293's state.
     pub state: State,
     /// The application has closed it: nobody reads or writes any more.
     pub orphan: bool,
 }
 
 impl Closing {
+    /// Takes an event; one that does not fit the state changes nothing.
     pub fn on(&mut self, event: ClosingEvent) {
         use ClosingEvent::*;
         use State::*;

@@ -1,15 +1,15 @@
 //! Opening a connection: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
 use super::negotiate::{Agreed, Offer, Peer};
-use crate::net::Segment;
-use engine::{DropReason, FourTuple, Nanos, TimestampState};
+use crate::{FourTuple, Nanos, Segment, TimestampState, Unacceptable};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// A connection between its first SYN and the moment when an engine takes it over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     state: State,
+    /// Initial sequence number of this host.
     pub iss: Seq,
     offer: Offer,
     /// SYNs sent so far.
@@ -25,11 +25,11 @@ enum State {
 
 /// What is to be done about a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Disposition {
+pub enum Disposition {
     /// Nothing, for this reason.
-    Drop(DropReason),
+    Drop(Unacceptable),
     /// Answer with an acknowledgement of what is expected ([`Handshake::ack`]): a challenge, so within its budget.
-    Challenge(DropReason),
+    Challenge(Unacceptable),
     /// Answer with a reset that has this sequence number, and go on as before.
     Reset(Seq),
     /// Send the SYN of the present state again ([`Handshake::syn`]): the peer's came (again).
@@ -42,12 +42,16 @@ pub(crate) enum Disposition {
 
 /// A connection that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Established {
+pub struct Established {
+    /// What both SYNs agreed on.
     pub agreed: Agreed,
+    /// Initial sequence number of this host.
     pub iss: Seq,
+    /// Initial sequence number of the peer.
     pub irs: Seq,
     /// The peer's window, bytes.
     pub snd_wnd: u32,
+    /// State of the timestamps option, where it was agreed on.
     pub timestamps: Option<TimestampState>,
     /// Send an acknowledgement: the peer waits for it.
     pub acknowledge: bool,
@@ -138,14 +142,18 @@ impl Handshake {
         let ack = segment.header.ack;
         // "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)."
         if segment.ack() && ack != self.iss + 1 {
-            return if segment.rst() { Disposition::Drop(DropReason::OutsideWindow) } else { Disposition::Reset(ack) };
+            return if segment.rst() {
+                Disposition::Drop(Unacceptable::OutsideWindow)
+            } else {
+                Disposition::Reset(ack)
+            };
         }
         if segment.rst() {
             // "If the ACK was acceptable, signal to the user 'error: connection reset'; otherwise (no ACK), drop."
-            return if segment.ack() { Disposition::Refused } else { Disposition::Drop(DropReason::OutsideWindow) };
+            return if segment.ack() { Disposition::Refused } else { Disposition::Drop(Unacceptable::OutsideWindow) };
         }
         if !segment.syn() {
-            return Disposition::Drop(DropReason::NoAck);
+            return Disposition::Drop(Unacceptable::NoAck);
         }
         self.state = State::received(&self.offer, segment, false);
         if !segment.ack() {
@@ -177,18 +185,18 @@ impl Handshake {
             if segment.ack() && *ack == self.iss + 1 && !passive && !segment.rst() {
                 return Disposition::Established(self.established(now, irs, peer, recent, *window as u32));
             }
-            return if segment.rst() { Disposition::Drop(DropReason::OutsideWindow) } else { Disposition::Resend };
+            return if segment.rst() { Disposition::Drop(Unacceptable::OutsideWindow) } else { Disposition::Resend };
         }
         let stale = options.timestamps.is_some_and(|t| peer.timestamps && (t.value.wrapping_sub(recent) as i32) < 0);
         // PAWS (RFC 7323 section 5.3) is not for resets.
         if stale && !segment.rst() {
-            return Disposition::Challenge(DropReason::Paws);
+            return Disposition::Challenge(Unacceptable::Paws);
         }
         if !self.acceptable(segment, irs + 1) {
             return if segment.rst() {
-                Disposition::Drop(DropReason::OutsideWindow)
+                Disposition::Drop(Unacceptable::OutsideWindow)
             } else {
-                Disposition::Challenge(DropReason::OutsideWindow)
+                Disposition::Challenge(Unacceptable::OutsideWindow)
             };
         }
         if segment.rst() {
@@ -196,14 +204,14 @@ impl Handshake {
             return if *seq == irs + 1 {
                 Disposition::Refused
             } else {
-                Disposition::Challenge(DropReason::RstChallenged)
+                Disposition::Challenge(Unacceptable::RstChallenged)
             };
         }
         if segment.syn() {
-            return Disposition::Challenge(DropReason::SynChallenged);
+            return Disposition::Challenge(Unacceptable::SynChallenged);
         }
         if !segment.ack() {
-            return Disposition::Drop(DropReason::NoAck);
+            return Disposition::Drop(Unacceptable::NoAck);
         }
         if *ack != self.iss + 1 {
             // "If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>."
@@ -249,11 +257,11 @@ fn header(tuple: &FourTuple, seq: Seq, ack: Seq, flags: Flags, window: u16, opti
 }
 
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use super::*;
     use std::net::Ipv4Addr;
 
-    pub const TUPLE: FourTuple = FourTuple {
+    pub(crate) const TUPLE: FourTuple = FourTuple {
         local_ip: Ipv4Addr::new(10, 0, 0, 1),
         remote_ip: Ipv4Addr::new(10, 0, 0, 2),
         local_port: 1,
@@ -261,7 +269,7 @@ pub(super) mod testing {
     };
 
     /// A segment to [`TUPLE`] without options.
-    pub fn segment(flags: Flags, seq: u32, ack: u32, payload: u32) -> Segment {
+    pub(crate) fn segment(flags: Flags, seq: u32, ack: u32, payload: u32) -> Segment {
         let (src_port, dst_port) = (TUPLE.remote_port, TUPLE.local_port);
         let (seq, ack) = (Seq(seq), Seq(ack));
         let header = Header { src_port, dst_port, seq, ack, flags, window: 1000, options: Options::default() };
@@ -283,7 +291,8 @@ mod tests {
         ecn: true,
         ecn_tries: 1,
         timestamp_offset: 0,
-        carries: engine::Carries { timestamps: true, sack: true, one_shift: false },
+        timestamps: true,
+        sack: true,
     };
     const SYN: Flags = Flags::SYN;
     const ACK: Flags = Flags::ACK;
@@ -415,7 +424,7 @@ mod tests {
         let mut handshake = Handshake::listen(0, Seq(ISS), OFFER, &syn);
         let mut ack = segment(ACK, IRS + 1, ISS + 1, 0);
         ack.header.options.timestamps = Some(Timestamps { value: 49, echo: 0 });
-        assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(DropReason::Paws));
+        assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(Unacceptable::Paws));
         ack.header.options.timestamps = Some(Timestamps { value: 51, echo: 0 });
         let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
         assert_eq!(open.timestamps, Some(TimestampState { recent: 51, offset: 0 }));

@@ -1,17 +1,20 @@
 //! Closed connections that wait: TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of
 //! connections that nobody reads. A compact entry each, outside the engine.
-use crate::net::Segment;
-use engine::{FlowEnd, FourTuple, Nanos, TimestampState};
+use crate::{FourTuple, Nanos, Segment, TimestampState};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// A closed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wait {
+pub struct Wait {
+    /// Its ends.
     pub tuple: FourTuple,
+    /// Next sequence number that this host would send.
     pub snd_nxt: Seq,
+    /// Next sequence number expected.
     pub rcv_nxt: Seq,
+    /// State of the timestamps option, where it was agreed on.
     pub timestamps: Option<TimestampState>,
     /// The peer's FIN came: TIME-WAIT; otherwise FIN-WAIT-2.
     pub fin_received: bool,
@@ -21,7 +24,7 @@ pub(crate) struct Wait {
 
 /// What is to be done about a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitDisposition {
+pub enum WaitDisposition {
     /// Nothing.
     Ignore,
     /// Answer with [`Wait::ack`], within the budget of challenge acknowledgements.
@@ -41,11 +44,6 @@ pub(crate) enum WaitDisposition {
 const REUSE_DISTANCE: u32 = 65_535 + 2;
 
 impl Wait {
-    pub fn new(now: Nanos, tuple: FourTuple, end: &FlowEnd, fin_received: bool) -> Wait {
-        let FlowEnd { snd_nxt, rcv_nxt, timestamps, snd_una: _, unread: _, resume: _ } = *end;
-        Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now }
-    }
-
     /// A segment came for it.
     pub fn on_segment(&mut self, segment: &Segment) -> WaitDisposition {
         if segment.rst() {
@@ -151,9 +149,7 @@ mod tests {
 
     fn wait(fin_received: bool, recent: Option<u32>) -> Wait {
         let timestamps = recent.map(|recent| TimestampState { recent, offset: 0 });
-        let (snd_nxt, rcv_nxt) = (Seq(500), Seq(900));
-        let end = FlowEnd { snd_nxt, snd_una: snd_nxt, rcv_nxt, unread: 0, timestamps, resume: None };
-        Wait::new(0, TUPLE, &end, fin_received)
+        Wait { tuple: TUPLE, snd_nxt: Seq(500), rcv_nxt: Seq(900), timestamps, fin_received, since: 0 }
     }
 
     #[test]

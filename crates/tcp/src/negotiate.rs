@@ -1,7 +1,6 @@
 //! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
 //! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
-use context::Congestion;
-use engine::{Carries, Nanos};
+use crate::Nanos;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
@@ -15,11 +14,11 @@ const MOST_SHIFT: u8 = 14;
 /// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to mark
 /// (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a flow
 /// without marks among others that heed them would take most of the link as long as it lives.
-const DCTCP_ECN_TRIES: u32 = 3;
+pub const DCTCP_ECN_TRIES: u32 = 3;
 
 /// What this host offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Offer {
+pub struct Offer {
     /// Most payload bytes that it wants in a segment, options not taken off.
     pub mss: u16,
     /// Shift of the windows that it will send.
@@ -33,38 +32,45 @@ pub(crate) struct Offer {
     pub ecn_tries: u32,
     /// Added to the millisecond clock in timestamps.
     pub timestamp_offset: u32,
-    /// What the engine will be able to carry.
-    pub carries: Carries,
+    /// The engine carries the timestamps option. What it does not carry is not offered.
+    pub timestamps: bool,
+    /// The engine carries selective acknowledgements.
+    pub sack: bool,
 }
 
 /// What a peer's SYN said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Peer {
+pub struct Peer {
+    /// Most payload bytes that it takes in a segment, options not taken off.
     pub mss: u16,
+    /// Shift of the windows that it will send; `None` where it does not scale.
     pub shift: Option<u8>,
+    /// Timestamps (RFC 7323).
     pub timestamps: bool,
+    /// SACK permitted (RFC 2018).
     pub sack: bool,
+    /// An ECN setup (RFC 3168 section 6.1.1).
     pub ecn: bool,
 }
 
 /// What both agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Agreed {
+pub struct Agreed {
     /// Payload bytes of a full segment, options taken off.
     pub mss: u16,
+    /// Shift of the windows that the peer sends.
     pub snd_shift: u8,
+    /// Shift of the windows that this host sends.
     pub rcv_shift: u8,
+    /// Every segment carries timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Out-of-order data is acknowledged selectively (RFC 2018).
     pub sack: bool,
+    /// Data may carry ECN marks (RFC 3168).
     pub ecn: bool,
 }
 
 impl Offer {
-    /// As it is for a connection with this congestion control.
-    pub fn with(self, congestion: Congestion) -> Offer {
-        Offer { ecn_tries: if congestion == Congestion::Dctcp { DCTCP_ECN_TRIES } else { self.ecn_tries }, ..self }
-    }
-
     /// The smallest shift that lets a window of `rx_bytes` be told.
     pub fn shift_for(rx_bytes: u32) -> u8 {
         (0..MOST_SHIFT).find(|shift| rx_bytes >> shift <= u16::MAX as u32).unwrap_or(MOST_SHIFT)
@@ -73,7 +79,7 @@ impl Offer {
     /// Reads a SYN or SYN-ACK; what the engine does not carry counts as not offered.
     pub fn read(&self, syn: &Header) -> Peer {
         let peer = Peer::read(syn);
-        Peer { timestamps: peer.timestamps && self.carries.timestamps, sack: peer.sack && self.carries.sack, ..peer }
+        Peer { timestamps: peer.timestamps && self.timestamps, sack: peer.sack && self.sack, ..peer }
     }
 
     /// Options of the first SYN: everything.
@@ -82,8 +88,8 @@ impl Offer {
         Options {
             mss: Some(self.mss),
             window_scale: Some(self.shift),
-            sack_permitted: self.carries.sack,
-            timestamps: self.carries.timestamps.then(|| Timestamps { value: self.clock(now), echo: 0 }),
+            sack_permitted: self.sack,
+            timestamps: self.timestamps.then(|| Timestamps { value: self.clock(now), echo: 0 }),
             sack: [None; 4],
         }
     }
@@ -148,18 +154,19 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const OFFER: Offer =
-        Offer { mss: 1460, shift: 3, window: 65535, ecn: true, ecn_tries: 1, timestamp_offset: 0, carries: ALL };
-    const ALL: Carries = Carries { timestamps: true, sack: true, one_shift: false };
+    const OFFER: Offer = Offer {
+        mss: 1460,
+        shift: 3,
+        window: 65535,
+        ecn: true,
+        ecn_tries: 1,
+        timestamp_offset: 0,
+        timestamps: true,
+        sack: true,
+    };
 
     // Checks RFC 9293: MUST-14, SHLD-5, MUST-15.
     // Checks RFC 7323: 2.2-a, 3.2-a.
-    #[test]
-    fn a_dctcp_connection_offers_ecn_again() {
-        let tries = |congestion| OFFER.with(congestion).ecn_tries;
-        assert_eq!((tries(Congestion::Dctcp), tries(Congestion::Cubic)), (DCTCP_ECN_TRIES, 1));
-    }
-
     #[test]
     fn a_bare_peer_gets_a_bare_connection() {
         let bare = Peer { mss: 536, ..Peer::default() };

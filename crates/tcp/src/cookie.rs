@@ -8,8 +8,7 @@
 //! the low bits of the one that the peer will echo carry its window scale and whether it wants SACK and ECN. Without
 //! timestamps these are not offered, since nobody would remember the answer.
 use super::negotiate::{Offer, Peer};
-use crate::random::Random;
-use engine::{FourTuple, Nanos};
+use crate::{FourTuple, Nanos};
 use wire::Seq;
 use wire::tcp::Header;
 
@@ -29,11 +28,17 @@ const NO_SHIFT: u32 = 15;
 const SACK: u32 = 1 << 4;
 const ECN: u32 = 1 << 5;
 
+/// A host's secret: a keyed pseudo-random function that nobody else can compute.
+pub trait Secret {
+    /// The number for a connection's addresses, the peer's initial sequence number, the period and the segment size.
+    fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32;
+}
+
 /// For how long a cookie may come back.
-pub(crate) const LIFE: Nanos = 2 * PERIOD;
+pub const LIFE: Nanos = 2 * PERIOD;
 
 /// What can be remembered of a peer.
-pub(crate) fn remembered(peer: Peer) -> Peer {
+pub fn remembered(peer: Peer) -> Peer {
     let mss = SIZES[size_index(peer.mss)];
     if peer.timestamps { Peer { mss, ..peer } } else { Peer { mss, ..Peer::default() } }
 }
@@ -43,20 +48,20 @@ fn size_index(mss: u16) -> usize {
 }
 
 /// The initial sequence number for a peer.
-pub(crate) fn sequence(random: &Random, now: Nanos, tuple: &FourTuple, irs: Seq, peer: &Peer) -> Seq {
+pub fn sequence(secret: &impl Secret, now: Nanos, tuple: &FourTuple, irs: Seq, peer: &Peer) -> Seq {
     let index = size_index(peer.mss) as u32;
-    Seq(index << PROOF_BITS | proof(random, now / PERIOD, tuple, irs, index))
+    Seq(index << PROOF_BITS | proof(secret, now / PERIOD, tuple, irs, index))
 }
 
-fn proof(random: &Random, period: u64, tuple: &FourTuple, irs: Seq, index: u32) -> u32 {
-    let loose = random.cookie(tuple, None, period, index) & ((1 << (PROOF_BITS - EXACT_BITS)) - 1);
-    let exact = random.cookie(tuple, Some(irs), period, index) & ((1 << EXACT_BITS) - 1);
+fn proof(secret: &impl Secret, period: u64, tuple: &FourTuple, irs: Seq, index: u32) -> u32 {
+    let loose = secret.cookie(tuple, None, period, index) & ((1 << (PROOF_BITS - EXACT_BITS)) - 1);
+    let exact = secret.cookie(tuple, Some(irs), period, index) & ((1 << EXACT_BITS) - 1);
     loose << EXACT_BITS | exact
 }
 
 /// What an acknowledgement brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// A cookie that is still good, from this peer.
     Peer(Peer),
     /// A cookie, but not on the peer's first segment: that comes again.
@@ -64,7 +69,7 @@ pub(crate) enum Found {
 }
 
 /// The timestamp for a SYN-ACK: at most the clock, and less than two times 64 milliseconds older.
-pub(crate) fn stamp(clock: u32, peer: &Peer) -> u32 {
+pub fn stamp(clock: u32, peer: &Peer) -> u32 {
     let shift = peer.shift.map_or(NO_SHIFT, u32::from);
     let bits = shift | if peer.sack { SACK } else { 0 } | if peer.ecn { ECN } else { 0 };
     let value = clock >> STAMP_BITS << STAMP_BITS | bits;
@@ -73,17 +78,17 @@ pub(crate) fn stamp(clock: u32, peer: &Peer) -> u32 {
 }
 
 /// Looks for a cookie of this host in an acknowledgement.
-pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Found> {
+pub fn read(secret: &impl Secret, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Found> {
     let (iss, irs) = (ack.ack - 1, ack.seq - 1);
     let (index, found) = (iss.0 >> PROOF_BITS, iss.0 & ((1 << PROOF_BITS) - 1));
     let period = now / PERIOD;
-    let proofs = [Some(period), period.checked_sub(1)].map(|it| Some(proof(random, it?, tuple, irs, index)));
+    let proofs = [Some(period), period.checked_sub(1)].map(|it| Some(proof(secret, it?, tuple, irs, index)));
     if !proofs.contains(&Some(found)) {
         let loose = proofs.iter().flatten().any(|proof| proof >> EXACT_BITS == found >> EXACT_BITS);
         return loose.then_some(Found::Later);
     }
     let mss = SIZES[index as usize];
-    let Some(stamp) = ack.options.timestamps.filter(|_| offer.carries.timestamps) else {
+    let Some(stamp) = ack.options.timestamps.filter(|_| offer.timestamps) else {
         return Some(Found::Peer(Peer { mss, ..Peer::default() }));
     };
     // Either way: a clock that went back since would see all its cookies come from the future.
@@ -96,7 +101,7 @@ pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer
         mss,
         shift: (shift != NO_SHIFT).then_some(shift as u8),
         timestamps: true,
-        sack: stamp.echo & SACK != 0 && offer.carries.sack,
+        sack: stamp.echo & SACK != 0 && offer.sack,
         ecn: stamp.echo & ECN != 0,
     }))
 }
@@ -105,21 +110,31 @@ pub(crate) fn read(random: &Random, now: Nanos, tuple: &FourTuple, offer: &Offer
 mod tests {
     use super::super::handshake::testing::{TUPLE, segment};
     use super::*;
-    use engine::Carries;
+    use std::hash::{DefaultHasher, Hash, Hasher};
     use wire::tcp::{Flags, Timestamps};
+
+    struct Key(u64);
+
+    impl Secret for Key {
+        fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32 {
+            let mut hasher = DefaultHasher::new();
+            (self.0, tuple, irs.map(|irs| irs.0), period, size).hash(&mut hasher);
+            hasher.finish() as u32
+        }
+    }
 
     const NOW: Nanos = 1000 * PERIOD + PERIOD / 2;
     const IRS: u32 = 77;
 
     fn offer(timestamps: bool) -> Offer {
-        let carries = Carries { timestamps, sack: true, one_shift: false };
-        Offer { mss: 1460, shift: 2, window: 5000, ecn: true, ecn_tries: 1, timestamp_offset: 0xffff_0000, carries }
+        let (mss, timestamp_offset) = (1460, 0xffff_0000);
+        Offer { mss, shift: 2, window: 5000, ecn: true, ecn_tries: 1, timestamp_offset, timestamps, sack: true }
     }
 
     /// What comes back from a peer that says `peer` on its SYN.
     fn answer(peer: &Peer, made: Nanos) -> Header {
         let remembered = remembered(*peer);
-        let iss = sequence(&Random::new([1; 16]), made, &TUPLE, Seq(IRS), &remembered);
+        let iss = sequence(&Key(1), made, &TUPLE, Seq(IRS), &remembered);
         let mut ack = segment(Flags::ACK, IRS + 1, (iss + 1).0, 0).header;
         let echo = stamp(offer(true).clock(made), &remembered);
         ack.options.timestamps = peer.timestamps.then_some(Timestamps { value: 5, echo });
@@ -127,7 +142,7 @@ mod tests {
     }
 
     fn found(now: Nanos, ack: &Header) -> Option<Found> {
-        read(&Random::new([1; 16]), now, &TUPLE, &offer(true), ack)
+        read(&Key(1), now, &TUPLE, &offer(true), ack)
     }
 
     fn read_at(now: Nanos, ack: &Header) -> Option<Peer> {
@@ -164,8 +179,8 @@ mod tests {
         }
         assert_eq!(found(NOW, &Header { seq: ack.seq + 1448, ..ack }), Some(Found::Later));
         let other = FourTuple { remote_port: TUPLE.remote_port + 1, ..TUPLE };
-        assert_eq!(read(&Random::new([1; 16]), NOW, &other, &offer(true), &ack), None);
-        assert_eq!(read(&Random::new([2; 16]), NOW, &TUPLE, &offer(true), &ack), None);
+        assert_eq!(read(&Key(1), NOW, &other, &offer(true), &ack), None);
+        assert_eq!(read(&Key(2), NOW, &TUPLE, &offer(true), &ack), None);
     }
 
     #[test]

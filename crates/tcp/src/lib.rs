@@ -1,0 +1,25 @@
+//! TCP's rules, pure: values and state machines that take a segment or an event and return what is to be done.
+//!
+//! Nothing here does I/O, reads a clock, holds a buffer or names an engine. Time, randomness and segments are passed in.
+//! The control plane, the engines' software parts and the tests share these rules.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+mod closing;
+pub mod cookie;
+mod handshake;
+mod negotiate;
+mod reset;
+mod rtt;
+mod segment;
+mod wait;
+
+pub use closing::{Closing, ClosingEvent, State};
+pub use handshake::{Disposition, Established, Handshake};
+pub use negotiate::{Agreed, DCTCP_ECN_TRIES, Offer, Peer};
+pub use reset::reset_for;
+pub use rtt::RttEstimator;
+pub use segment::{Segment, Unacceptable};
+pub use wait::{Wait, WaitDisposition};
+pub use wire::tcp::TimestampState;
+pub use wire::{FourTuple, Nanos};
