@@ -12,15 +12,20 @@ use libc::pid_t;
 
 /// `fork`.
 pub fn fork() -> pid_t {
+    // SAFETY: a plain call.
+    fork_by(|| unsafe { real::fork() })
+}
+
+/// The same by a call of the program's choice that makes a child with a copy of this process' memory.
+pub fn fork_by(fork: impl FnOnce() -> pid_t) -> pid_t {
     let Ok(mut lib) = lock::lock() else {
         // In a signal handler that interrupted the library: the child must not use its sockets, and cannot.
-        // SAFETY: a plain call.
-        return unsafe { real::fork() };
+        return fork();
     };
     lib.own_kernel_sockets();
     let token = announce(&mut lib);
-    // SAFETY: a plain call; in the child only this thread goes on, which holds the lock.
-    let pid = unsafe { real::fork() };
+    // In the child only this thread goes on, which holds the lock.
+    let pid = fork();
     if pid == 0 {
         in_child(&mut lib, token);
     } else if pid > 0 && token.is_some() {

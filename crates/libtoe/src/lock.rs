@@ -156,8 +156,8 @@ fn futex(operation: libc::c_int, value: u32) {
     // SAFETY: the address is in the static word; no time limit.
     unsafe {
         let word = (&raw const SHARED.owner).cast::<u32>().add(low_half);
-        let none = std::ptr::null::<libc::timespec>();
-        libc::syscall(libc::SYS_futex, word, operation | libc::FUTEX_PRIVATE_FLAG, value, none);
+        let operation = (operation | libc::FUTEX_PRIVATE_FLAG) as usize;
+        shm::system_call::raw(libc::SYS_futex, [word.expose_provenance(), operation, value as usize, 0, 0, 0]);
     }
 }
 

@@ -91,13 +91,31 @@ next! {
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
 }
 
+/// A system call as the C library's `syscall` gives its result: -1 with `errno` set where it failed. It is no
+/// cancellation point, and it is not interposed.
+///
+/// # Safety
+/// As the system call.
+#[inline]
+pub unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> c_long {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { shm::system_call::raw(number, arguments) };
+    if (-4095..0).contains(&result) {
+        crate::errno::set(-result as c_int);
+        return -1;
+    }
+    result as c_long
+}
+
 /// A system call that is no cancellation point and that nobody interposes.
 ///
 /// # Safety
 /// As the system call.
 pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *const sigset_t) -> c_long {
+    let (at, timeout, mask) =
+        (fds.as_mut_ptr().expose_provenance(), timeout.expose_provenance(), mask.expose_provenance());
     // SAFETY: the slice is valid for the call; eight bytes is the kernel's size of a signal set.
-    unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), timeout, mask, 8usize) }
+    unsafe { system_call(libc::SYS_ppoll, [at, fds.len(), timeout, mask, 8, 0]) }
 }
 
 /// Likewise, waits for events of a set of the kernel, so many milliseconds or, below 0, for ever.
@@ -106,6 +124,7 @@ pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *con
 /// As the system call.
 pub unsafe fn epoll_pwait_raw(set: c_int, events: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> c_long {
     let most = events.len().min(c_int::MAX as usize);
+    let (at, mask) = (events.as_mut_ptr().expose_provenance(), mask.expose_provenance());
     // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set.
-    unsafe { libc::syscall(libc::SYS_epoll_pwait, set, events.as_mut_ptr(), most, timeout, mask, 8usize) }
+    unsafe { system_call(libc::SYS_epoll_pwait, [set as usize, at, most, timeout as usize, mask, 8]) }
 }

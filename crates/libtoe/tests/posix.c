@@ -4,6 +4,7 @@
  * usage: posix ADDRESS [CASE...]
  */
 #include "posix/bytes.h"
+#include "posix/calls.h"
 #include "posix/events.h"
 #include "posix/processes.h"
 
@@ -11,7 +12,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"sleeps_before_the_first_socket", sleeps_before_the_first_socket},
+    {"sleeps_before_the_first_socket", sleeps_before_the_first_socket}, {"by_number", by_number},
     {"names", names},           {"kept_address", kept_address}, {"transfer", transfer},     {"half_close", half_close},
     {"sigpipe", sigpipe},       {"reset", reset},           {"nonblocking_connect", nonblocking_connect},
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},

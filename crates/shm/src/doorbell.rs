@@ -1,6 +1,6 @@
 //! Doorbells: waking a side that sleeps, for nothing while it is awake.
 use crate::announce::{self, BARRIER};
-use crate::{Region, membarrier};
+use crate::{Region, membarrier, system_call};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -172,8 +172,9 @@ impl Doorbell {
         // Failing (EAGAIN) means that the counter is at its limit or the socket full: it is signalled already.
         if self.socket {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            let arguments = [fd as usize, one.as_ptr().expose_provenance(), 1, flags as usize, 0, 0];
             // SAFETY: sends one byte of a local array. Made directly: libtoe interposes `send`.
-            unsafe { libc::syscall(libc::SYS_sendto, fd, one.as_ptr(), 1usize, flags, 0usize, 0usize) };
+            unsafe { system_call::raw(libc::SYS_sendto, arguments) };
         } else {
             // SAFETY: writes eight bytes from a local array.
             unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
@@ -184,10 +185,9 @@ impl Doorbell {
     pub fn clear(&self) {
         let (fd, mut taken) = (self.fd.as_raw_fd(), [0u8; CLEARED]);
         if self.socket {
+            let (at, flags) = (taken.as_mut_ptr().expose_provenance(), libc::MSG_DONTWAIT as usize);
             // SAFETY: receives at most what the local array holds; EAGAIN means that there was no signal.
-            unsafe {
-                libc::syscall(libc::SYS_recvfrom, fd, taken.as_mut_ptr(), CLEARED, libc::MSG_DONTWAIT, 0usize, 0usize)
-            };
+            unsafe { system_call::raw(libc::SYS_recvfrom, [fd as usize, at, CLEARED, flags, 0, 0]) };
         } else {
             // SAFETY: reads at most what the local array holds; EAGAIN means that there was no signal.
             unsafe { libc::read(fd, taken.as_mut_ptr().cast(), CLEARED) };

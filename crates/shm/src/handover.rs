@@ -1,4 +1,5 @@
 //! Messages with descriptors over a UNIX seqpacket socket, and the credentials of the peer.
+use crate::system_call;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -47,30 +48,16 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let fd = seqpacket(0)?;
     let (address, len) = unix_address(path)?;
-    // SAFETY: connect on an owned descriptor with an address built above. The system call is made directly
-    // because libtoe interposes `connect`.
-    let done = unsafe { libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const address, len) };
-    if done == 0 { Ok(fd) } else { Err(io::Error::last_os_error()) }
+    let arguments = [fd.as_raw_fd() as usize, (&raw const address).expose_provenance(), len as usize, 0, 0, 0];
+    // SAFETY: connect on an owned descriptor with an address built above. Made directly: libtoe interposes `connect`.
+    unsafe { system_call::call(libc::SYS_connect, arguments) }.map(|_| fd)
 }
 
 /// Who is at the other end.
 pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the buffer is a local ucred and its size is passed. Made directly: libtoe interposes `getsockopt`.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            &raw mut cred,
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: the buffer is a local ucred and its size is passed.
+    unsafe { socket_option(socket, libc::SO_PEERCRED, (&raw mut cred).cast(), size_of::<libc::ucred>()) }?;
     Ok(Credentials { pid: cred.pid, uid: cred.uid, gid: cred.gid })
 }
 
@@ -78,23 +65,29 @@ pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     // As many as Linux gives a process (NGROUPS_MAX).
     let mut groups = vec![0u32; 65_536];
-    let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
-    // SAFETY: the buffer is a local vector and its size is passed. Made directly: libtoe interposes `getsockopt`.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr(),
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    groups.truncate(len as usize / size_of::<u32>());
+    let room = size_of_val(groups.as_slice());
+    // SAFETY: the buffer is a local vector and its size is passed.
+    let len = unsafe { socket_option(socket, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), room) }?;
+    groups.truncate(len / size_of::<u32>());
     Ok(groups)
+}
+
+/// Reads an option of the socket level; returns its length in bytes. Made directly: libtoe interposes `getsockopt`.
+///
+/// # Safety
+/// `value` has room for `room` bytes.
+unsafe fn socket_option(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: *mut libc::c_void,
+    room: usize,
+) -> io::Result<usize> {
+    let mut len = room as libc::socklen_t;
+    let (fd, level) = (socket.as_raw_fd() as usize, libc::SOL_SOCKET as usize);
+    let arguments = [fd, level, option as usize, value.expose_provenance(), (&raw mut len).expose_provenance(), 0];
+    // SAFETY: as the caller says; the length is a local.
+    unsafe { system_call::call(libc::SYS_getsockopt, arguments) }?;
+    Ok(len as usize)
 }
 
 /// Sends one message with descriptors.
@@ -121,11 +114,9 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
             (*cmsg).cmsg_len = libc::CMSG_LEN(bytes as u32) as usize;
             std::ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), libc::CMSG_DATA(cmsg), bytes);
         }
-        if libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let (fd, flags) = (socket.as_raw_fd() as usize, libc::MSG_NOSIGNAL as usize);
+        system_call::call(libc::SYS_sendmsg, [fd, (&raw const header).expose_provenance(), flags, 0, 0, 0]).map(drop)
     }
-    Ok(())
 }
 
 /// Receives one message and takes no descriptors, whatever the other end sends: closing one that an untrusted peer chose
@@ -135,19 +126,14 @@ pub fn recv_bytes(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     // SAFETY: receives into a local buffer of this length, without room for control messages. Made directly: libtoe
     // interposes `recv`.
     let len = unsafe {
-        let (at, most) = (message.as_mut_ptr(), message.len());
-        libc::syscall(libc::SYS_recvfrom, socket.as_raw_fd(), at, most, libc::MSG_TRUNC, 0usize, 0usize)
+        let (fd, at, most) = (socket.as_raw_fd() as usize, message.as_mut_ptr().expose_provenance(), message.len());
+        system_call::call(libc::SYS_recvfrom, [fd, at, most, libc::MSG_TRUNC as usize, 0, 0])?
     };
-    match usize::try_from(len) {
-        Err(_) => Err(io::Error::last_os_error()),
-        Ok(len) if len > MAX_MESSAGE => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "a message was longer than the protocol allows"))
-        }
-        Ok(len) => {
-            message.truncate(len);
-            Ok(message)
-        }
+    if len > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was longer than the protocol allows"));
     }
+    message.truncate(len);
+    Ok(message)
 }
 
 /// Receives one message with its descriptors. No bytes means that the other end closed.
@@ -164,10 +150,8 @@ pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         header.msg_iovlen = 1;
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control);
-        let len = libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
-        if len < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let (fd, flags) = (socket.as_raw_fd() as usize, libc::MSG_CMSG_CLOEXEC as usize);
+        let len = system_call::call(libc::SYS_recvmsg, [fd, (&raw mut header).expose_provenance(), flags, 0, 0, 0])?;
         let mut cmsg = libc::CMSG_FIRSTHDR(&header);
         while !cmsg.is_null() {
             if (*cmsg).cmsg_level == libc::SOL_SOCKET && (*cmsg).cmsg_type == libc::SCM_RIGHTS {
@@ -179,7 +163,7 @@ pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
             }
             cmsg = libc::CMSG_NXTHDR(&header, cmsg);
         }
-        (len as usize, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0)
+        (len, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0)
     };
     if truncated {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was longer than the protocol allows"));
@@ -189,12 +173,9 @@ pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 fn seqpacket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags) as usize;
     // SAFETY: a plain system call (made directly: libtoe interposes `socket`), checked and owned at once.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = unsafe { system_call::call(libc::SYS_socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }?;
     // SAFETY: fd is fresh and valid.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }

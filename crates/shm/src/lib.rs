@@ -32,6 +32,8 @@ mod region;
 pub mod reserve;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
+#[cfg(not(loom))]
+pub mod system_call;
 
 #[cfg(not(loom))]
 pub use copy::copy;

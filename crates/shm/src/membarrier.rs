@@ -1,19 +1,20 @@
 //! `membarrier(2)`: a fence that one thread has all threads of the registered processes execute.
-use libc::{c_int, c_long};
+use crate::system_call;
+use libc::c_int;
 
 const QUERY: c_int = 0;
 const GLOBAL_EXPEDITED: c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: c_int = 1 << 2;
 
-fn call(command: c_int) -> c_long {
+fn call(command: c_int) -> isize {
     // SAFETY: a system call without pointers. Directly, because the C library has no function for it.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+    unsafe { system_call::raw(libc::SYS_membarrier, [command as usize, 0, 0, 0, 0, 0]) }
 }
 
 /// Whether the kernel has the barrier and lets this process use it.
 pub fn is_there() -> bool {
     let commands = call(QUERY);
-    commands > 0 && commands & GLOBAL_EXPEDITED as c_long != 0 && everywhere()
+    commands > 0 && commands & GLOBAL_EXPEDITED as isize != 0 && everywhere()
 }
 
 /// A full fence in every thread of every registered process; `false` where it was refused.

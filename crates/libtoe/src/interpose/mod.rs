@@ -13,5 +13,6 @@ mod log;
 mod messages;
 mod process;
 mod sockets;
+mod system_call;
 mod toe;
 mod zero_copy;
