@@ -6,7 +6,8 @@ use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::slab::Slab;
 use crate::timers::Timer;
 use context::{Reply, Slot};
-use engine::{Command, ContextId, Event, FlowEnd, FlowId, Nanos};
+use engine::stream::{self, FlowEnd, Stream};
+use engine::{Command, ContextId, Event, FlowId, Nanos};
 use tcp::{ClosingEvent, State, Wait};
 use trace::Point;
 
@@ -41,7 +42,7 @@ impl Plane {
             if let Some(Positions { tx_head, rx_head }) = positions {
                 flow.note_read(rx_head);
                 // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
-                self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: false });
+                self.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
             }
             self.leave_name(id);
         }
@@ -56,7 +57,8 @@ impl Plane {
                 flow.current = other;
                 let name = flow.name();
                 if flow.place == Place::Engine {
-                    self.commands.push(Command::Rename { flow: id, context: name.context, slot: name.slot });
+                    self.commands
+                        .push(stream::Command::Rename { flow: id, context: name.context, slot: name.slot }.into());
                 }
             }
         }
@@ -103,9 +105,9 @@ impl Plane {
         if !fin_acked {
             let tx_head = positions.map_or(behind, |at| at.tx_head);
             let rx_head = positions.map_or(figures.rx_bytes as u32, |at| at.rx_head);
-            self.commands.push(Command::Advance { flow: id, tx_head, rx_head, fin: true });
+            self.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: true }.into());
         }
-        self.commands.push(Command::Orphan(id));
+        self.commands.push(stream::Command::Orphan(id).into());
         self.flow_active(now, id);
     }
 
@@ -146,24 +148,30 @@ impl Plane {
     }
 
     /// What an engine says.
-    pub fn on_event(&mut self, now: Nanos, event: Event) {
+    pub fn on_event(&mut self, now: Nanos, event: Event<Stream>) {
         match event {
-            Event::Active(id) => self.flow_active(now, id),
-            Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
-            Event::PeerFinToo(id) => self.advance_closing(id, ClosingEvent::PeerFinToo),
-            Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
-            Event::Reset(id) => self.flow_reset(id),
-            // RFC 9293 section 3.6.1: data for nobody resets the connection.
-            Event::OrphanData(id) => self.remove_flow(id, After::Reset),
             Event::Removed(id, end) => self.flow_removed(now, id, &end),
-            Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
-            Event::Busy(id) => self.freeze_answered(now, id, None),
-            Event::LogJoined(id, result) => self.log_joined(id, result),
+            Event::Transport(event) => self.on_stream_event(now, event),
             Event::Drained(context) => self.context_drained(now, context),
             Event::RingCorrupt(context) => {
                 self.drops.count(engine::DropReason::RingCorrupt);
                 self.end_context(context);
             }
+        }
+    }
+
+    fn on_stream_event(&mut self, now: Nanos, event: stream::Event) {
+        match event {
+            stream::Event::Active(id) => self.flow_active(now, id),
+            stream::Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
+            stream::Event::PeerFinToo(id) => self.advance_closing(id, ClosingEvent::PeerFinToo),
+            stream::Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
+            stream::Event::Reset(id) => self.flow_reset(id),
+            // RFC 9293 section 3.6.1: data for nobody resets the connection.
+            stream::Event::OrphanData(id) => self.remove_flow(id, After::Reset),
+            stream::Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
+            stream::Event::Busy(id) => self.freeze_answered(now, id, None),
+            stream::Event::LogJoined(id, result) => self.log_joined(id, result),
         }
     }
 

@@ -280,6 +280,6 @@ impl Slots {
 }
 
 /// Local and remote address of a connection, as replies and views show them.
-pub(crate) fn ends(tuple: &engine::FourTuple) -> (Endpoint, Endpoint) {
+pub(crate) fn ends(tuple: &engine::stream::FourTuple) -> (Endpoint, Endpoint) {
     (Endpoint { ip: tuple.local_ip, port: tuple.local_port }, Endpoint { ip: tuple.remote_ip, port: tuple.remote_port })
 }

@@ -2,7 +2,8 @@
 use crate::holders::Holders;
 use crate::timing::{FlowOptions, Pace};
 use context::Slot;
-use engine::{ContextId, FlowStats, FourTuple};
+use engine::ContextId;
+use engine::stream::{FlowStats, FourTuple};
 use serde::{Deserialize, Serialize};
 use shm::Pooled;
 use std::net::Ipv4Addr;

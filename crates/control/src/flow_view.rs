@@ -200,7 +200,7 @@ fn wait_state(wait: &tcp::Wait) -> &'static str {
     if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }
 }
 
-fn bare_view(tuple: &engine::FourTuple, state: &'static str) -> FlowView {
+fn bare_view(tuple: &engine::stream::FourTuple, state: &'static str) -> FlowView {
     let (local, remote) = ends(tuple);
     FlowView {
         flow: None,

@@ -7,9 +7,8 @@ use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, LabelView};
 use context::{ControlEnd, EngineEnd, Geometry};
-use engine::{
-    Burst, Command, ContextId, Engine, Event, Exception, FlowId, FourTuple, LoadedModule, Nanos, ProgramSource, Worker,
-};
+use engine::stream::{FourTuple, Stream};
+use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, LoadedModule, Nanos, ProgramSource, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, Frame, FramePool, Recorder};
 use shm::Doorbell;
@@ -51,13 +50,13 @@ macro_rules! with_burst {
 /// One IP stack.
 pub struct Host {
     plane: Plane,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn Engine<Stream>>,
     /// Frames that the host sends to itself.
     looped: Vec<(Exception, Box<Frame>)>,
     /// Empty between polls.
     back: Vec<(Exception, Box<Frame>)>,
     exceptions: Vec<(Exception, Box<Frame>)>,
-    events: Vec<Event>,
+    events: Vec<Event<Stream>>,
     recorder: Recorder,
 }
 
@@ -68,16 +67,17 @@ impl Host {
         config: HostConfig,
         caps: Capabilities,
         mac: Mac,
-        engine: Box<dyn Engine>,
+        engine: Box<dyn Engine<Stream>>,
         secret: [u8; 16],
     ) -> Result<Host, String> {
         config.validate()?;
         let mut config = config;
-        if !engine.starts_small() {
+        let features = engine.features().transport;
+        if !features.starts_small {
             config.memory.small_bytes = 0;
         }
-        let mut plane = Plane::new(config, caps, mac, engine.carries(), secret);
-        plane.keeps_logs = engine.keeps_logs();
+        let mut plane = Plane::new(config, caps, mac, features.carries, secret);
+        plane.keeps_logs = features.keeps_logs;
         let recorder = Recorder::default();
         let (looped, back) = (Vec::new(), Vec::new());
         let (exceptions, events) = (Vec::new(), Vec::new());
@@ -164,7 +164,7 @@ impl Host {
     /// Why this host cannot be handed over to another daemon, in a sentence.
     pub fn handover_obstacle(&self) -> Option<String> {
         let (name, engine) = (&self.plane.config.name, self.engine.name());
-        if !self.engine.hands_over() {
+        if !self.engine.features().hands_over {
             return Some(format!("host {name} runs {engine}, whose connections cannot be handed over"));
         }
         self.plane.handover_obstacle()
@@ -187,7 +187,7 @@ impl Host {
 
     /// What another daemon needs to go on. The host has stopped.
     pub fn state(&self, now: Nanos) -> HostState {
-        self.plane.state(now, self.geometry(), (self.engine.name().into(), self.engine.carries()))
+        self.plane.state(now, self.geometry(), (self.engine.name().into(), self.engine.features().transport.carries))
     }
 
     /// The descriptors of a context: its region, this side's end of its doorbell, and this side's own doorbell.
@@ -215,7 +215,7 @@ impl Host {
             ));
         }
         // A connection keeps the options that it began with, and the windows of a pipeline have one shift.
-        if state.engine != (self.engine.name().to_string(), self.engine.carries()) {
+        if state.engine != (self.engine.name().to_string(), self.engine.features().transport.carries) {
             return Err(format!(
                 "host {name}: it runs engine {} with other TCP options than this configuration's {}: the engine cannot change",
                 state.engine.0,
@@ -485,14 +485,14 @@ impl Host {
     /// As [`Engine::load`]: nothing has changed then.
     pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
         self.engine.load(program)?;
-        self.plane.keeps_logs = self.engine.keeps_logs();
+        self.plane.keeps_logs = self.engine.features().transport.keeps_logs;
         Ok(())
     }
 
     /// From now on exactly these modules run in the engine, in this order. Fails with a sentence, and nothing changes,
     /// where the engine runs none in a stage that one of them is for.
     pub fn set_modules(&mut self, modules: Vec<LoadedModule>) -> Result<(), String> {
-        let stages = self.engine.stages();
+        let stages = self.engine.features().stages;
         if let Some(module) = modules.iter().find(|module| !stages.contains(&module.source.stage())) {
             let (name, stage) = (module.source.name(), module.source.stage().label());
             return Err(format!(

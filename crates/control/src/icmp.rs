@@ -3,7 +3,8 @@
 use crate::flow::Place;
 use crate::net::Ip;
 use crate::plane::{Plane, Stage};
-use engine::{Command, DropReason, FlowId, FourTuple, Nanos};
+use engine::stream::{self, FourTuple};
+use engine::{DropReason, FlowId, Nanos};
 use port::Frame;
 use wire::icmpv4::{self, FRAGMENTATION_NEEDED, Message};
 use wire::tcp::TIMESTAMPS_LEN;
@@ -88,7 +89,7 @@ impl Plane {
             return false;
         }
         flow.mss = mss;
-        self.commands.push(Command::Mss(id, mss));
+        self.commands.push(stream::Command::Mss(id, mss).into());
         true
     }
 }

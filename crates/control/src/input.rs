@@ -5,7 +5,8 @@ use crate::net::{Body, Expiry, Ip, Packet, Received, read_ip, read_segment};
 use crate::opening::Owner;
 use crate::plane::{Plane, Stage};
 use crate::timers::Timer;
-use engine::{Command, DropReason, Exception, FlowId, FourTuple, Nanos};
+use engine::stream::FourTuple;
+use engine::{Command, DropReason, Exception, FlowId, Nanos};
 use port::{Frame, FramePool};
 use std::net::Ipv4Addr;
 use tcp::{Segment, WaitDisposition};
@@ -86,7 +87,7 @@ impl Plane {
     /// The engine did not know the flow when it looked, but is told of it before it looks again. A segment that it
     /// does not take for one of TCP at all would only come back.
     fn on_early_segment(&mut self, why: Exception, id: FlowId, frame: Box<Frame>) -> Option<Box<Frame>> {
-        if why == Exception::NotTcp {
+        if why == Exception::Foreign {
             self.drops.count(DropReason::TcpHeader);
             return Some(frame);
         }

@@ -2,7 +2,8 @@
 use crate::flow::{Place, Spliced};
 use crate::plane::Plane;
 use context::{LogShape, Reply, Slot};
-use engine::{Command, ContextId, FlowId, LogRefusal, MOST_LOGS};
+use engine::stream::{self, LogRefusal, MOST_LOGS};
+use engine::{ContextId, FlowId};
 
 impl Plane {
     /// An application registers its log.
@@ -33,7 +34,7 @@ impl Plane {
         }
         let end = context.end.open_log(shape).map_err(|_| libc::ENOMEM)?;
         context.has_log = true;
-        self.commands.push(Command::OpenLog(id, Box::new(end)));
+        self.commands.push(stream::Command::OpenLog(id, Box::new(end)).into());
         self.reply(id, Reply::Done { tag });
         Ok(())
     }
@@ -56,7 +57,7 @@ impl Plane {
             return Err(libc::EAGAIN);
         }
         self.log_joins.push_back((flow_id, id, tag));
-        self.commands.push(Command::JoinLog { flow: flow_id, rx_head, mark });
+        self.commands.push(stream::Command::JoinLog { flow: flow_id, rx_head, mark }.into());
         Ok(())
     }
 

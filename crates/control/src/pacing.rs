@@ -3,6 +3,7 @@ use crate::flow::{After, Place};
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use crate::timing::Tick;
+use engine::stream;
 use engine::{Command, FlowId, Nanos};
 use trace::Point;
 
@@ -73,16 +74,16 @@ impl Plane {
 
     fn command_tick(&mut self, id: FlowId, tick: &Tick) {
         let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
-        self.commands.extend(window.map(|bytes| Command::Window(id, bytes)));
-        self.commands.extend(rate.map(|bytes| Command::Rate(id, bytes)));
+        self.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
+        self.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
         if retransmit {
-            self.commands.push(Command::Retransmit(id));
+            self.commands.push(stream::Command::Retransmit(id).into());
         }
         if probe {
-            self.commands.push(Command::Probe(id));
+            self.commands.push(stream::Command::Probe(id).into());
         }
         if untrack {
-            self.commands.push(Command::Untrack(id));
+            self.commands.push(stream::Command::Untrack(id).into());
         }
     }
 }

@@ -17,9 +17,8 @@ use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
 use ::tcp::{Segment, Wait, reset_for};
 use context::{Endpoint, Reply, Turns};
-use engine::{
-    Carries, Command, ContextId, DropCounts, DropReason, Exception, FlowEnd, FlowId, FlowStats, FourTuple, Nanos,
-};
+use engine::stream::{Carries, FlowEnd, FlowStats, FourTuple, Stream};
+use engine::{Command, ContextId, DropCounts, DropReason, Exception, FlowId, Nanos};
 use port::{Capabilities, Frame};
 use shm::Pool;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -182,7 +181,7 @@ pub(crate) struct Plane {
     pub claims: u32,
     pub timers: Timers,
     /// For the engine.
-    pub commands: Vec<Command>,
+    pub commands: Vec<Command<Stream>>,
     /// Frames of flows that the engine learns of only now, or that a module sent here; and why they came.
     pub refeed: Vec<(Exception, Box<Frame>)>,
     /// Frames that were kept and are of no use any more.

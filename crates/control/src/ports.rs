@@ -5,7 +5,8 @@
 //! connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
 use crate::plane::{Plane, Stage};
 use context::Endpoint;
-use engine::{FourTuple, Nanos};
+use engine::Nanos;
+use engine::stream::FourTuple;
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use tcp::Wait;

@@ -1,7 +1,8 @@
 //! Unguessable numbers from one secret: initial sequence numbers (RFC 6528), timestamp offsets (RFC 7323 section
 //! 5.4), ephemeral ports (RFC 6056), fork tokens. The secret is passed in, so a simulation is repeatable.
 use context::Endpoint;
-use engine::{FourTuple, Nanos};
+use engine::Nanos;
+use engine::stream::FourTuple;
 use siphasher::sip::SipHasher24;
 use std::hash::{Hash, Hasher};
 use tcp::cookie::Secret;

@@ -6,7 +6,8 @@
 use crate::flow::{Place, Spliced};
 use crate::plane::Plane;
 use context::{Reply, Slot};
-use engine::{Command, ContextId, DropReason, FlowId};
+use engine::stream;
+use engine::{ContextId, DropReason, FlowId};
 
 impl Plane {
     /// An application says that a connection is quiet and was read empty.
@@ -20,7 +21,7 @@ impl Plane {
         }
         flow.freezing += 1;
         flow.resting = Some((id, slot));
-        self.commands.push(Command::Freeze { flow: flow_id, tx_head, rx_head });
+        self.commands.push(stream::Command::Freeze { flow: flow_id, tx_head, rx_head }.into());
     }
 
     /// The engine has answered for a flow that rests; `stands` says that it stands still. Says whether it was one.
@@ -32,7 +33,7 @@ impl Plane {
         if stands {
             let end = self.contexts.get_mut(home.context.0).map(|context| &mut context.end);
             done = end.is_some_and(|end| end.discard_received(home.slot.index).is_ok());
-            self.commands.push(Command::Thaw(id));
+            self.commands.push(stream::Command::Thaw(id).into());
         }
         self.reply(context, Reply::Rested { slot, done });
         true
@@ -42,7 +43,7 @@ impl Plane {
     pub fn leave_resting(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if let Some((context, slot)) = flow.resting.take() {
-            self.commands.push(Command::Thaw(id));
+            self.commands.push(stream::Command::Thaw(id).into());
             self.reply(context, Reply::Rested { slot, done: false });
         }
     }

@@ -5,6 +5,7 @@ use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot};
+use engine::stream;
 use engine::{Command, ContextId, FlowId, Nanos};
 use tcp::State;
 
@@ -133,7 +134,7 @@ impl Plane {
         self.claims = self.claims.checked_add(1).unwrap_or(1);
         self.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
         if alive {
-            self.commands.push(Command::Rename { flow: id, context: child, slot });
+            self.commands.push(stream::Command::Rename { flow: id, context: child, slot }.into());
         } else {
             match spliced {
                 Spliced::No => self.reply(child, self.end_reply(id, slot)),
@@ -302,7 +303,7 @@ impl Plane {
         flow.holders = Holder::Context(to).into();
         let (local, remote) = ends(&flow.tuple);
         let mss = flow.mss;
-        self.commands.push(Command::Move { flow: id, context: to, slot, rx, tx });
+        self.commands.push(stream::Command::Move { flow: id, context: to, slot, rx, tx }.into());
         for name in old.iter().copied() {
             self.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
             self.free_slot(name.context, name.slot);

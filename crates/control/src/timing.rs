@@ -3,7 +3,8 @@
 //! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
 use crate::config::TimerConfig;
 use crate::congestion::{Decision, Policy, Sample};
-use engine::{FlowFigures, Nanos};
+use engine::Nanos;
+use engine::stream::FlowFigures;
 use serde::{Deserialize, Serialize};
 use tcp::RttEstimator;
 use wire::Seq;

@@ -3,7 +3,8 @@
 use crate::plane::Plane;
 use crate::timers::Timer;
 use context::Request;
-use engine::{Command, Event, Exception, FlowId, FourTuple, Nanos};
+use engine::stream::{self, FourTuple, Stream};
+use engine::{Command, Event, Exception, FlowId, Nanos};
 use std::net::Ipv4Addr;
 use trace::{NO_FLOW, Point, Traces};
 
@@ -22,7 +23,7 @@ impl Plane {
     }
 
     #[cold]
-    fn trace_command(&self, command: &Command) {
+    fn trace_command(&self, command: &Command<Stream>) {
         let tracer = &self.tracer;
         let event = |point, flow: &FlowId, values| tracer.event(point, flow.0, values);
         match command {
@@ -33,32 +34,36 @@ impl Plane {
             Command::Detach(context) => tracer.event(Point::Detached, NO_FLOW, [context.0.into(), 0]),
             Command::Install(params) => event(Point::FlowInstalled, &params.flow, ends(&params.tuple)),
             Command::Remove(flow) => event(Point::FlowRemoved, flow, [0; 2]),
-            Command::Rename { flow, context, .. } => event(Point::FlowRenamed, flow, [context.0.into(), 0]),
-            Command::Move { flow, context, .. } => event(Point::FlowMoved, flow, [context.0.into(), 0]),
-            Command::Advance { flow, tx_head, fin: true, .. } => {
+            Command::Transport(stream::Command::Rename { flow, context, .. }) => {
+                event(Point::FlowRenamed, flow, [context.0.into(), 0])
+            }
+            Command::Transport(stream::Command::Move { flow, context, .. }) => {
+                event(Point::FlowMoved, flow, [context.0.into(), 0])
+            }
+            Command::Transport(stream::Command::Advance { flow, tx_head, fin: true, .. }) => {
                 event(Point::FlowClosed, flow, [(*tx_head).into(), 0]);
             }
-            Command::Window(flow, cwnd) => {
+            Command::Transport(stream::Command::Window(flow, cwnd)) => {
                 let ssthresh = self.flows.get(flow.0).map_or(0, |flow| flow.pace.policy.ssthresh());
                 event(Point::CongestionWindow, flow, [(*cwnd).into(), ssthresh.into()]);
             }
-            Command::Rate(flow, rate) => event(Point::CongestionRate, flow, [*rate, 0]),
-            Command::Mss(flow, mss) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
-            Command::Retransmit(flow) => {
+            Command::Transport(stream::Command::Rate(flow, rate)) => event(Point::CongestionRate, flow, [*rate, 0]),
+            Command::Transport(stream::Command::Mss(flow, mss)) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
+            Command::Transport(stream::Command::Retransmit(flow)) => {
                 let timeout = self.flows.get(flow.0).map(|flow| &flow.pace.rtt);
                 let values = timeout.map_or([0; 2], |rtt| [rtt.rto(), rtt.backoffs().into()]);
                 event(Point::RetransmissionTimeout, flow, values);
             }
-            Command::Probe(flow) => event(Point::ProbeDue, flow, [0; 2]),
-            Command::Untrack(flow) => event(Point::FlowQuiet, flow, [0; 2]),
+            Command::Transport(stream::Command::Probe(flow)) => event(Point::ProbeDue, flow, [0; 2]),
+            Command::Transport(stream::Command::Untrack(flow)) => event(Point::FlowQuiet, flow, [0; 2]),
             _ => {}
         }
     }
 
     /// Something that the engine said.
     #[inline]
-    pub fn trace_event(&self, event: &Event) {
-        if let Event::Active(flow) = event {
+    pub fn trace_event(&self, event: &Event<Stream>) {
+        if let Event::Transport(stream::Event::Active(flow)) = event {
             self.tracer.event(Point::FlowActive, flow.0, [0; 2]);
         }
     }
@@ -67,7 +72,7 @@ impl Plane {
     #[inline]
     pub fn trace_exception(&self, why: Exception, bytes: usize) {
         let word = match why {
-            Exception::NotTcp => 0,
+            Exception::Foreign => 0,
             Exception::NoFlow => 1,
             Exception::Redirected => 2,
         };

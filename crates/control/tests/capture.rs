@@ -15,7 +15,7 @@ use support::sockets::Sockets;
 use support::*;
 
 fn net(mapping: &Mapping) -> Net {
-    let engine = |_: usize, config: &HostConfig| -> Box<dyn engine::Engine> {
+    let engine = |_: usize, config: &HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         Box::new(FlexToe::new(limits, mapping.clone(), FramePool::new(64)))
     };

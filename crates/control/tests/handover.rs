@@ -13,7 +13,7 @@ use support::sockets::Sockets;
 use support::*;
 
 /// Makes an engine for a host.
-type Make = fn(&control::HostConfig) -> Box<dyn engine::Engine>;
+type Make = fn(&control::HostConfig) -> Box<dyn engine::Engine<engine::stream::Stream>>;
 
 /// All engines whose flows can be handed over.
 const ENGINES: [Make; 3] = [flextoe, laminar, laminar_with_timestamps];
@@ -22,15 +22,15 @@ fn limits(config: &control::HostConfig) -> Limits {
     Limits { flows: config.max_flows, contexts: config.max_contexts }
 }
 
-fn flextoe(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+fn flextoe(config: &control::HostConfig) -> Box<dyn engine::Engine<engine::stream::Stream>> {
     Box::new(FlexToe::new(limits(config), Mapping::default(), port::FramePool::new(64)))
 }
 
-fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine<engine::stream::Stream>> {
     Box::new(Laminar::new(limits(config), config.window_shift(), Extensions::default()).unwrap())
 }
 
-fn laminar_with_timestamps(config: &control::HostConfig) -> Box<dyn engine::Engine> {
+fn laminar_with_timestamps(config: &control::HostConfig) -> Box<dyn engine::Engine<engine::stream::Stream>> {
     let extensions = Extensions { timely: true, ..Extensions::NONE };
     Box::new(Laminar::new(limits(config), config.window_shift(), extensions).unwrap())
 }

@@ -16,7 +16,7 @@ fn net() -> Net {
 }
 
 fn net_of(server: control::HostConfig) -> Net {
-    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
+    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         Box::new(FlexToe::new(limits, Mapping::default(), port::FramePool::new(64)))
     };

@@ -3,6 +3,7 @@ mod support;
 
 use context::{Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
 use control::{HostConfig, LimitConfig, PortRule};
+use engine::stream;
 use engine::{DropReason, Event, FlowId};
 use std::net::Ipv4Addr;
 use support::recording::{Recording, Shared, Told};
@@ -406,14 +407,18 @@ fn a_reset_with_the_acknowledgement_of_the_fin_leaves_nothing_to_wait_for() {
     let (mut server, mut client) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
-    logs[0].lock().unwrap().after_fin.push(Event::Reset(FlowId(0)));
+    logs[0].lock().unwrap().after_fin.push(Event::Transport(stream::Event::Reset(FlowId(0))));
     server.close(slot, 0, 0, false);
     net.settle();
     assert_eq!((net.states(0), server.freed()), (vec![], Some(slot)));
     // In TIME-WAIT, it is nothing (RFC 1337).
     let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
     let flow = *logs[0].lock().unwrap().installed.keys().next().expect("it is there");
-    logs[0].lock().unwrap().after_fin.extend([Event::PeerFin(flow), Event::Reset(flow)]);
+    logs[0]
+        .lock()
+        .unwrap()
+        .after_fin
+        .extend([Event::Transport(stream::Event::PeerFin(flow)), Event::Transport(stream::Event::Reset(flow))]);
     server.close(slot, 0, 0, false);
     net.settle();
     assert_eq!((net.states(0), server.freed()), (vec!["TIME-WAIT"], Some(slot)));
@@ -427,7 +432,7 @@ fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {
     let (mut server, mut client) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
-    logs[0].lock().unwrap().say.push(Event::Reset(FlowId(0)));
+    logs[0].lock().unwrap().say.push(Event::Transport(stream::Event::Reset(FlowId(0))));
     net.settle();
     assert_eq!(server.error(), Some((slot, libc::ECONNRESET as u16)));
     assert_eq!((net.states(0), server.freed()), (vec!["CLOSED"], None));

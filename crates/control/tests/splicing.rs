@@ -60,7 +60,7 @@ impl Lab {
     fn with(mapping: Mapping, change: impl Fn(usize, HostConfig) -> HostConfig) -> Lab {
         let model = shared(64);
         let of_engine = model.clone();
-        let engine = move |node: usize, config: &HostConfig| -> Box<dyn engine::Engine> {
+        let engine = move |node: usize, config: &HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
             let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
             let inner = Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)));
             if node == PROXY { Box::new(Splicer { inner, model: of_engine.clone() }) } else { inner }

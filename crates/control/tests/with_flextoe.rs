@@ -16,7 +16,7 @@ fn mapped_net(mapping: Mapping) -> Net {
 }
 
 fn configured_net(mapping: Mapping, first: control::HostConfig) -> Net {
-    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine> {
+    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)))
     };

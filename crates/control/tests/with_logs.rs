@@ -3,6 +3,7 @@
 mod support;
 
 use context::{Bump, LOG_SLOT, LogRecord, LogShape, Notice, Reply, Request, Slot};
+use engine::stream::Stream;
 use engine::{Engine, Limits};
 use laminar::{Extensions, Laminar};
 use support::sockets::Sockets;
@@ -10,7 +11,7 @@ use support::*;
 
 /// Node 0 writes, node 1 keeps logs where it has memory for them. A window is 64 KiB.
 fn net(log_bytes: u32) -> Net {
-    let engine = |node: usize, config: &control::HostConfig| -> Box<dyn Engine> {
+    let engine = |node: usize, config: &control::HostConfig| -> Box<dyn Engine<Stream>> {
         let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
         let extensions = Extensions { shared_log: node == 1 && log_bytes > 0, ..Extensions::default() };
         Box::new(Laminar::new(limits, config.window_shift(), extensions).unwrap())

@@ -9,9 +9,8 @@
 //! other programs do not count: frames are made and given back outside.
 use control::SpliceTable;
 use daemon::SpliceMaps;
-use engine::{
-    Burst, Command, DropCounts, Engine, FourTuple, Frame, FramePool, Limits, LoadedModule, ModuleFigures, ModuleId,
-};
+use engine::stream::{FourTuple, Stream};
+use engine::{Burst, Command, DropCounts, Engine, Frame, FramePool, Limits, LoadedModule, ModuleFigures, ModuleId};
 use flextoe::{FlexToe, Mapping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -74,7 +73,7 @@ fn write_segment(frame: &mut Frame, pair: u32, number: u32) {
 }
 
 /// An engine with the splice module, its maps filled.
-fn spliced(file: &str, pairs: u32) -> Result<(FlexToe, FramePool, Command, Arc<ModuleFigures>), String> {
+fn spliced(file: &str, pairs: u32) -> Result<(FlexToe, FramePool, Command<Stream>, Arc<ModuleFigures>), String> {
     let bytes = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
     let program = xdp::Program::load(xdp::Object::parse(&bytes)?, &xdp::Limits::default())?;
     let mut maps = SpliceMaps::of(&program).ok_or("this is no splice module")?;

@@ -6,6 +6,7 @@ use crate::datapath::{DataPath, Handle};
 use crate::takeover::OldTap;
 use context::Congestion;
 use control::Host;
+use engine::stream::Stream;
 use engine::{Engine, Limits};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
@@ -141,7 +142,7 @@ fn seat(
 
 fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FramePool) -> Result<Host, String> {
     let limits = Limits { flows: section.stack.max_flows, contexts: section.stack.max_contexts };
-    let engine: Box<dyn Engine> = match section.engine {
+    let engine: Box<dyn Engine<Stream>> = match section.engine {
         EngineName::Flextoe => Box::new(FlexToe::new(limits, section.mapping.clone(), pool.clone())),
         EngineName::Laminar => {
             // TIMELY's round-trip times are the data-path's own (thesis 5.5.3).

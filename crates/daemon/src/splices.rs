@@ -1,6 +1,6 @@
 //! The maps of `xdp/splice.c`, as the control plane uses them (docs/xdp/splice.md).
 use control::{Seen, SpliceTable};
-use engine::FourTuple;
+use engine::stream::FourTuple;
 use std::sync::Arc;
 use wire::{Seq, Translation};
 use xdp::{Map, Program};

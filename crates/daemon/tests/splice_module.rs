@@ -2,7 +2,8 @@
 //! ([`wire::Translation`]). Needs clang and libbpf's headers; says so where it is skipped.
 use control::{Seen, SpliceTable};
 use daemon::SpliceMaps;
-use engine::{FourTuple, FramePool, Module, ModuleSource, Segment, Verdict};
+use engine::stream::FourTuple;
+use engine::{FramePool, Module, ModuleSource, Segment, Verdict};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;

@@ -14,7 +14,8 @@
 //! function named after it: `bench/instructions` counts what each costs. With `TRACE=1` in the environment, all
 //! tracepoints are on.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
-use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
+use engine::stream::{FlowParams, FlowStats, FourTuple, Stream};
+use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
@@ -43,11 +44,11 @@ struct Host {
     buffers: Vec<(Mirror, Mirror)>,
     written: Vec<u32>,
     stats: Vec<Pooled<FlowStats>>,
-    commands: Vec<Command>,
+    commands: Vec<Command<Stream>>,
     rx: Vec<Box<engine::Frame>>,
     tx: Vec<Box<engine::Frame>>,
     exceptions: Vec<(engine::Exception, Box<engine::Frame>)>,
-    events: Vec<engine::Event>,
+    events: Vec<engine::Event<Stream>>,
     drops: DropCounts,
     spent: Duration,
     /// Frames to it carry a VLAN tag.
@@ -224,7 +225,7 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Poole
         mss: 1448,
         super_segment: 0,
         checksum_offload: true,
-        timestamps: Some(engine::TimestampState { recent: 0, offset: 0 }),
+        timestamps: Some(engine::stream::TimestampState { recent: 0, offset: 0 }),
         sack: true,
         ecn: false,
         dctcp_echo: false,

@@ -5,6 +5,7 @@ use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, EngineEnd, Leavers, Look, Notice, Slot, Turns};
+use engine::stream::Stream;
 use engine::{DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
@@ -182,7 +183,7 @@ impl ContextQueue {
         works: &mut Batch,
         scheduler: &mut Scheduler,
         drops: &mut DropCounts,
-        events: &mut Vec<Event>,
+        events: &mut Vec<Event<Stream>>,
     ) -> Taken {
         let mut all = Taken::default();
         let contexts = &mut self.contexts;

@@ -38,8 +38,9 @@ mod traced;
 pub use mapping::Mapping;
 
 use batch::Batch;
+use engine::stream::{self, FlowParams, Stream};
 use engine::{
-    Burst, Command, ContextId, DropReason, Engine, Event, Exception, FlowId, FlowParams, Frame, FramePool, Limits,
+    Burst, Command, ContextId, DropReason, Engine, Event, Exception, Features, FlowId, Frame, FramePool, Limits,
     LoadedModule, Nanos, Slot, Stage, Worker,
 };
 use local::Local;
@@ -92,7 +93,7 @@ enum Pipeline {
 
 /// A command, or the second half of one.
 enum Step {
-    Command(Command),
+    Command(Command<Stream>),
     /// A flow's bytes have been copied to new buffers: use them, and the new name.
     Rebind {
         flow: FlowId,
@@ -131,7 +132,7 @@ impl FlexToe {
     }
 
     /// Sends the collected works into the pipeline: received frames.
-    fn run_received(&mut self, burst: &mut Burst<'_>) {
+    fn run_received(&mut self, burst: &mut Burst<'_, Stream>) {
         if self.batch.is_empty() {
             return;
         }
@@ -142,7 +143,7 @@ impl FlexToe {
     }
 
     /// Sends the collected works into the pipeline.
-    fn run(&mut self, burst: &mut Burst<'_>) {
+    fn run(&mut self, burst: &mut Burst<'_, Stream>) {
         match &mut self.pipeline {
             Pipeline::Local(local) => local.run(&mut self.batch, self.now, &mut self.service, burst),
             Pipeline::Threads(threads) => threads.admit(&mut self.batch),
@@ -165,7 +166,7 @@ impl FlexToe {
 
     /// Carries out commands in order; returns how many. A command that changes what several modules know waits until
     /// nothing is on its way through them; with all modules on one thread, that is always.
-    fn take_commands(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_commands(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         self.commands.extend(burst.commands.drain(..).map(Step::Command));
         let mut done = 0;
         while let Some(step) = self.commands.pop_front() {
@@ -189,7 +190,7 @@ impl FlexToe {
     }
 
     /// Carries out one step; gives it back where there was no room to tell the modules.
-    fn take_step(&mut self, step: Step, burst: &mut Burst<'_>) -> Option<Step> {
+    fn take_step(&mut self, step: Step, burst: &mut Burst<'_, Stream>) -> Option<Step> {
         let command = match step {
             Step::Command(command) => command,
             Step::Drained(context) => {
@@ -218,14 +219,22 @@ impl FlexToe {
                 let told = self.tell(flow, &Control::NextHop(flow, mac));
                 return (!told).then_some(Step::Command(Command::NextHop(flow, mac)));
             }
-            Command::Rate(flow, rate) => self.service.scheduler.set_rate(flow.0, rate, self.now),
-            Command::Rename { flow, context, slot } => {
+            Command::Modules(list) => return self.change(list),
+            Command::Transport(command) => self.stream_command(command),
+        }
+        None
+    }
+
+    fn stream_command(&mut self, command: stream::Command) {
+        match command {
+            stream::Command::Rate(flow, rate) => self.service.scheduler.set_rate(flow.0, rate, self.now),
+            stream::Command::Rename { flow, context, slot } => {
                 if let Some(group) = self.group(flow) {
                     self.service.contexts.name((flow.0, group), context.0, slot);
                     self.order(flow, Job::Order(Order::Announce));
                 }
             }
-            Command::Move { flow, context, slot, rx, tx } => {
+            stream::Command::Move { flow, context, slot, rx, tx } => {
                 if let Some(group) = self.group(flow) {
                     let buffers = Buffers { rx, tx };
                     let relocation = Relocation { new: buffers.clone(), rx: (0, 0), tx: (0, 0) };
@@ -234,32 +243,30 @@ impl FlexToe {
                     self.commands.push_front(Step::Rebind { flow, context, slot, buffers });
                 }
             }
-            Command::Resume(flow, end) => {
+            stream::Command::Resume(flow, end) => {
                 if let Some(group) = self.group(flow) {
                     let work = self.batch.add(flow.0, Job::Resume);
                     (work.group, work.aside) = (group, Some(Box::new(Aside::Resume(end))));
                 }
             }
-            Command::Advance { flow, tx_head, rx_head, fin } => {
+            stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 self.order(flow, Job::Order(Order::Look));
                 self.order(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
             }
-            Command::Freeze { flow, tx_head, rx_head } => {
+            stream::Command::Freeze { flow, tx_head, rx_head } => {
                 self.order(flow, Job::Order(Order::Look));
                 self.order(flow, Job::Freeze { tx_head, rx_head });
             }
-            Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
-            Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
-            Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
-            Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
-            Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
-            Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
-            Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
-            Command::Modules(list) => return self.change(list),
-            // It keeps none, and the control plane knows.
-            Command::OpenLog(..) | Command::JoinLog { .. } => {}
+            stream::Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
+            stream::Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
+            stream::Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
+            stream::Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
+            stream::Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
+            stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
+            stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
+            // It keeps none, as its features say.
+            stream::Command::OpenLog(..) | stream::Command::JoinLog { .. } => {}
         }
-        None
     }
 
     /// Gives a flow with this receive ring a name.
@@ -337,7 +344,7 @@ impl FlexToe {
     }
 
     /// Received frames enter; where a command waits, they wait behind it.
-    fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_frames(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let blocked = !self.commands.is_empty();
         let count = burst.rx.len() + burst.back.len();
         if blocked || !self.waiting.is_empty() || !self.waiting_back.is_empty() {
@@ -385,7 +392,7 @@ impl FlexToe {
 
     /// Keeps received frames until a command has been carried out, as many as there is room for.
     #[cold]
-    fn wait(&mut self, burst: &mut Burst<'_>) {
+    fn wait(&mut self, burst: &mut Burst<'_, Stream>) {
         for frame in burst.rx.drain(..) {
             if self.waiting.len() < WAITING {
                 self.waiting.push_back(frame);
@@ -407,7 +414,7 @@ impl FlexToe {
     }
 
     /// The applications' descriptors, then the segments of flows whose turn it is.
-    fn take_descriptors(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_descriptors(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         if !self.commands.is_empty() || self.is_full() {
             return 0;
         }
@@ -441,18 +448,21 @@ fn needs_drained(step: &Step) -> bool {
     match step {
         Step::Rebind { .. } | Step::Drained(_) => true,
         Step::Command(command) => {
-            use Command::{Install, Modules, Move, NextHop, Remove};
-            matches!(command, Install(_) | Remove(_) | Move { .. } | NextHop(..) | Modules(_))
+            use Command::{Install, Modules, NextHop, Remove, Transport};
+            matches!(
+                command,
+                Install(_) | Remove(_) | NextHop(..) | Modules(_) | Transport(stream::Command::Move { .. })
+            )
         }
     }
 }
 
-impl Engine for FlexToe {
+impl Engine<Stream> for FlexToe {
     fn name(&self) -> &'static str {
         "flextoe"
     }
 
-    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         self.now = now;
         self.service.tracer.refresh();
         let sent_before = burst.tx.len();
@@ -473,24 +483,18 @@ impl Engine for FlexToe {
         done
     }
 
-    fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_>) {
+    fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_, Stream>) {
         self.emitted = false;
         if !self.egress.is_empty() && burst.tx.len() > from {
             modules::depart(&mut self.egress, from, now, burst);
         }
     }
 
-    fn hands_over(&self) -> bool {
-        true
-    }
-
-    /// On threads of their own, others could be copying to the small ring when the stream leaves it.
-    fn starts_small(&self) -> bool {
-        matches!(self.pipeline, Pipeline::Local(_))
-    }
-
-    fn stages(&self) -> &'static [Stage] {
-        &[Stage::Ingress, Stage::Flow, Stage::Egress]
+    fn features(&self) -> Features<stream::Features> {
+        // On threads of their own, others could be copying to the small ring when the stream leaves it.
+        let starts_small = matches!(self.pipeline, Pipeline::Local(_));
+        let transport = stream::Features { starts_small, ..Default::default() };
+        Features { hands_over: true, stages: &[Stage::Ingress, Stage::Flow, Stage::Egress], transport }
     }
 
     fn has_work(&self, now: Nanos) -> bool {

@@ -11,7 +11,8 @@ use crate::record;
 use crate::service::{Count, Service};
 use crate::traced::{self, ModuleName, Said};
 use crate::{BATCH, MANY};
-use engine::{Burst, Event, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
+use engine::stream::{self, Stream};
+use engine::{Burst, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
 use std::iter::Take;
 use std::sync::Arc;
 use std::vec::Drain;
@@ -73,7 +74,7 @@ impl Local {
         batch: &mut Batch,
         now: Nanos,
         service: &mut Service,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, Stream>,
     ) {
         let [preprocess, protocol, ..] = &self.counts;
         let due = [(preprocess, ModuleName::Preprocess), (protocol, ModuleName::Protocol)];
@@ -99,7 +100,7 @@ impl Local {
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
         now: Nanos,
         service: &mut Service,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, Stream>,
     ) -> Option<Box<Frame>> {
         let Local { preprocess, protocols, postprocess, counts, .. } = self;
         // With several, flow groups are told apart batch by batch.
@@ -130,7 +131,7 @@ impl Local {
     }
 
     /// The modules that only received segments pass: pre-processing and those of operators for flows.
-    pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_>) {
+    pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_, Stream>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
         if self.flows >= MANY {
             self.preprocess.look_ahead(batch, |flow| self.prefetch_states(flow, service));
@@ -143,7 +144,7 @@ impl Local {
     }
 
     /// Acknowledgements that no data took along, and delayed ones that are due; returns how many went out.
-    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         let before = burst.tx.len();
         let mut flushes = std::mem::take(&mut self.flushes);
         for group in 0..self.protocols.len() {
@@ -159,7 +160,7 @@ impl Local {
     }
 
     /// Runs a batch to completion.
-    pub fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    pub fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
         if batch.is_empty() {
             return;
         }
@@ -189,7 +190,7 @@ impl Local {
         batch: &mut Batch,
         now: Nanos,
         service: &mut Service,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, Stream>,
     ) {
         if self.flows >= MANY {
             self.prefetch(batch, service);
@@ -247,7 +248,7 @@ impl Local {
         works: &mut [Work],
         now: Nanos,
         service: &mut Service,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, Stream>,
     ) -> usize {
         let (group, mut said) = (works[0].group, Said::new());
         let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
@@ -278,7 +279,7 @@ impl Local {
         works: &mut [Work],
         now: Nanos,
         service: &mut Service,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, Stream>,
     ) -> usize {
         let (group, mut said) = (works[0].group, Said::new());
         let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
@@ -305,7 +306,7 @@ impl Local {
                 }
             }
             if sent.active {
-                burst.events.push(Event::Active(FlowId(work.flow)));
+                burst.events.push(stream::Event::Active(FlowId(work.flow)).into());
             }
             // Its turn was not counted: nothing waits on this thread.
             if let Some(report) = sent.report {
@@ -321,7 +322,13 @@ impl Local {
 
     /// Whatever is not plain.
     #[inline(never)]
-    fn any<const COUNTED: bool>(&mut self, work: &mut Work, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    fn any<const COUNTED: bool>(
+        &mut self,
+        work: &mut Work,
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) {
         work.begin();
         if let Some(protocol) = self.protocols.get_mut(work.group as usize) {
             protocol.any_step(work, now);
@@ -350,7 +357,7 @@ impl Local {
     }
 
     /// What comes after the protocol module, one module after the other.
-    fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) {
+    fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
         // What works before placed lies in the new rings as well: nothing of this batch has been copied yet.
         batch.iter().for_each(|work| self.grow(work, service));
         let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
@@ -380,7 +387,7 @@ fn take_in(
     (frame, payload_at): (Option<Box<Frame>>, u32),
     now: Nanos,
     service: &mut Service,
-    burst: &mut Burst<'_>,
+    burst: &mut Burst<'_, Stream>,
 ) {
     let buffer = postprocess.received(flow, &received.tally, now);
     if let Some(frame) = frame {

@@ -1,6 +1,6 @@
 //! From 4-tuple to flow: an open-addressing table with linear probing (thesis section 4.4.1.1, active connection
 //! database). One cache line a look-up as a rule; no tombstones.
-use engine::FourTuple;
+use engine::stream::FourTuple;
 use wire::plain::Parties;
 
 /// Source and destination of the segments that a flow receives.

@@ -1,5 +1,6 @@
 //! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
-use engine::{DropSet, Exception, FlowEnd, FlowId, FlowParams, Frame, LoadedModule, Nanos};
+use engine::stream::{FlowEnd, FlowParams};
+use engine::{DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
 use shm::Mirror;
 use std::sync::Arc;
 use wire::tcp::{Flags, Timestamps};

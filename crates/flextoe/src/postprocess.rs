@@ -2,7 +2,8 @@
 //! 4.3.1.3, Ack, Stamp, Stats).
 use crate::message::{Buffers, Control, Job, Marks, Segment, Tally, Work};
 use crate::slots::Slots;
-use engine::{DropReason, FlowParams, FlowStats, Frame, FramePool, Nanos};
+use engine::stream::{FlowParams, FlowStats};
+use engine::{DropReason, Frame, FramePool, Nanos};
 use port::Checksum;
 use shm::{Mirror, Pooled};
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use crate::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
-use engine::{DropReason, Exception, FlowParams, Frame};
+use engine::stream::FlowParams;
+use engine::{DropReason, Exception, Frame};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
@@ -185,7 +186,7 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u6
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(DropReason::Ethernet))?;
     if macs.ethertype != EtherType::Ipv4 {
-        return Err(Refusal::Exception(Exception::NotTcp));
+        return Err(Refusal::Exception(Exception::Foreign));
     }
     let packet = &bytes[ethernet::HEADER_LEN..];
     let (ip, ip_len) =
@@ -194,7 +195,7 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u6
         return Err(Refusal::Drop(DropReason::Fragment));
     }
     if ip.protocol != ipv4::TCP {
-        return Err(Refusal::Exception(Exception::NotTcp));
+        return Err(Refusal::Exception(Exception::Foreign));
     }
     let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| Refusal::Drop(DropReason::TcpHeader))?;
     let payload_len =

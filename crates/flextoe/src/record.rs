@@ -1,11 +1,12 @@
 //! What a capture gets to know of the frames of works that leave the pipeline (FlexTOE section 3.3: tcpdump).
 use crate::message::{Job, Marks, Work};
+use engine::stream::Stream;
 use engine::{Burst, DropReason, Frame, Nanos, Recorder, Stage};
 use port::capture::{Direction, Fate, Sight};
 
 /// Records the frames of a work, where somebody captures. Those that go to the control plane it records itself.
 #[inline]
-pub(crate) fn work(work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
+pub(crate) fn work(work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
     if let Some(recorder) = burst.recorder.as_deref_mut() {
         record(work, now, recorder);
     }
@@ -60,7 +61,7 @@ pub(crate) fn by_module(
     recorder: &mut Option<&mut Recorder>,
 ) {
     if let Some(recorder) = recorder {
-        let fate = reason.map_or(Fate::Returned, |reason| Fate::dropped(reason));
+        let fate = reason.map_or(Fate::Returned, Fate::dropped);
         let is_out = stage == Stage::Egress || fate == Fate::Returned;
         let direction = if is_out { Direction::Out } else { Direction::In };
         recorder.record(now, frame, &Sight { direction, flow: None, module: stage.label(), fate });

@@ -4,6 +4,7 @@ use crate::context_queue::ContextQueue;
 use crate::message::{Aside, Events, Job, Work};
 use crate::scheduler::Scheduler;
 use crate::traced::{self, ModuleName};
+use engine::stream::{self, Stream};
 use engine::{Burst, Event, FlowId, Limits, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -48,7 +49,7 @@ impl Service {
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
     /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
     #[inline(always)]
-    pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_>) {
+    pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
         if let Some(frame) = work.frame.take() {
             match work.exception {
                 Some(exception) => burst.exceptions.push((exception, frame)),
@@ -78,24 +79,31 @@ impl Service {
 /// What few works have to say: drops, and events for the control plane.
 #[cold]
 #[inline(never)]
-fn tell(work: &mut Work, burst: &mut Burst<'_>) {
+fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     for reason in work.drops.iter() {
         burst.drops.count(reason);
     }
     let flow = FlowId(work.flow);
     let too = work.events.has(Events::ENDED_BEFORE);
     let each = [
-        (Events::ACTIVE, Event::Active(flow)),
-        (Events::FIN_ACKED, Event::FinAcked(flow)),
-        (Events::PEER_FIN, if too { Event::PeerFinToo(flow) } else { Event::PeerFin(flow) }),
-        (Events::RESET, Event::Reset(flow)),
-        (Events::ORPHAN_DATA, Event::OrphanData(flow)),
+        (Events::ACTIVE, Event::Transport(stream::Event::Active(flow))),
+        (Events::FIN_ACKED, Event::Transport(stream::Event::FinAcked(flow))),
+        (
+            Events::PEER_FIN,
+            if too {
+                Event::Transport(stream::Event::PeerFinToo(flow))
+            } else {
+                Event::Transport(stream::Event::PeerFin(flow))
+            },
+        ),
+        (Events::RESET, Event::Transport(stream::Event::Reset(flow))),
+        (Events::ORPHAN_DATA, Event::Transport(stream::Event::OrphanData(flow))),
     ];
     burst.events.extend(each.iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| *event));
     burst.events.extend(work.aside.take().and_then(|aside| match *aside {
         Aside::End(end) => Some(Event::Removed(flow, end)),
-        Aside::Frozen(Some(end)) => Some(Event::Frozen(flow, end)),
-        Aside::Frozen(None) => Some(Event::Busy(flow)),
+        Aside::Frozen(Some(end)) => Some(Event::Transport(stream::Event::Frozen(flow, end))),
+        Aside::Frozen(None) => Some(Event::Transport(stream::Event::Busy(flow))),
         Aside::Move(_) | Aside::Resume(_) | Aside::Grow(_) => None,
     }));
 }

@@ -21,6 +21,7 @@ use crate::record;
 use crate::service::{Count, Service};
 use crate::traced;
 use crossbeam_queue::ArrayQueue;
+use engine::stream::Stream;
 use engine::{Burst, FramePool, Limits, LoadedModule, Nanos, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl Threads {
     }
 
     /// Moves everything on that can move on; returns how much.
-    pub fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+    pub fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         if service.tracer.is_active() && !self.is_idle() {
             self.occupancy(&service.tracer);
         }
@@ -197,7 +198,7 @@ impl Threads {
     }
 
     /// From pre-processing, in order, to the flow groups' protocol modules; each batch ends with a flush.
-    fn steer(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+    fn steer(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         let mut moved = 0;
         while let Some(message) = self.preprocessed.pop() {
             if let Message::Work(work) = message {
@@ -238,7 +239,7 @@ impl Threads {
         }
     }
 
-    fn leave(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_>) -> usize {
+    fn leave(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         let mut left = 0;
         while let Some(message) = self.finished.pop() {
             if let Message::Work(work) = message {

@@ -214,7 +214,7 @@ fn moved(work: &Work, tracer: &Tracer) {
 /// In the order of the words in `trace::Unit::Exception`.
 fn exception(why: Exception) -> u64 {
     match why {
-        Exception::NotTcp => 0,
+        Exception::Foreign => 0,
         Exception::NoFlow => 1,
         Exception::Redirected => 2,
     }

@@ -4,7 +4,8 @@ mod common;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
 use context::{Bump, Notice};
-use engine::{Command, ContextId, DropReason, Event, FlowId, FlowParams, FlowStats, FourTuple, Slot};
+use engine::stream::{self, FlowParams, FlowStats, FourTuple};
+use engine::{Command, ContextId, DropReason, Event, FlowId, Slot};
 use flextoe::Mapping;
 use proptest::prelude::*;
 use shm::Pooled;
@@ -172,7 +173,7 @@ fn a_waiting_notice_follows_its_flow() {
     let (mut app, engine_end, ..) = make_context(4096, 4096);
     let new = Slot { index: 3, generation: 1 };
     solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
-    solo.command(Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
+    solo.command(stream::Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
     assert_eq!(solo.notice(), Some((64, 0, false)), "what was given before");
     solo.round();
     assert_eq!(solo.notice(), None);
@@ -187,7 +188,7 @@ fn a_renamed_flow_answers_to_its_new_name_only() {
     let (mut app, engine_end, ..) = make_context(4096, 4096);
     let new = Slot { index: 2, generation: 9 };
     solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
-    solo.command(Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
+    solo.command(stream::Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
     let notice = Notice::from_words(app.notices.pop().unwrap().expect("a notice at once"));
     assert_eq!((notice.slot, notice.rx_tail), (new, 10));
     solo.write(10, false);
@@ -218,7 +219,7 @@ fn moved(mapping: Mapping) {
     let (mut app, engine_end, rx, tx) = make_context(65536, 65536);
     let new = Slot { index: 0, generation: 0 };
     solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
-    solo.side.commands.push(Command::Move { flow: FLOW, context: ContextId(2), slot: new, rx, tx });
+    solo.side.commands.push(stream::Command::Move { flow: FLOW, context: ContextId(2), slot: new, rx, tx }.into());
     solo.receive(&[seg(1500, 1000, ACK, 500)]);
     settle(&mut solo);
     let mut last = None;
@@ -232,7 +233,7 @@ fn moved(mapping: Mapping) {
     assert!(received.iter().enumerate().all(|(i, byte)| *byte == Solo::byte(i as u32)));
     app_tx.read(0, &mut unacked);
     assert_eq!(unacked, vec![7; 700]);
-    solo.side.commands.push(Command::Retransmit(FLOW));
+    solo.side.commands.push(stream::Command::Retransmit(FLOW).into());
     let sent = settle(&mut solo);
     assert!(sent.iter().any(|s| (s.seq, s.len) == (1000, 700)), "{sent:?}");
 }
@@ -260,13 +261,16 @@ fn what_a_process_left_counts_before_anybody_hears_that_it_is_gone() {
 #[test]
 fn an_orphan_tells_nobody_but_the_control_plane() {
     let mut solo = Solo::plain();
-    solo.command(Command::Orphan(FLOW));
-    solo.command(Command::Advance { flow: FLOW, tx_head: 0, rx_head: 0, fin: true });
-    assert_eq!(solo.events(), [Event::Active(FLOW)]);
+    solo.command(stream::Command::Orphan(FLOW));
+    solo.command(stream::Command::Advance { flow: FLOW, tx_head: 0, rx_head: 0, fin: true });
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
     assert!(solo.receive(&[seg(1000, 1001, ACK, 10)]).is_empty());
-    assert_eq!(solo.events(), [Event::FinAcked(FLOW), Event::OrphanData(FLOW)]);
+    assert_eq!(
+        solo.events(),
+        [Event::Transport(stream::Event::FinAcked(FLOW)), Event::Transport(stream::Event::OrphanData(FLOW))]
+    );
     assert_eq!(acks(&solo.receive(&[seg(1000, 1001, Flags(0x11), 0)])), [1001], "FIN is taken");
-    assert_eq!((solo.events(), solo.notice()), (vec![Event::PeerFinToo(FLOW)], None));
+    assert_eq!((solo.events(), solo.notice()), (vec![Event::Transport(stream::Event::PeerFinToo(FLOW))], None));
 }
 
 fn acks(sent: &[Seg]) -> Vec<u32> {
@@ -277,16 +281,16 @@ fn acks(sent: &[Seg]) -> Vec<u32> {
 fn the_control_plane_is_asked_to_time_a_flow_once() {
     let mut solo = Solo::plain();
     solo.write(10, false);
-    assert_eq!(solo.events(), [Event::Active(FLOW)]);
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
     solo.write(10, false);
     assert_eq!(solo.events(), []);
-    solo.command(Command::Untrack(FLOW));
-    assert_eq!(solo.events(), [Event::Active(FLOW)], "there is still something to time");
+    solo.command(stream::Command::Untrack(FLOW));
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))], "there is still something to time");
     solo.receive(&[seg(1000, 1020, ACK, 0)]);
-    solo.command(Command::Untrack(FLOW));
+    solo.command(stream::Command::Untrack(FLOW));
     assert_eq!(solo.events(), []);
     solo.write(10, false);
-    assert_eq!(solo.events(), [Event::Active(FLOW)]);
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
 }
 
 #[test]
@@ -296,11 +300,11 @@ fn commands_for_a_flow_that_is_not_there_are_ignored() {
     let slot = Slot { index: 0, generation: 0 };
     solo.side.commands.extend([
         Command::Remove(gone),
-        Command::Rename { flow: gone, context: ContextId(1), slot },
-        Command::Window(gone, 1),
-        Command::Rate(gone, 1),
-        Command::Retransmit(gone),
-        Command::Probe(FlowId(u32::MAX)),
+        Command::Transport(stream::Command::Rename { flow: gone, context: ContextId(1), slot }),
+        Command::Transport(stream::Command::Window(gone, 1)),
+        Command::Transport(stream::Command::Rate(gone, 1)),
+        Command::Transport(stream::Command::Retransmit(gone)),
+        Command::Transport(stream::Command::Probe(FlowId(u32::MAX))),
         Command::NextHop(gone, Mac::BROADCAST),
         Command::Detach(ContextId(3)),
     ]);
@@ -338,33 +342,41 @@ fn a_rate_limits_what_goes_out() {
 /// A flow stops only where nothing is under way in either direction (splicing): otherwise it goes on as it was.
 #[test]
 fn a_flow_freezes_only_when_it_is_quiet() {
-    let freeze = |tx_head, rx_head| Command::Freeze { flow: FLOW, tx_head, rx_head };
+    let freeze = |tx_head, rx_head| stream::Command::Freeze { flow: FLOW, tx_head, rx_head };
     let mut solo = Solo::plain();
     solo.write(100, false);
     solo.receive(&[seg(1000, 1000, ACK, 50)]);
     solo.events();
-    let outcome = |solo: &mut Solo, command: Command| {
+    let outcome = |solo: &mut Solo, command: stream::Command| {
         solo.command(command);
         solo.events()
     };
-    assert_eq!(outcome(&mut solo, freeze(100, 49)), [Event::Busy(FLOW)], "100 bytes are not acknowledged");
+    assert_eq!(
+        outcome(&mut solo, freeze(100, 49)),
+        [Event::Transport(stream::Event::Busy(FLOW))],
+        "100 bytes are not acknowledged"
+    );
     solo.receive(&[seg(1050, 1100, ACK, 0)]);
-    assert_eq!(outcome(&mut solo, freeze(100, 49)), [Event::Busy(FLOW)], "a byte is unread");
+    assert_eq!(outcome(&mut solo, freeze(100, 49)), [Event::Transport(stream::Event::Busy(FLOW))], "a byte is unread");
     solo.receive(&[seg(1060, 1100, ACK, 10)]);
-    assert_eq!(outcome(&mut solo, freeze(100, 50)), [Event::Busy(FLOW)], "ten bytes are out of order");
+    assert_eq!(
+        outcome(&mut solo, freeze(100, 50)),
+        [Event::Transport(stream::Event::Busy(FLOW))],
+        "ten bytes are out of order"
+    );
     solo.receive(&[seg(1050, 1100, ACK, 10)]);
-    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Busy(FLOW)], "a byte is unsent");
+    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Transport(stream::Event::Busy(FLOW))], "a byte is unsent");
     solo.receive(&[seg(1070, 1101, ACK, 0)]);
     let events = outcome(&mut solo, freeze(101, 70));
-    let [Event::Frozen(FLOW, end)] = events[..] else { panic!("{events:?}") };
+    let [Event::Transport(stream::Event::Frozen(FLOW, end))] = events[..] else { panic!("{events:?}") };
     assert_eq!((end.snd_una, end.unread), (end.snd_nxt, 0));
     // Nothing moves it now, and its segments are the control plane's.
     solo.side.exceptions.clear();
     assert!(solo.write(10, false).is_empty());
     assert!(solo.receive(&[seg(1070, 1101, ACK, 30)]).is_empty());
     assert_eq!(solo.side.exceptions.len(), 1);
-    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Busy(FLOW)], "frozen already");
-    solo.command(Command::Thaw(FLOW));
+    assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Transport(stream::Event::Busy(FLOW))], "frozen already");
+    solo.command(stream::Command::Thaw(FLOW));
     assert_eq!(solo.notice(), Some((70, 101, false)));
     let slot = solo.side.app.slot;
     push(&mut solo, slot, 110, 70, false);
@@ -374,5 +386,9 @@ fn a_flow_freezes_only_when_it_is_quiet() {
     let fin = Flags::FIN | ACK;
     solo.receive(&[seg(1100, 1110, fin, 0)]);
     solo.events();
-    assert_eq!(outcome(&mut solo, freeze(110, 100)), [Event::Busy(FLOW)], "the peer has closed");
+    assert_eq!(
+        outcome(&mut solo, freeze(110, 100)),
+        [Event::Transport(stream::Event::Busy(FLOW))],
+        "the peer has closed"
+    );
 }

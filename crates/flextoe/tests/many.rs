@@ -3,9 +3,9 @@ mod common;
 
 use common::{Config, RTO, Rng, Wire, mac, make_large_context, tuple};
 use context::{AppEnd, Bump, ControlEnd, Notice};
+use engine::stream::{self, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
-    Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,
-    FramePool, Limits, Slot, Worker,
+    Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
 use shm::{Mirror, Pooled};
@@ -49,8 +49,8 @@ struct Host {
     pool: FramePool,
     contexts: Vec<(AppEnd, ControlEnd)>,
     conns: Vec<Option<Conn>>,
-    commands: Vec<Command>,
-    events: Vec<Event>,
+    commands: Vec<Command<Stream>>,
+    events: Vec<Event<Stream>>,
     exceptions: Vec<(Exception, Box<Frame>)>,
     rx: Vec<Box<Frame>>,
     tx: Vec<Box<Frame>>,
@@ -187,7 +187,7 @@ impl Host {
     fn control(&mut self, now: u64) {
         for event in self.events.drain(..) {
             match event {
-                Event::FinAcked(flow) => {
+                Event::Transport(stream::Event::FinAcked(flow)) => {
                     if let Some(conn) = self.conns[flow.0 as usize].as_mut() {
                         conn.fin_acked = true;
                     }
@@ -196,7 +196,9 @@ impl Host {
                     assert_eq!(end.snd_una, end.snd_nxt);
                     self.removed.push(flow.0);
                 }
-                Event::Active(_) | Event::PeerFin(_) | Event::PeerFinToo(_) => {}
+                Event::Transport(stream::Event::Active(_))
+                | Event::Transport(stream::Event::PeerFin(_))
+                | Event::Transport(stream::Event::PeerFinToo(_)) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -209,7 +211,11 @@ impl Host {
                 conn.progress.1 = now;
                 let flow = FlowId(flow as u32);
                 let timeout = figures.outstanding > 0;
-                self.commands.push(if timeout { Command::Retransmit(flow) } else { Command::Probe(flow) });
+                self.commands.push(if timeout {
+                    Command::Transport(stream::Command::Retransmit(flow))
+                } else {
+                    Command::Transport(stream::Command::Probe(flow))
+                });
             }
         }
         self.exceptions.drain(..).for_each(|(_, frame)| self.pool.put(frame));

@@ -3,7 +3,8 @@ mod common;
 
 use common::Config;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
-use engine::{Command, DropReason, Event};
+use engine::stream;
+use engine::{DropReason, Event};
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
 
@@ -71,7 +72,7 @@ fn received_segments() {
         let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(DropReason::Trimmed) == 0;
         let heard = (*readable > 0 || fin).then_some((*readable, 0, fin));
         assert_eq!(solo.notice(), heard, "{name}");
-        let expected = if fin { vec![Event::PeerFin(FLOW)] } else { vec![] };
+        let expected = if fin { vec![Event::Transport(stream::Event::PeerFin(FLOW))] } else { vec![] };
         assert_eq!(solo.events(), expected, "{name}");
         solo.read(*readable);
         assert_eq!(solo.side.stats.read().drops as usize, reason.iter().count(), "{name}");
@@ -110,7 +111,7 @@ fn selective_acknowledgement_of_the_interval() {
 fn an_exact_reset_ends_the_flow() {
     let mut solo = Solo::plain();
     assert!(solo.receive(&[seg(1000, 1000, Flags::RST, 0)]).is_empty());
-    assert_eq!(solo.events(), [Event::Reset(FLOW)]);
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Reset(FLOW))]);
     assert!(solo.write(100, true).is_empty() && solo.receive(&[seg(1000, 1000, ACK, 10)]).is_empty());
     assert_eq!(solo.events(), []);
 }
@@ -159,7 +160,7 @@ fn old_timestamps_are_refused_and_new_ones_echoed() {
     assert!(solo.receive(&[seg(3000, 1000, ACK, 10)]).is_empty(), "none at all");
     assert_eq!(solo.drops(DropReason::Paws), 2);
     solo.receive(&[Seg { timestamps: None, ..seg(3000, 1000, Flags::RST, 0) }]);
-    assert_eq!(solo.events(), [Event::Reset(FLOW)], "RST is not subject to it");
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Reset(FLOW))], "RST is not subject to it");
 }
 
 // Checks RFC 9293: MUST-1, REC-1, SHLD-28.
@@ -202,18 +203,18 @@ fn with_selective_acknowledgement_only_the_hole_is_sent_again() {
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut solo = Solo::plain();
     assert_eq!(solo.write(2000, true).iter().map(|s| s.len).sum::<u32>(), 2000);
-    assert_eq!(solo.events(), [Event::Active(FLOW)]);
-    let sent = solo.command(Command::Retransmit(FLOW));
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
+    let sent = solo.command(stream::Command::Retransmit(FLOW));
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(1000, 1000), (2000, 1000)]);
     assert!(sent[1].flags.has(Flags::FIN | Flags::PSH));
     let closed = Seg { window: 0, ..seg(1000, 2000, ACK, 0) };
     assert!(solo.receive(&[closed]).is_empty());
-    assert_eq!(solo.command(Command::Retransmit(FLOW))[0].seq, 1999, "a probe");
-    assert_eq!(solo.command(Command::Probe(FLOW))[0], solo.command(Command::Probe(FLOW))[0]);
+    assert_eq!(solo.command(stream::Command::Retransmit(FLOW))[0].seq, 1999, "a probe");
+    assert_eq!(solo.command(stream::Command::Probe(FLOW))[0], solo.command(stream::Command::Probe(FLOW))[0]);
     let sent = solo.receive(&[Seg { window: 5000, ..closed }]);
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(2000, 1000)]);
     solo.receive(&[seg(1000, 3001, ACK, 0)]);
-    assert_eq!(solo.events(), [Event::FinAcked(FLOW)]);
+    assert_eq!(solo.events(), [Event::Transport(stream::Event::FinAcked(FLOW))]);
     assert_eq!(solo.notice(), Some((0, 2000, false)));
 }
 
@@ -224,7 +225,7 @@ fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
     let mut solo = Solo::plain();
     solo.receive(&[Seg { window: 100, ..seg(1000, 1000, ACK, 0) }]);
     assert!(solo.write(5000, false).is_empty(), "100 of 8192 is silly");
-    let sent = solo.command(Command::Probe(FLOW));
+    let sent = solo.command(stream::Command::Probe(FLOW));
     assert_eq!(sent.last().map(|s| s.len), Some(100), "the persist timer overrides");
     let sent = solo.receive(&[Seg { window: 4096, ..seg(1000, 1100, ACK, 0) }]);
     assert_eq!(sent.iter().map(|s| s.len).collect::<Vec<_>>(), [1000; 4], "96 more would be silly");
@@ -256,9 +257,9 @@ fn congestion_is_echoed_until_the_peer_says_so() {
     assert_eq!((sent[0].ecn, sent[0].flags.has(Flags::CWR)), (Ecn::Ect0, false));
     solo.receive(&[seg(9000, 2000, ACK | Flags::ECE, 0)]);
     assert_eq!(solo.side.stats.read().ecn_bytes, 1000);
-    solo.command(Command::Window(FLOW, 5000));
+    solo.command(stream::Command::Window(FLOW, 5000));
     assert!(solo.write(1000, false)[0].flags.has(Flags::CWR));
-    assert_eq!(solo.command(Command::Retransmit(FLOW))[0].ecn, Ecn::NotEct);
+    assert_eq!(solo.command(stream::Command::Retransmit(FLOW))[0].ecn, Ecn::NotEct);
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn a_timeout_forgets_what_was_acknowledged_selectively() {
     let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
     solo.write(4000, false);
     solo.receive(&[Seg { sack: Some((2000, 3000)), window: 65535, ..seg(1000, 1000, ACK, 0) }]);
-    let sent = solo.command(Command::Retransmit(FLOW));
+    let sent = solo.command(stream::Command::Retransmit(FLOW));
     assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [1000, 2000, 3000, 4000]);
 }
 
@@ -338,9 +339,9 @@ fn a_timeout_forgets_what_was_acknowledged_selectively() {
 fn the_smaller_window_limits() {
     let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
     solo.receive(&[Seg { window: 5000, ..seg(1000, 1000, ACK, 0) }]);
-    solo.command(Command::Window(FLOW, 3000));
+    solo.command(stream::Command::Window(FLOW, 3000));
     assert_eq!(solo.write(9000, false).len(), 3, "the congestion window");
-    assert_eq!(solo.command(Command::Window(FLOW, 9000)).len(), 2, "the peer's window");
+    assert_eq!(solo.command(stream::Command::Window(FLOW, 9000)).len(), 2, "the peer's window");
 }
 
 // Checks RFC 9293: MUST-66.
@@ -349,5 +350,5 @@ fn a_closed_window_does_not_keep_a_reset_out() {
     let mut solo = Solo::plain();
     assert_eq!(solo.receive(&[seg(1000, 1000, ACK, 8192)])[0].window, 0);
     solo.receive(&[seg(9192, 1000, Flags::RST, 0)]);
-    assert!(solo.events().contains(&Event::Reset(FLOW)));
+    assert!(solo.events().contains(&Event::Transport(stream::Event::Reset(FLOW))));
 }

@@ -8,7 +8,8 @@
 //! `valgrind --tool=callgrind` with few rounds; the P4 program's own are in functions without a name. With `PLAIN=1` in
 //! the environment: without extensions.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
-use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FlowParams, FlowStats, FourTuple, FramePool};
+use engine::stream::{FlowParams, FlowStats, FourTuple, Stream};
+use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
@@ -19,20 +20,20 @@ use std::time::{Duration, Instant};
 use wire::{Mac, Seq};
 
 struct Host {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn Engine<Stream>>,
     pool: FramePool,
     app: AppEnd,
     buffers: Vec<(Mirror, Mirror)>,
     written: Vec<u32>,
     seen: Vec<u32>,
-    commands: Vec<Command>,
+    commands: Vec<Command<Stream>>,
     rx: Vec<Box<engine::Frame>>,
     tx: Vec<Box<engine::Frame>>,
     spent: Duration,
     frames: u64,
 }
 
-fn engine(name: &str, limits: Limits, pool: FramePool) -> Box<dyn Engine> {
+fn engine(name: &str, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
     let plain = std::env::var_os("PLAIN").is_some();
     let extensions = if plain { Extensions::NONE } else { Extensions::default() };
     match name {
@@ -132,7 +133,7 @@ impl Host {
 
 /// Rounds until there is nothing left to do: counted by `bench/instructions`.
 #[inline(never)]
-fn path_request(engine: &mut dyn Engine, now: u64, burst: &mut Burst<'_>) {
+fn path_request(engine: &mut dyn Engine<Stream>, now: u64, burst: &mut Burst<'_, Stream>) {
     for _ in 0..64 {
         engine.poll(now, burst);
         if !engine.has_work(now) {

@@ -3,7 +3,8 @@
 //! A descriptor names its flow. A frame's flow is known when the pipeline has found it, which is too late: so it is guessed.
 use crate::Laminar;
 use context::Bump;
-use engine::{FourTuple, Frame};
+use engine::Frame;
+use engine::stream::FourTuple;
 use wire::{ethernet, ipv4};
 
 /// So many frames ahead, what a flow leads to is asked for.

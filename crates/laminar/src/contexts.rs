@@ -1,6 +1,7 @@
 //! Context queues: the applications' bumps and their notices. With the buffers, this is the host's side of the DMA
 //! channel (thesis section 5.4), in the place of RDMA queue pairs.
 use context::{Bump, EngineEnd, LOG_SLOT, Leavers, Notice, Slot};
+use engine::stream::Stream;
 use engine::{ContextId, DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 
@@ -67,7 +68,7 @@ impl Contexts {
     }
 
     /// Says whose processes are gone and have left nothing that was not taken.
-    pub fn tell_drained(&mut self, events: &mut Vec<Event>) {
+    pub fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
         let taken_from = |context: &&Context| !context.corrupt;
         let list = &self.list;
         let drained = self.leavers.gone(|id| list[id as usize].as_ref().filter(taken_from).map(|context| &context.end));
@@ -111,7 +112,13 @@ impl Contexts {
 
     /// Takes descriptors of all contexts in turn, at most about `most`. Those for a context's log are [`LOG`]'s, with the
     /// context's number in the slot's place.
-    pub fn take(&mut self, most: usize, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts, events: &mut Vec<Event>) {
+    pub fn take(
+        &mut self,
+        most: usize,
+        bumps: &mut Vec<(u32, Bump)>,
+        drops: &mut DropCounts,
+        events: &mut Vec<Event<Stream>>,
+    ) {
         let count = self.attached.len();
         for step in 0..count {
             let at = (self.first + step) % count;

@@ -4,7 +4,8 @@ use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
 use crate::program::Program;
 use context::{Bump, Notice, Slot};
-use engine::{Event, FlowId, FlowParams, FlowStats, Nanos};
+use engine::stream::{self, FlowParams, FlowStats, Stream};
+use engine::{Event, FlowId, Nanos};
 use shm::{Mirror, Pooled};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -510,16 +511,16 @@ impl Flow {
 
     /// The control plane hears of it when there first is something to send or to be acknowledged.
     #[inline]
-    pub fn track(&mut self, id: u32, events: &mut Vec<Event>) {
+    pub fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
         if !self.tracked && !self.dead && self.una != self.end() {
             self.tracked = true;
-            events.push(Event::Active(FlowId(id)));
+            events.push(stream::Event::Active(FlowId(id)).into());
         }
     }
 
     /// It may have something to send: it gets its turn.
     #[inline]
-    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event>) {
+    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event<Stream>>) {
         self.track(id, events);
         if !self.ready && self.has_more() {
             self.ready = true;

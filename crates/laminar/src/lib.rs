@@ -32,9 +32,9 @@ use ahead::Guesses;
 use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
+use engine::stream::{self, Carries, FlowParams, FourTuple, Stream};
 use engine::{
-    Burst, Carries, Command, ContextId, DropReason, Engine, Event, FlowId, FlowParams, FourTuple, Limits, Nanos,
-    ProgramSource, Slot,
+    Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, Slot,
 };
 use flow::Flow;
 use log::Logs;
@@ -122,7 +122,7 @@ impl Laminar {
         self.flows.get_mut(id as usize)?.as_deref_mut()
     }
 
-    fn take_commands(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_commands(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let mut commands = std::mem::take(burst.commands);
         let count = commands.len();
         for command in commands.drain(..) {
@@ -132,7 +132,7 @@ impl Laminar {
         count
     }
 
-    fn command(&mut self, command: Command, burst: &mut Burst<'_>) {
+    fn command(&mut self, command: Command<Stream>, burst: &mut Burst<'_, Stream>) {
         match command {
             Command::Attach(context, end) => self.contexts.attach(context.0, end),
             Command::Drain(context) => self.contexts.drain(context.0),
@@ -142,13 +142,27 @@ impl Laminar {
             }
             Command::Install(params) => self.install(*params),
             Command::Remove(id) => self.remove(id, burst),
-            Command::Rename { flow, context, slot } => {
+            Command::NextHop(id, mac) => {
+                if let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::as_deref_mut) {
+                    flow.params.remote_mac = mac;
+                    self.switch.program.set_headers(&flow.params, flow.clock.unwrap_or(0));
+                }
+            }
+            // Its features name no stage.
+            Command::Modules(_) => {}
+            Command::Transport(command) => self.stream_command(command, burst),
+        }
+    }
+
+    fn stream_command(&mut self, command: stream::Command, burst: &mut Burst<'_, Stream>) {
+        match command {
+            stream::Command::Rename { flow, context, slot } => {
                 self.end_membership(flow.0);
                 self.rename(flow.0, context, slot);
             }
-            Command::OpenLog(context, end) => self.open_log(context, *end),
-            Command::JoinLog { flow, rx_head, mark } => self.join_log(flow.0, rx_head, mark, burst),
-            Command::Move { flow, context, slot, rx, tx } => {
+            stream::Command::OpenLog(context, end) => self.open_log(context, *end),
+            stream::Command::JoinLog { flow, rx_head, mark } => self.join_log(flow.0, rx_head, mark, burst),
+            stream::Command::Move { flow, context, slot, rx, tx } => {
                 self.end_membership(flow.0);
                 let Some(state) = self.flow(flow.0) else { return };
                 state.look();
@@ -160,53 +174,45 @@ impl Laminar {
                 state.use_rings(rx, tx);
                 self.rename(flow.0, context, slot);
             }
-            Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
-            Command::Thaw(flow) => self.thaw(flow.0),
-            Command::Resume(id, end) => self.resume(id, &end, burst),
-            Command::Advance { flow, tx_head, rx_head, fin } => {
+            stream::Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
+            stream::Command::Thaw(flow) => self.thaw(flow.0),
+            stream::Command::Resume(id, end) => self.resume(id, &end, burst),
+            stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
                 self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, grown: true }, burst);
             }
-            Command::Orphan(id) => {
+            stream::Command::Orphan(id) => {
                 self.leave_log(id.0);
                 if let Some(flow) = self.flow(id.0) {
                     flow.orphan = true;
                 }
             }
-            Command::Window(id, cwnd) => {
+            stream::Command::Window(id, cwnd) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.cwnd = cwnd;
                     self.may_send(id.0, burst);
                 }
             }
-            Command::Rate(id, rate) => {
+            stream::Command::Rate(id, rate) => {
                 self.set_rate(id.0, rate);
                 // It may have waited for credits that come no more.
                 self.may_send(id.0, burst);
             }
-            Command::Mss(id, mss) => {
+            stream::Command::Mss(id, mss) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.set_mss(mss);
                     flow.go_back();
                     self.may_send(id.0, burst);
                 }
             }
-            Command::Retransmit(id) => self.timeout(id.0, burst),
-            Command::Probe(id) => self.probe(id.0, burst),
-            Command::Untrack(id) => {
+            stream::Command::Retransmit(id) => self.timeout(id.0, burst),
+            stream::Command::Probe(id) => self.probe(id.0, burst),
+            stream::Command::Untrack(id) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.tracked = false;
                     self.may_send(id.0, burst);
                 }
             }
-            Command::NextHop(id, mac) => {
-                if let Some(flow) = self.flows.get_mut(id.0 as usize).and_then(Option::as_deref_mut) {
-                    flow.params.remote_mac = mac;
-                    self.switch.program.set_headers(&flow.params, flow.clock.unwrap_or(0));
-                }
-            }
-            // `stages` names none.
-            Command::Modules(_) => {}
         }
     }
 
@@ -232,7 +238,7 @@ impl Laminar {
         self.set_rate(id, rate);
     }
 
-    fn remove(&mut self, id: FlowId, burst: &mut Burst<'_>) {
+    fn remove(&mut self, id: FlowId, burst: &mut Burst<'_, Stream>) {
         let Some(mut flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.leave_log_with(id.0, &mut flow);
         let end = self.flow_end(&flow);
@@ -248,14 +254,14 @@ impl Laminar {
     }
 
     /// Stops a quiet flow: its segments find no entry any more, and go to the control plane.
-    fn freeze(&mut self, id: FlowId, tx_head: u32, rx_head: u32, burst: &mut Burst<'_>) {
+    fn freeze(&mut self, id: FlowId, tx_head: u32, rx_head: u32, burst: &mut Burst<'_, Stream>) {
         if self.flow(id.0).is_none() {
             return;
         }
         self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: true }, burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
         if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
-            return burst.events.push(Event::Busy(id));
+            return burst.events.push(stream::Event::Busy(id).into());
         }
         flow.frozen = true;
         let owes = flow.ack_due.is_some();
@@ -268,7 +274,7 @@ impl Laminar {
         if let Some(flow) = self.flows[id.0 as usize].as_deref_mut() {
             self.switch.program.disown(id.0, flow.params.context.0);
         }
-        burst.events.push(Event::Frozen(id, end));
+        burst.events.push(stream::Event::Frozen(id, end).into());
     }
 
     fn thaw(&mut self, id: u32) {
@@ -308,7 +314,7 @@ impl Laminar {
     }
 
     /// The application's positions.
-    fn bump(&mut self, id: u32, bump: &Bump, burst: &mut Burst<'_>) {
+    fn bump(&mut self, id: u32, bump: &Bump, burst: &mut Burst<'_, Stream>) {
         if id == contexts::LOG {
             return self.trim_log(bump.slot.index, bump.rx_head, burst);
         }
@@ -334,7 +340,7 @@ impl Laminar {
     }
 
     /// Receive buffer goes back to the pipeline, which tells the peer.
-    fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_>) {
+    fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
         flow.ack_due = None;
         let context = flow.params.context.0 as u16;
@@ -343,12 +349,12 @@ impl Laminar {
     }
 
     /// An acknowledgement of what is there.
-    fn acknowledge(&mut self, id: u32, burst: &mut Burst<'_>) {
+    fn acknowledge(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         self.sync(id, 0, burst);
     }
 
     /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
-    fn timeout(&mut self, id: u32, burst: &mut Burst<'_>) {
+    fn timeout(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id).filter(|flow| !flow.dead) else { return };
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
@@ -362,14 +368,14 @@ impl Laminar {
     }
 
     /// The flow may have something to send.
-    fn may_send(&mut self, id: u32, burst: &mut Burst<'_>) {
+    fn may_send(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         if let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) {
             flow.may_send(id, &mut self.ready, burst.events);
             flow.publish();
         }
     }
 
-    fn take_frames(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_frames(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         // No modules of operators run here: frames that come back are as those from the port, and come first.
         if !burst.back.is_empty() {
             burst.rx.splice(0..0, burst.back.drain(..).map(|(_, frame)| frame));
@@ -389,7 +395,7 @@ impl Laminar {
         count
     }
 
-    fn take_descriptors(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn take_descriptors(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let mut bumps = std::mem::take(&mut self.bumps);
         self.contexts.take(DESCRIPTORS, &mut bumps, burst.drops, burst.events);
         let count = bumps.len();
@@ -404,7 +410,7 @@ impl Laminar {
     }
 
     /// The packet generator: credits by rate, for flows that have a use for them (thesis 5.3.2.1).
-    fn tick(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn tick(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         if self.paced.is_empty() || self.now < self.last_tick + TICK {
             return 0;
         }
@@ -429,7 +435,7 @@ impl Laminar {
 
     /// Acknowledgements that the pipeline delayed and nothing took along. Thesis 5.5.3 leaves the timer to the control
     /// plane; here it is the host's half.
-    fn late_acknowledgements(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn late_acknowledgements(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let mut count = 0;
         while let Some((_, id)) = self.delayed.front().copied().filter(|(time, _)| *time <= self.now) {
             self.delayed.pop_front();
@@ -450,7 +456,7 @@ impl Laminar {
     }
 
     /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
-    fn push(&mut self, burst: &mut Burst<'_>) -> usize {
+    fn push(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let mut count = 0;
         while count < DESCRIPTORS && self.pushed < ROUND_BYTES {
             let Some(id) = self.ready.pop_front() else { break };
@@ -460,7 +466,7 @@ impl Laminar {
     }
 
     /// A segment of a flow that stands in no list; whether it had one.
-    fn push_of(&mut self, id: u32, burst: &mut Burst<'_>) -> bool {
+    fn push_of(&mut self, id: u32, burst: &mut Burst<'_, Stream>) -> bool {
         let now = self.now;
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return false };
         flow.track(id, burst.events);
@@ -501,12 +507,12 @@ impl Laminar {
     }
 }
 
-impl Engine for Laminar {
+impl Engine<Stream> for Laminar {
     fn name(&self) -> &'static str {
         "laminar"
     }
 
-    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         self.now = now;
         self.pushed = 0;
         self.switch.program.native.set_time(now);
@@ -526,21 +532,11 @@ impl Engine for Laminar {
     }
 
     /// What the program's extensions write into headers.
-    fn carries(&self) -> Carries {
+    fn features(&self) -> Features<stream::Features> {
         let program = &self.switch.program;
-        Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: true }
-    }
-
-    fn hands_over(&self) -> bool {
-        true
-    }
-
-    fn starts_small(&self) -> bool {
-        true
-    }
-
-    fn keeps_logs(&self) -> bool {
-        self.switch.program.has_logs()
+        let carries = Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: true };
+        let transport = stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true };
+        Features { hands_over: true, stages: &[], transport }
     }
 
     fn has_work(&self, now: Nanos) -> bool {
@@ -559,7 +555,7 @@ impl Engine for Laminar {
         let [ingress, egress, pseudo] = self.switch.counts;
         let row = |module: &str, value| (module.to_string(), "packets", value);
         let mut rows = vec![row("ingress", ingress), row("egress", egress), row("mirror", pseudo)];
-        if self.keeps_logs() {
+        if self.switch.program.has_logs() {
             let counters = ["records", "holes", "filled"].into_iter().zip(self.logs.counts);
             rows.extend(counters.map(|(counter, value)| ("log".to_string(), counter, value)));
         }

@@ -5,7 +5,8 @@ use crate::descriptor::{Dma, LOG_FILL, LogPlace};
 use crate::flow::Flow;
 use crate::outcome::place;
 use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
-use engine::{Burst, ContextId, DropReason, Event, FlowId, Frame, LogRefusal, MOST_LOGS};
+use engine::stream::{self, LogRefusal, MOST_LOGS, Stream};
+use engine::{Burst, ContextId, DropReason, FlowId, Frame};
 use shm::Span;
 use std::collections::VecDeque;
 
@@ -243,9 +244,9 @@ impl Laminar {
         self.logs.list[number as usize] = None;
     }
 
-    pub(crate) fn join_log(&mut self, id: u32, rx_head: u32, mark: u64, burst: &mut Burst<'_>) {
+    pub(crate) fn join_log(&mut self, id: u32, rx_head: u32, mark: u64, burst: &mut Burst<'_, Stream>) {
         let result = self.try_join(id, rx_head, mark);
-        burst.events.push(Event::LogJoined(FlowId(id), result));
+        burst.events.push(stream::Event::LogJoined(FlowId(id), result).into());
         if result.is_ok() {
             // What was received before may be whole records, or all there is.
             self.log_moved(id);
@@ -405,7 +406,7 @@ impl Laminar {
     }
 
     /// The application has given back all records before number `upto`, modulo 2^32: their connections have the room again.
-    pub(crate) fn trim_log(&mut self, context: u32, upto: u32, burst: &mut Burst<'_>) {
+    pub(crate) fn trim_log(&mut self, context: u32, upto: u32, burst: &mut Burst<'_, Stream>) {
         let Some(number) = self.logs.of(context) else { return burst.drops.count(DropReason::BumpUnknown) };
         let Some(log) = self.logs.get(number) else { return };
         let count = upto.wrapping_sub(log.head as u32);

@@ -3,7 +3,8 @@ use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, Dma, FAST_RETRA
 use crate::flow::{Change, Flow};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{ACK_DELAY, Laminar, slow};
-use engine::{Burst, DropReason, Event, Exception, FlowId, Frame, Nanos, Recorder};
+use engine::stream::{self, Stream};
+use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
 use shm::{Mirror, Span};
@@ -34,7 +35,7 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos,
 }
 
 impl Laminar {
-    pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_>) {
+    pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_, Stream>) {
         if let Some(recorder) = burst.recorder.as_deref_mut() {
             record(frame, flow, place, self.now, recorder);
         }
@@ -42,7 +43,7 @@ impl Laminar {
 
     /// A frame through the pipeline, and what it caused.
     #[inline]
-    pub(crate) fn frame(&mut self, port: u16, frame: Box<Frame>, burst: &mut Burst<'_>) {
+    pub(crate) fn frame(&mut self, port: u16, frame: Box<Frame>, burst: &mut Burst<'_, Stream>) {
         let outcome = self.switch.frame(port, frame);
         self.take(outcome, burst);
         self.take_pseudo(burst);
@@ -50,7 +51,7 @@ impl Laminar {
 
     /// A descriptor likewise. For segments: all in one piece, without the descriptor's fields in memory.
     #[inline(always)]
-    pub(crate) fn entry(&mut self, port: u16, dma: &Dma, carried: Carried, burst: &mut Burst<'_>) {
+    pub(crate) fn entry(&mut self, port: u16, dma: &Dma, carried: Carried, burst: &mut Burst<'_, Stream>) {
         let bytes = dma.bytes();
         let outcome = self.switch.entry(port, &bytes.as_flattened()[..DMA_LEN], carried, burst.pool);
         self.take(outcome, burst);
@@ -59,18 +60,18 @@ impl Laminar {
 
     /// A descriptor of which there are few: without payload.
     #[inline(never)]
-    pub(crate) fn tell(&mut self, port: u16, dma: &Dma, burst: &mut Burst<'_>) {
+    pub(crate) fn tell(&mut self, port: u16, dma: &Dma, burst: &mut Burst<'_, Stream>) {
         self.entry(port, dma, Carried::Nothing, burst);
     }
 
     #[inline]
-    fn take_pseudo(&mut self, burst: &mut Burst<'_>) {
+    fn take_pseudo(&mut self, burst: &mut Burst<'_, Stream>) {
         if !self.switch.is_drained() {
             self.take_queued(burst);
         }
     }
 
-    fn take_queued(&mut self, burst: &mut Burst<'_>) {
+    fn take_queued(&mut self, burst: &mut Burst<'_, Stream>) {
         while let Some(outcome) = self.switch.pseudo(burst.pool) {
             self.take(outcome, burst);
         }
@@ -80,14 +81,14 @@ impl Laminar {
     }
 
     /// Behind a round's frames: the ends of streams that were waited for.
-    pub(crate) fn settle(&mut self, burst: &mut Burst<'_>) {
+    pub(crate) fn settle(&mut self, burst: &mut Burst<'_, Stream>) {
         while let Some(flow) = self.fins.pop() {
             self.take_fin(flow, burst);
         }
     }
 
     #[inline(always)]
-    fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
+    fn take(&mut self, outcome: Outcome, burst: &mut Burst<'_, Stream>) {
         match outcome {
             Outcome::Host(Carried::Received(frame, payload_at)) => self.host(Some((frame, payload_at)), burst),
             Outcome::Host(_) => self.host(None, burst),
@@ -96,7 +97,7 @@ impl Laminar {
         }
     }
 
-    fn take_other(&mut self, outcome: Outcome, burst: &mut Burst<'_>) {
+    fn take_other(&mut self, outcome: Outcome, burst: &mut Burst<'_, Stream>) {
         match outcome {
             Outcome::Host(_) | Outcome::Network(..) => {}
             Outcome::Forward(frame) => {
@@ -114,7 +115,7 @@ impl Laminar {
     }
 
     /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
-    fn spent(&mut self, answered: bool, carried: Carried, burst: &mut Burst<'_>) {
+    fn spent(&mut self, answered: bool, carried: Carried, burst: &mut Burst<'_, Stream>) {
         let Carried::Received(frame, _) = carried else { return };
         let owner = self.owner(&frame);
         let length = owner.as_ref().map_or(0, |(_, parts)| parts.payload);
@@ -134,7 +135,7 @@ impl Laminar {
     }
 
     /// A descriptor for the host, perhaps with a segment: its frame, and where its payload begins.
-    fn host(&mut self, segment: Option<(Box<Frame>, usize)>, burst: &mut Burst<'_>) {
+    fn host(&mut self, segment: Option<(Box<Frame>, usize)>, burst: &mut Burst<'_, Stream>) {
         let head = self.switch.head();
         let Some(dma) = Dma::parse(head) else {
             let carried = segment.map_or(Carried::Nothing, |(frame, at)| Carried::Received(frame, at));
@@ -191,24 +192,24 @@ impl Laminar {
 
     /// A descriptor that goes on with a place in a log.
     #[cold]
-    fn for_log(&mut self, segment: Option<(&Frame, usize)>, burst: &mut Burst<'_>) {
+    fn for_log(&mut self, segment: Option<(&Frame, usize)>, burst: &mut Burst<'_, Stream>) {
         let (dma, place) = (Dma::parse(self.switch.head()), LogPlace::parse(self.switch.head()));
         let Some((dma, place)) = dma.zip(place) else { return };
         if !self.place_in_log(&dma, &place, segment) {
-            burst.events.push(Event::OrphanData(FlowId(dma.flow.into())));
+            burst.events.push(stream::Event::OrphanData(FlowId(dma.flow.into())).into());
         }
     }
 
     /// What most descriptors do not say.
     #[cold]
-    fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_>) {
+    fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
         let (orphan, logged, fin_waits) = (flow.orphan, flow.member.is_some(), flow.fin_held.is_some());
         if orphan && length > 0 {
-            burst.events.push(Event::OrphanData(FlowId(id)));
+            burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
         }
         if change.fin_acked {
-            burst.events.push(Event::FinAcked(FlowId(id)));
+            burst.events.push(stream::Event::FinAcked(FlowId(id)).into());
         }
         if change.bad_ack {
             self.count_drop(Some(id), DropReason::AckBeyondSent, burst);
@@ -224,7 +225,7 @@ impl Laminar {
     /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is left
     /// to the port, which sums the payload where it moves it (the DMA engine's part in the paper).
     #[inline(always)]
-    fn transmit(&mut self, mut frame: Box<Frame>, carried: Carried, burst: &mut Burst<'_>) {
+    fn transmit(&mut self, mut frame: Box<Frame>, carried: Carried, burst: &mut Burst<'_, Stream>) {
         let mut sender = None;
         let mut referenced = 0;
         if let Carried::Payload { flow, position, len } = carried {

@@ -1,6 +1,7 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
-use engine::{FlowParams, Limits, Nanos, ProgramSource};
+use engine::stream::FlowParams;
+use engine::{Limits, Nanos, ProgramSource};
 use rmt::interp::Session;
 use rmt::native::{ControlError, EntryKey, Native};
 use std::path::Path;

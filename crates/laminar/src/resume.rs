@@ -3,7 +3,8 @@
 use crate::Laminar;
 use crate::flow::Flow;
 use crate::program::Program;
-use engine::{Burst, FlowEnd, FlowId, Resume, TimestampState};
+use engine::stream::{FlowEnd, Resume, Stream, TimestampState};
+use engine::{Burst, FlowId};
 use wire::Seq;
 
 impl Laminar {
@@ -38,7 +39,7 @@ impl Laminar {
 
     /// A flow goes on that was installed where another engine left it. What was on its way in between is lost: what is
     /// unacknowledged is sent again, and the peer hears what is expected of it.
-    pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_>) {
+    pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_, Stream>) {
         let (Some(flow), Some(resume)) = (self.flow(id.0), end.resume) else { return };
         flow.resume(end, &resume);
         let (sent, received) = ([flow.una, flow.max], [end.rcv_nxt, end.rcv_nxt + resume.window]);

@@ -4,7 +4,8 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::program::Program;
 use crate::{Laminar, Place};
-use engine::{Burst, DropReason, Event, Exception, FlowId, FourTuple, Frame, Nanos};
+use engine::stream::{self, FourTuple, Stream};
+use engine::{Burst, DropReason, Event, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
@@ -96,9 +97,9 @@ fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
 
 impl Laminar {
     /// A frame of the exception path: of an installed flow, or the control plane's.
-    pub(crate) fn exception(&mut self, mut frame: Box<Frame>, burst: &mut Burst<'_>) {
+    pub(crate) fn exception(&mut self, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) {
         if !is_tcp(&frame) {
-            return burst.exceptions.push((Exception::NotTcp, frame));
+            return burst.exceptions.push((Exception::Foreign, frame));
         }
         let parts = match parts(&frame) {
             Ok(parts) => parts,
@@ -137,7 +138,7 @@ impl Laminar {
 
     /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to
     /// drop it.
-    fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_>) -> Result<(), Option<DropReason>> {
+    fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_, Stream>) -> Result<(), Option<DropReason>> {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
         let window = if next.before(edge) { edge - next } else { 0 };
         let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
@@ -148,7 +149,7 @@ impl Laminar {
         if flags.has(Flags::RST) {
             if parts.tcp.seq == next {
                 flow.dead = true;
-                burst.events.push(Event::Reset(FlowId(id)));
+                burst.events.push(stream::Event::Reset(FlowId(id)).into());
                 return Err(None);
             }
             let inside = parts.tcp.seq.within(next, window);
@@ -172,7 +173,7 @@ impl Laminar {
         Ok(())
     }
 
-    fn challenge(&mut self, flow: u32, reason: DropReason, burst: &mut Burst<'_>) -> DropReason {
+    fn challenge(&mut self, flow: u32, reason: DropReason, burst: &mut Burst<'_, Stream>) -> DropReason {
         if !self.challenges.allow(self.now) {
             return DropReason::ChallengeLimit;
         }
@@ -181,7 +182,7 @@ impl Laminar {
     }
 
     /// All before the peer's FIN is there: it ends the stream, and is acknowledged.
-    pub(crate) fn take_fin(&mut self, id: u32, burst: &mut Burst<'_>) {
+    pub(crate) fn take_fin(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let next = Seq(self.switch.program.rx_window(id)[0]);
         let Some(flow) = self.flows[id as usize].as_mut() else { return };
         if flow.dead || flow.peer_fin || flow.fin_held != Some(next) {
@@ -192,7 +193,11 @@ impl Laminar {
         flow.publish_received();
         self.switch.program.end_rx(id, (next + 1).0);
         let too = flow.fin;
-        burst.events.push(if too { Event::PeerFinToo(FlowId(id)) } else { Event::PeerFin(FlowId(id)) });
+        burst.events.push(if too {
+            Event::Transport(stream::Event::PeerFinToo(FlowId(id)))
+        } else {
+            Event::Transport(stream::Event::PeerFin(FlowId(id)))
+        });
         self.log_moved(id);
         self.notify(id);
         self.acknowledge(id, burst);
@@ -200,7 +205,7 @@ impl Laminar {
 
     /// An empty segment just below the window, which asks for an acknowledgement. The pipeline sends nothing below
     /// the oldest byte that is not acknowledged, so this is a frame of the control plane.
-    pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_>) {
+    pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
         let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| !flow.dead) else { return };
         let p = &flow.params;
@@ -235,7 +240,7 @@ impl Laminar {
     }
 
     /// Counts a drop, of a flow's too.
-    pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: DropReason, burst: &mut Burst<'_>) {
+    pub(crate) fn count_drop(&mut self, flow: Option<u32>, reason: DropReason, burst: &mut Burst<'_, Stream>) {
         burst.drops.count(reason);
         if let Some(flow) = flow.and_then(|id| self.flow(id)) {
             flow.stats.drops.fetch_add(1, Relaxed);
@@ -244,7 +249,13 @@ impl Laminar {
     }
 
     /// Drops a received frame.
-    pub(crate) fn refuse(&mut self, frame: Box<Frame>, reason: DropReason, flow: Option<u32>, burst: &mut Burst<'_>) {
+    pub(crate) fn refuse(
+        &mut self,
+        frame: Box<Frame>,
+        reason: DropReason,
+        flow: Option<u32>,
+        burst: &mut Burst<'_, Stream>,
+    ) {
         self.count_drop(flow, reason, burst);
         self.record(&frame, flow, Place::Dropped(reason), burst);
         burst.pool.put(frame);

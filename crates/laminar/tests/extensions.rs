@@ -5,30 +5,31 @@ mod common;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, MakeEngine};
-use engine::{Command, DropReason, Engine, FramePool, Limits};
+use engine::stream::{self, Stream};
+use engine::{DropReason, Engine, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 use wire::ipv4::Ecn;
 use wire::tcp::Timestamps;
 
 const S: u32 = START;
 
-fn engine(config: &Config, limits: Limits, extensions: Extensions) -> Box<dyn Engine> {
+fn engine(config: &Config, limits: Limits, extensions: Extensions) -> Box<dyn Engine<Stream>> {
     Box::new(Laminar::new(limits, config.wscale, extensions).unwrap())
 }
 
-fn sack(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn sack(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     engine(config, limits, Extensions { sack: true, ..Extensions::NONE })
 }
 
-fn delayed(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn delayed(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     engine(config, limits, Extensions { delayed_acks: true, ..Extensions::NONE })
 }
 
-fn timely(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn timely(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     engine(config, limits, Extensions { timely: true, ..Extensions::NONE })
 }
 
-fn all(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn all(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     engine(config, limits, Extensions { sack: true, delayed_acks: true, timely: true, shared_log: false })
 }
 
@@ -118,7 +119,7 @@ fn a_timeout_forgets_what_was_acknowledged_selectively() {
     let mut s = solo(sack, false, true);
     assert_eq!(s.write(4000, false).len(), 4);
     s.receive(&[Seg { sack: Some((S + 1000, S + 2000)), window: 65535, ..seg(S, S, ACK, 0) }]);
-    let again = s.command(Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW));
     assert_eq!(again.iter().map(|s| s.seq - S).collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
 }
 
@@ -196,7 +197,7 @@ fn everything_carries_timestamps() {
     s.wait(4_096_000);
     let later = s.write(10, false)[0].timestamps.unwrap().value;
     assert_eq!(later.wrapping_sub(begin) as u64, (s.now >> 12) - (at >> 12), "units of 4.096 us");
-    let probe = s.command(Command::Probe(FLOW));
+    let probe = s.command(stream::Command::Probe(FLOW));
     assert!(probe.iter().all(|s| s.timestamps.is_some()), "{probe:?}");
 }
 

@@ -4,12 +4,13 @@ mod common;
 
 use common::Config;
 use common::solo::{ACK, START, Seg, Solo, seg};
+use engine::stream::Stream;
 use engine::{Engine, FramePool, Limits, ProgramSource};
 use laminar::{Extensions, Laminar};
 
 const S: u32 = START;
 
-fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(Laminar::new(limits, config.wscale, Extensions { delayed_acks: false, ..Extensions::default() }).unwrap())
 }
 

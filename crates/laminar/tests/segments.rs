@@ -5,12 +5,13 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, make_context};
 use context::Bump;
+use engine::stream::{self, Stream};
 use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, Slot};
 use laminar::{Extensions, Laminar};
 use std::sync::Arc;
 use wire::tcp::Flags;
 
-fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(Laminar::new(limits, config.wscale, Extensions::NONE).unwrap())
 }
 
@@ -55,7 +56,7 @@ fn the_peers_fin_waits_for_what_is_missing() {
     assert!(s.events().is_empty());
     let sent = s.receive(&[seg(S, S, ACK, 500)]);
     assert_eq!(acks(&sent).last(), Some(&(S + 801)), "payload and FIN: {sent:?}");
-    assert_eq!(s.events(), [Event::PeerFin(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::PeerFin(FLOW))]);
     assert_eq!(s.notice(), Some((800, 0, true)));
     s.read(800);
     // FIN again, and data behind it.
@@ -75,13 +76,13 @@ fn an_empty_fin_and_our_own() {
     let mut s = solo();
     let sent = s.receive(&[seg(S, S, ACK | Flags::FIN, 0)]);
     assert_eq!(acks(&sent), [S + 1]);
-    assert_eq!(s.events(), [Event::PeerFin(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::PeerFin(FLOW))]);
     let sent = s.write(100, true);
     assert_eq!((sent.len(), sent[0].seq, sent[0].len, sent[0].ack), (1, S, 100, S + 1));
     assert!(sent[0].flags.has(Flags::FIN | Flags::PSH));
-    assert_eq!(s.events(), [Event::Active(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::Active(FLOW))]);
     s.receive(&[seg(S + 1, S + 101, ACK, 0)]);
-    assert_eq!(s.events(), [Event::FinAcked(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::FinAcked(FLOW))]);
     s.command(Command::Remove(FLOW));
     let [Event::Removed(_, end)] = s.events()[..] else { panic!("no answer") };
     assert_eq!((end.snd_nxt, end.unread), (end.snd_una, 0));
@@ -97,7 +98,7 @@ fn resets_and_syns_as_rfc_5961_says() {
     assert_eq!((s.drops(DropReason::RstChallenged), s.drops(DropReason::SynChallenged)), (1, 1));
     assert!(s.events().is_empty());
     assert!(s.receive(&[seg(S, S, rst, 0)]).is_empty());
-    assert_eq!(s.events(), [Event::Reset(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::Reset(FLOW))]);
     assert!(s.write(10, false).is_empty(), "nothing is sent any more");
     for _ in 0..200 {
         s.receive(&[seg(S + 10, S, Flags::SYN, 0)]);
@@ -161,12 +162,12 @@ fn a_duplicate_segment_brings_its_acknowledgement_along() {
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut s = solo();
     assert_eq!(s.write(2000, false).len(), 2);
-    let again = s.command(Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW));
     assert_eq!(again.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(S, 1000), (S + 1000, 1000)]);
     s.receive(&[Seg { window: 0, ..seg(S, S + 2000, ACK, 0) }]);
     // The window that was told first reaches further, and a right edge never moves back.
     s.write(8000, false);
-    let probe = s.command(Command::Probe(FLOW));
+    let probe = s.command(stream::Command::Probe(FLOW));
     let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");
     assert_eq!(probe.seq, S + 1999);
 }
@@ -218,7 +219,13 @@ fn a_moved_flow_takes_its_bytes_along() {
     let (end, engine_end, rx, tx) = make_context(8192, 65536);
     let slot = Slot { index: 0, generation: 7 };
     s.side.commands.push(Command::Attach(ContextId(2), engine_end));
-    let moved = Command::Move { flow: FLOW, context: ContextId(2), slot, rx: Arc::clone(&rx), tx: Arc::clone(&tx) };
+    let moved = Command::Transport(stream::Command::Move {
+        flow: FLOW,
+        context: ContextId(2),
+        slot,
+        rx: Arc::clone(&rx),
+        tx: Arc::clone(&tx),
+    });
     s.command(moved);
     let old = std::mem::replace(&mut s.side.app.end, end);
     (s.side.app.rx, s.side.app.tx) = s.side.app.end.map_buffers(slot).unwrap();
@@ -227,7 +234,7 @@ fn a_moved_flow_takes_its_bytes_along() {
     s.read(600);
     s.receive(&[seg(S + 600, S, ACK, 400)]);
     s.read(500);
-    let again = s.command(Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW));
     assert_eq!(again.iter().map(|s| s.len).sum::<u32>(), 1500, "with its bytes, or the checksum would be wrong");
     assert_eq!(s.write(10, false).len(), 1, "and the new context may send");
     drop(old);
@@ -236,17 +243,17 @@ fn a_moved_flow_takes_its_bytes_along() {
 #[test]
 fn an_orphan_tells_nobody_but_the_control_plane() {
     let mut s = solo();
-    s.command(Command::Orphan(FLOW));
+    s.command(stream::Command::Orphan(FLOW));
     s.receive(&[seg(S, S, ACK, 100)]);
-    assert_eq!(s.events(), [Event::OrphanData(FLOW)]);
+    assert_eq!(s.events(), [Event::Transport(stream::Event::OrphanData(FLOW))]);
     assert_eq!(s.notice(), None);
 }
 
 #[test]
 fn a_rate_is_kept_by_the_packet_generator() {
     let mut s = solo();
-    s.command(Command::Rate(FLOW, 10_000_000));
-    s.command(Command::Window(FLOW, 1 << 20));
+    s.command(stream::Command::Rate(FLOW, 10_000_000));
+    s.command(stream::Command::Window(FLOW, 1 << 20));
     s.receive(&[Seg { window: 60_000, ..seg(S, S, ACK, 0) }]);
     let mut sent: u32 = s.write(60_000, false).iter().map(|s| s.len).sum();
     for _ in 0..20 {
@@ -266,28 +273,41 @@ fn more_flows_than_the_tables_hold_are_refused() {
 #[test]
 fn a_quiet_flow_freezes_and_goes_on() {
     let mut s = solo();
-    let freeze = |tx_head, rx_head| Command::Freeze { flow: FLOW, tx_head, rx_head };
+    let freeze = |tx_head, rx_head| Command::Transport(stream::Command::Freeze { flow: FLOW, tx_head, rx_head });
     let outcome = |s: &mut Solo, command| {
         s.command(command);
         let events = s.events();
-        events.into_iter().filter(|e| matches!(e, Event::Busy(_) | Event::Frozen(..))).collect::<Vec<_>>()
+        events
+            .into_iter()
+            .filter(|e| {
+                matches!(e, Event::Transport(stream::Event::Busy(_)) | Event::Transport(stream::Event::Frozen(..)))
+            })
+            .collect::<Vec<_>>()
     };
     s.write(100, false);
     s.receive(&[seg(S, S, ACK, 50)]);
     s.read(50);
-    assert_eq!(outcome(&mut s, freeze(100, 50)), [Event::Busy(FLOW)], "100 bytes are not acknowledged");
+    assert_eq!(
+        outcome(&mut s, freeze(100, 50)),
+        [Event::Transport(stream::Event::Busy(FLOW))],
+        "100 bytes are not acknowledged"
+    );
     s.receive(&[seg(S + 50, S + 100, ACK, 20), seg(S + 80, S + 100, ACK, 5)]);
-    assert_eq!(outcome(&mut s, freeze(100, 60)), [Event::Busy(FLOW)], "ten bytes are unread");
-    assert_eq!(outcome(&mut s, freeze(100, 70)), [Event::Busy(FLOW)], "five are out of order");
+    assert_eq!(outcome(&mut s, freeze(100, 60)), [Event::Transport(stream::Event::Busy(FLOW))], "ten bytes are unread");
+    assert_eq!(
+        outcome(&mut s, freeze(100, 70)),
+        [Event::Transport(stream::Event::Busy(FLOW))],
+        "five are out of order"
+    );
     s.receive(&[seg(S + 70, S + 100, ACK, 10)]);
     let frozen = outcome(&mut s, freeze(100, 85));
-    let [Event::Frozen(_, end)] = frozen[..] else { panic!("{frozen:?}") };
+    let [Event::Transport(stream::Event::Frozen(_, end))] = frozen[..] else { panic!("{frozen:?}") };
     assert_eq!((end.unread, end.snd_nxt), (0, end.snd_una));
     assert!(s.receive(&[seg(S + 85, S + 100, ACK, 5)]).is_empty());
     assert_eq!(s.side.exceptions.len(), 1, "its segments are the control plane's");
     assert!(s.write(10, false).is_empty(), "its descriptors are ignored");
-    assert_eq!(outcome(&mut s, freeze(110, 85)), [Event::Busy(FLOW)], "frozen already");
-    s.command(Command::Thaw(FLOW));
+    assert_eq!(outcome(&mut s, freeze(110, 85)), [Event::Transport(stream::Event::Busy(FLOW))], "frozen already");
+    s.command(stream::Command::Thaw(FLOW));
     let sent = s.write(10, false);
     assert_eq!(
         sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(),

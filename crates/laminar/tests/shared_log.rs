@@ -5,7 +5,8 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
 use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogRecord, LogShape, Notice, Slot, daemon_ends};
-use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, LogRefusal};
+use engine::stream::{self, LogRefusal, Stream};
+use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const SIZES: Geometry = Geometry {
     log_bytes: 65_536,
 };
 
-fn with_logs(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn with_logs(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(Laminar::new(limits, config.wscale, Extensions { shared_log: true, ..Extensions::NONE }).unwrap())
 }
 
@@ -53,14 +54,17 @@ impl Logged {
         let region = Arc::new(Region::create("log", SIZES.region_len()).unwrap());
         let (_, control) = daemon_ends(&region, SIZES, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let shape = LogShape { record: RECORD, records };
-        solo.command(Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())));
+        solo.command(Command::Transport(stream::Command::OpenLog(
+            ContextId(1),
+            Box::new(control.open_log(shape).unwrap()),
+        )));
         Logged { solo, region, control, shape, ready: 0 }
     }
 
     fn join(&mut self, rx_head: u32) -> Result<(), LogRefusal> {
-        self.solo.command(Command::JoinLog { flow: FLOW, rx_head, mark: 99 });
+        self.solo.command(stream::Command::JoinLog { flow: FLOW, rx_head, mark: 99 });
         let joined = self.solo.events().into_iter().find_map(|event| match event {
-            Event::LogJoined(FLOW, result) => Some(result),
+            Event::Transport(stream::Event::LogJoined(FLOW, result)) => Some(result),
             _ => None,
         });
         joined.expect("an answer")
@@ -236,10 +240,10 @@ fn a_log_takes_no_more_connections_than_it_has_room_for() {
     small.solo.command(Command::Detach(ContextId(1)));
     assert_eq!(small.join(0), Err(LogRefusal::Unfit), "a log goes with its context");
     l.solo.receive(&[data(0, 1024)]);
-    l.solo.command(Command::Orphan(FLOW));
+    l.solo.command(stream::Command::Orphan(FLOW));
     // Nobody reads the stream any more: what comes raises an event, and goes to no log.
     l.solo.receive(&[data(1024, 64)]);
-    assert!(l.solo.events().contains(&Event::OrphanData(FLOW)));
+    assert!(l.solo.events().contains(&Event::Transport(stream::Event::OrphanData(FLOW))));
     assert_eq!(l.notices().1, 16);
 }
 
@@ -270,8 +274,10 @@ fn random_streams_arrive_whole_in_the_log() {
         let (_, control) = daemon_ends(&region, sizes, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let shape = LogShape { record: RECORD, records: (rx_bytes / RECORD).max(64) };
         let log = control.open_log(shape).unwrap();
-        lab.sides[1].commands.push(Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())));
-        lab.sides[1].commands.push(Command::JoinLog { flow: FLOW, rx_head: 0, mark: seed });
+        lab.sides[1]
+            .commands
+            .push(stream::Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())).into());
+        lab.sides[1].commands.push(stream::Command::JoinLog { flow: FLOW, rx_head: 0, mark: seed }.into());
         let expected = std::mem::take(&mut lab.sides[1].app.expected);
         let whole = expected.len() as u64 / RECORD as u64;
         let (mut read, mut ready) = (0u64, 0u64);

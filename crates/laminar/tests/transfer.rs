@@ -4,11 +4,12 @@
 mod common;
 
 use common::{Config, Lab};
+use engine::stream::Stream;
 use engine::{Engine, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 
 /// What the control plane negotiated says which extensions the program has.
-fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine> {
+fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     let extensions = Extensions {
         sack: config.sack,
         timely: config.timestamps,

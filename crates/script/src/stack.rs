@@ -2,6 +2,7 @@
 use crate::flags::{EngineName, Flags};
 use context::{AppEnd, Congestion, daemon_ends};
 use control::{Application, ContextId, Host};
+use engine::stream::Stream;
 use engine::{Engine, Limits, Worker};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
@@ -41,7 +42,7 @@ impl Stack {
         let pool = FramePool::new(1024);
         let limits = Limits { flows: flags.host.max_flows, contexts: flags.host.max_contexts };
         let replicated = Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 };
-        let engine: Box<dyn Engine> = match flags.engine {
+        let engine: Box<dyn Engine<Stream>> = match flags.engine {
             EngineName::Flextoe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
             EngineName::Threads => Box::new(FlexToe::new(limits, replicated, pool.clone())),
             EngineName::Laminar => {

@@ -5,6 +5,7 @@ use crate::scene::Scene;
 use crate::takeover::Takeovers;
 use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
 use control::{Application, CongestionName, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use engine::stream::Stream;
 use engine::{ContextId, DropReason, Engine, Limits, Worker};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
@@ -259,7 +260,7 @@ pub(crate) fn fresh_host(
     secret: [u8; 16],
 ) -> Result<Host, String> {
     let limits = Limits { flows: plan.flows, contexts: CONTEXTS };
-    let engine: Box<dyn Engine> = match plan.engine {
+    let engine: Box<dyn Engine<Stream>> = match plan.engine {
         EngineName::Flextoe => Box::new(FlexToe::new(limits, plan.mapping.clone(), pool.clone())),
         EngineName::Laminar => {
             // As the daemon has it.

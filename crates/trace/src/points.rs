@@ -47,7 +47,7 @@ impl Unit {
     /// The words that numbers of this unit stand for, from 0 on; none where they are numbers.
     pub fn words(self) -> &'static [&'static str] {
         match self {
-            Unit::Exception => &["not_tcp", "no_flow", "redirected"],
+            Unit::Exception => &["foreign", "no_flow", "redirected"],
             Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",

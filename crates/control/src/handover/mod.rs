@@ -11,7 +11,8 @@ use crate::contexts::Life;
 use crate::flow::{Flow, Place, Spliced};
 use crate::plane::Plane;
 use context::Geometry;
-use engine::{Carries, Command, ContextId, FlowEnd, FlowId, Nanos};
+use engine::stream::{self, Carries, FlowEnd};
+use engine::{Command, ContextId, FlowId, Nanos};
 use state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -106,11 +107,11 @@ impl Plane {
         (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);
         (params.context, params.slot) = (name.context, name.slot);
         self.commands.push(Command::Install(Box::new(params)));
-        self.commands.push(Command::Resume(id, *end));
+        self.commands.push(stream::Command::Resume(id, *end).into());
         if orphan {
-            self.commands.push(Command::Orphan(id));
+            self.commands.push(stream::Command::Orphan(id).into());
         }
-        self.commands.push(Command::Untrack(id));
+        self.commands.push(stream::Command::Untrack(id).into());
         Some(())
     }
 

@@ -1,6 +1,7 @@
 //! Reading received frames and building frames to send.
 use ::tcp::{Segment, Unacceptable};
-use engine::{DropReason, FourTuple};
+use engine::DropReason;
+use engine::stream::FourTuple;
 use port::{Checksum, Frame, FramePool};
 use std::net::Ipv4Addr;
 use wire::checksum::Sum;

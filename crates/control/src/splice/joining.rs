@@ -3,7 +3,8 @@ use super::{Seen, Side, Splice};
 use crate::flow::{After, Flow, Place, Spliced};
 use crate::plane::{MILLISECOND, Plane, Stage};
 use context::{Reply, SpliceEnd};
-use engine::{Command, ContextId, DropReason, FlowEnd, FlowId, Nanos};
+use engine::stream::{self, FlowEnd};
+use engine::{ContextId, DropReason, FlowId, Nanos};
 use tcp::State;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Seq, Translation};
@@ -60,7 +61,7 @@ impl Plane {
             if let Some(flow) = self.flows.get_mut(id.0) {
                 flow.freezing += 1;
             }
-            self.commands.push(Command::Freeze { flow: id, tx_head, rx_head });
+            self.commands.push(stream::Command::Freeze { flow: id, tx_head, rx_head }.into());
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ impl Plane {
     }
 
     fn give_up_joining(&mut self, joining: &Joining) {
-        self.commands.extend(joining.flows.map(Command::Thaw));
+        self.commands.extend(joining.flows.map(|id| stream::Command::Thaw(id).into()));
         self.splices.totals.refused += 1;
         self.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
     }

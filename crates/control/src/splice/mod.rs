@@ -11,7 +11,8 @@ use crate::plane::{Plane, Stage};
 use crate::slab::Slab;
 use crate::timers::Timer;
 use context::Reply;
-use engine::{FlowId, FourTuple, Nanos};
+use engine::stream::FourTuple;
+use engine::{FlowId, Nanos};
 use std::net::Ipv4Addr;
 use wire::{Mac, Seq, Translation};
 

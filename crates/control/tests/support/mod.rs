@@ -8,6 +8,7 @@ pub mod strangers;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
+use engine::stream::Stream;
 use engine::{Engine, Nanos, Worker};
 use port::{Capabilities, Frame, FramePool};
 use shm::{Doorbell, Region};
@@ -66,7 +67,7 @@ pub const CAPS: Capabilities = Capabilities { mtu: 1500, super_segment: 0, check
 
 impl Net {
     /// Hosts with the configurations given, each with an engine made by `engine`.
-    pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine>) -> Net {
+    pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
             let (ip, engine) = (config.address, engine(at, &config));
             let mut host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();

@@ -1,7 +1,8 @@
 //! An engine that carries no data: it notes what it is told and says what a test wants. A FIN counts as acknowledged
 //! at once.
 use context::Slot;
-use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowEnd, FlowId, FlowParams, FourTuple, Nanos};
+use engine::stream::{self, FlowEnd, FlowParams, FourTuple, Stream};
+use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, Nanos};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use wire::{EtherType, Seq, ethernet, ipv4, tcp};
@@ -14,9 +15,9 @@ pub struct Log {
     /// Frames of installed flows, by their payload's length.
     pub frames: Vec<(FlowId, usize)>,
     /// Events to raise.
-    pub say: Vec<Event>,
+    pub say: Vec<Event<Stream>>,
     /// To be said with the next acknowledgement of a FIN.
-    pub after_fin: Vec<Event>,
+    pub after_fin: Vec<Event<Stream>>,
     pub attached: Vec<ContextId>,
 }
 
@@ -44,18 +45,22 @@ pub type Shared = Arc<Mutex<Log>>;
 pub struct Recording(pub Shared);
 
 impl Recording {
-    pub fn boxed() -> (Box<dyn Engine>, Shared) {
+    pub fn boxed() -> (Box<dyn Engine<Stream>>, Shared) {
         let log = Shared::default();
         (Box::new(Recording(Arc::clone(&log))), log)
     }
 }
 
-impl Engine for Recording {
+impl Engine<Stream> for Recording {
     fn name(&self) -> &'static str {
         "recording"
     }
 
-    fn poll(&mut self, _now: Nanos, burst: &mut Burst<'_>) -> usize {
+    fn features(&self) -> engine::Features<engine::stream::Features> {
+        engine::Features::default()
+    }
+
+    fn poll(&mut self, _now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         let mut log = self.0.lock().unwrap();
         let done = burst.commands.len() + burst.rx.len() + burst.back.len();
         for command in burst.commands.drain(..) {
@@ -66,7 +71,7 @@ impl Engine for Recording {
         burst.events.extend(events);
         for frame in burst.back.drain(..).map(|(_, frame)| frame).chain(burst.rx.drain(..)) {
             match read(frame.bytes()) {
-                None => burst.exceptions.push((Exception::NotTcp, frame)),
+                None => burst.exceptions.push((Exception::Foreign, frame)),
                 Some((tuple, payload)) => match log.find(&tuple) {
                     Some(flow) => {
                         log.frames.push((flow, payload));
@@ -97,7 +102,7 @@ impl Log {
         self.installed.values().find(|params| params.tuple == *tuple).map(|params| params.flow)
     }
 
-    fn obey(&mut self, command: Command, events: &mut Vec<Event>) -> Told {
+    fn obey(&mut self, command: Command<Stream>, events: &mut Vec<Event<Stream>>) -> Told {
         match command {
             Command::Attach(context, _) => {
                 self.attached.push(context);
@@ -124,39 +129,45 @@ impl Log {
                 }
                 Told::Remove(flow)
             }
-            Command::Rename { flow, context, slot } => {
+            Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
+            Command::Modules(_) => Told::Other,
+            Command::Transport(command) => self.obey_stream(command, events),
+        }
+    }
+
+    fn obey_stream(&mut self, command: stream::Command, events: &mut Vec<Event<Stream>>) -> Told {
+        match command {
+            stream::Command::Rename { flow, context, slot } => {
                 self.rename(flow, context, slot);
                 Told::Rename(flow, context, slot)
             }
-            Command::Move { flow, context, slot, .. } => {
+            stream::Command::Move { flow, context, slot, .. } => {
                 self.rename(flow, context, slot);
                 Told::Move(flow, context, slot)
             }
-            Command::Advance { flow, tx_head, rx_head, fin } => {
+            stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 if fin {
-                    self.say.push(Event::FinAcked(flow));
+                    self.say.push(Event::Transport(stream::Event::FinAcked(flow)));
                     self.say.append(&mut self.after_fin);
                 }
                 Told::Advance(flow, tx_head, rx_head, fin)
             }
-            Command::Freeze { flow, .. } => {
+            stream::Command::Freeze { flow, .. } => {
                 let end = self.installed.get(&flow).map(end_of);
-                events.extend(end.map(|end| Event::Frozen(flow, end)));
+                events.extend(end.map(|end| Event::Transport(stream::Event::Frozen(flow, end))));
                 Told::Freeze(flow)
             }
-            Command::Thaw(flow) => Told::Thaw(flow),
-            Command::Orphan(flow) => Told::Orphan(flow),
-            Command::Mss(flow, mss) => Told::Mss(flow, mss),
-            Command::Probe(flow) => Told::Probe(flow),
-            Command::Retransmit(flow) => Told::Retransmit(flow),
-            Command::Untrack(flow) => Told::Untrack(flow),
-            Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
-            Command::Window(..)
-            | Command::Rate(..)
-            | Command::Resume(..)
-            | Command::Modules(_)
-            | Command::OpenLog(..)
-            | Command::JoinLog { .. } => Told::Other,
+            stream::Command::Thaw(flow) => Told::Thaw(flow),
+            stream::Command::Orphan(flow) => Told::Orphan(flow),
+            stream::Command::Mss(flow, mss) => Told::Mss(flow, mss),
+            stream::Command::Probe(flow) => Told::Probe(flow),
+            stream::Command::Retransmit(flow) => Told::Retransmit(flow),
+            stream::Command::Untrack(flow) => Told::Untrack(flow),
+            stream::Command::Window(..)
+            | stream::Command::Rate(..)
+            | stream::Command::Resume(..)
+            | stream::Command::OpenLog(..)
+            | stream::Command::JoinLog { .. } => Told::Other,
         }
     }
 

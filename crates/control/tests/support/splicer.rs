@@ -2,7 +2,8 @@
 //! `xdp/splice.c` does; FIN, RST and SYN take the entry out and go to the control plane.
 use super::recording::parse;
 use control::{Seen, SpliceTable};
-use engine::{Burst, Engine, Exception, FourTuple, Frame, Nanos, Worker};
+use engine::stream::{FourTuple, Stream};
+use engine::{Burst, Engine, Exception, Frame, Nanos, Worker};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use wire::Translation;
@@ -47,7 +48,7 @@ impl SpliceTable for Table {
 
 /// An engine with the module before it.
 pub struct Splicer {
-    pub inner: Box<dyn Engine>,
+    pub inner: Box<dyn Engine<Stream>>,
     pub model: Shared,
 }
 
@@ -84,11 +85,14 @@ impl Model {
     }
 }
 
-impl Engine for Splicer {
+impl Engine<Stream> for Splicer {
     fn name(&self) -> &'static str {
         "splicer"
     }
-    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_>) -> usize {
+    fn features(&self) -> engine::Features<engine::stream::Features> {
+        engine::Features::default()
+    }
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         let mut model = self.model.lock().unwrap();
         let mut rest = Vec::new();
         for mut frame in burst.rx.drain(..) {

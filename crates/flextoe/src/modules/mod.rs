@@ -5,6 +5,7 @@ mod checksums;
 use crate::message::{Job, Skips, Work};
 use crate::{preprocess, record};
 use checksums::{Headers, Noted};
+use engine::stream::Stream;
 use engine::{
     Burst, Changes, Counts, DropReason, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures,
     Nanos, Segment, Stage, Verdict,
@@ -254,7 +255,7 @@ pub(crate) fn admit(
     frames: &mut Vec<Box<Frame>>,
     spare: &mut Vec<Box<Frame>>,
     now: Nanos,
-    burst: &mut Burst<'_>,
+    burst: &mut Burst<'_, Stream>,
 ) {
     let Some(verdicts) = chain.frames(frames, now, burst.pool) else { return };
     for (mut frame, verdict) in frames.drain(..).zip(verdicts) {
@@ -273,7 +274,7 @@ pub(crate) fn admit(
 }
 
 /// Frames of `burst.tx` from number `from` on pass the egress modules; those that go on stay, in order.
-pub(crate) fn depart(chain: &mut Chain, from: usize, now: Nanos, burst: &mut Burst<'_>) {
+pub(crate) fn depart(chain: &mut Chain, from: usize, now: Nanos, burst: &mut Burst<'_, Stream>) {
     let Some(verdicts) = chain.frames(&mut burst.tx[from..], now, burst.pool) else { return };
     for (frame, verdict) in burst.tx.split_off(from).into_iter().zip(verdicts) {
         match verdict {
@@ -289,7 +290,7 @@ fn alone(frame: &mut Box<Frame>) -> Option<&mut Box<Frame>> {
     Some(frame)
 }
 
-fn discard(frame: Box<Frame>, stage: Stage, verdict: Verdict, now: Nanos, burst: &mut Burst<'_>) {
+fn discard(frame: Box<Frame>, stage: Stage, verdict: Verdict, now: Nanos, burst: &mut Burst<'_, Stream>) {
     let reason = drop_reason(verdict);
     record::by_module(&frame, stage, reason, now, &mut burst.recorder);
     reason.into_iter().for_each(|reason| burst.drops.count(reason));

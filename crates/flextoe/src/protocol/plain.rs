@@ -168,7 +168,8 @@ mod tests {
     use crate::batch::Batch;
     use crate::message::{Control, Job, Order, Summary, Work};
     use crate::protocol::Protocol;
-    use engine::{ContextId, FlowId, FlowParams, FourTuple, Nanos, Slot, TimestampState};
+    use engine::stream::{FlowParams, FourTuple, TimestampState};
+    use engine::{ContextId, FlowId, Nanos, Slot};
     use proptest::prelude::*;
     use shm::{Mirror, PAGE, Pooled, Region};
     use std::net::Ipv4Addr;

@@ -1,7 +1,8 @@
 //! The TCP state of a flow, and what follows from it alone.
 use super::challenges::Challenges;
 use crate::message::{Positions, Segment};
-use engine::{FlowEnd, FlowParams, FlowStats, Nanos, Resume, TimestampState};
+use engine::Nanos;
+use engine::stream::{FlowEnd, FlowParams, FlowStats, Resume, TimestampState};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::ipv4::Ecn;

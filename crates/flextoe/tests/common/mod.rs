@@ -5,9 +5,10 @@
 pub mod solo;
 
 use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
+use engine::stream::{self, FlowParams, FlowStats, FourTuple, Stream, TimestampState};
 use engine::{
-    Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, FlowParams, FlowStats, FourTuple, Frame,
-    FramePool, Limits, LoadedModule, Slot, TimestampState, Worker,
+    Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, LoadedModule,
+    Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Pooled, Region};
@@ -63,9 +64,9 @@ pub struct Config {
     pub engine: MakeEngine,
 }
 
-pub type MakeEngine = fn(&Config, Limits, FramePool) -> Box<dyn Engine>;
+pub type MakeEngine = fn(&Config, Limits, FramePool) -> Box<dyn Engine<Stream>>;
 
-fn flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine> {
+fn flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(FlexToe::new(limits, config.mapping.clone(), pool))
 }
 
@@ -207,12 +208,12 @@ pub struct Timers {
 }
 
 pub struct Side {
-    pub engine: Box<dyn Engine>,
+    pub engine: Box<dyn Engine<Stream>>,
     pub workers: Vec<Box<dyn Worker>>,
     pub pool: FramePool,
     pub drops: DropCounts,
-    pub commands: Vec<Command>,
-    pub events: Vec<Event>,
+    pub commands: Vec<Command<Stream>>,
+    pub events: Vec<Event<Stream>>,
     pub exceptions: Vec<(Exception, Box<Frame>)>,
     pub rx: Vec<Box<Frame>>,
     pub back: Vec<(Exception, Box<Frame>)>,
@@ -220,7 +221,7 @@ pub struct Side {
     pub app: App,
     pub stats: Pooled<FlowStats>,
     pub timers: Timers,
-    pub seen: Vec<Event>,
+    pub seen: Vec<Event<Stream>>,
     mss: u16,
 }
 
@@ -368,7 +369,7 @@ impl Side {
     /// The control plane's round.
     pub fn control(&mut self, now: u64) {
         for event in self.events.drain(..) {
-            if let Event::Active(_) = event {
+            if let Event::Transport(stream::Event::Active(_)) = event {
                 assert!(!self.timers.active, "Active is raised once");
                 self.timers.active = true;
                 self.timers.since = now;
@@ -382,25 +383,29 @@ impl Side {
         let flow = FlowId(5);
         if figures.outstanding == 0 && figures.unsent == 0 {
             self.timers.active = false;
-            self.commands.push(Command::Untrack(flow));
+            self.commands.push(stream::Command::Untrack(flow).into());
         } else if figures.snd_una != self.timers.una {
             (self.timers.una, self.timers.since, self.timers.backoff) = (figures.snd_una, now, 0);
             self.timers.cwnd = (self.timers.cwnd + self.mss as u32).min(1 << 20);
-            self.commands.push(Command::Window(flow, self.timers.cwnd));
+            self.commands.push(stream::Command::Window(flow, self.timers.cwnd).into());
         } else if now - self.timers.since > RTO << self.timers.backoff.min(3) {
             self.timers.since = now;
             self.timers.backoff += 1;
             let timeout = figures.outstanding > 0;
             if timeout {
                 self.timers.cwnd = self.mss as u32;
-                self.commands.push(Command::Window(flow, self.timers.cwnd));
+                self.commands.push(stream::Command::Window(flow, self.timers.cwnd).into());
             }
-            self.commands.push(if timeout { Command::Retransmit(flow) } else { Command::Probe(flow) });
+            self.commands.push(if timeout {
+                Command::Transport(stream::Command::Retransmit(flow))
+            } else {
+                Command::Transport(stream::Command::Probe(flow))
+            });
         }
         if figures.fast_retransmits != self.timers.fast {
             self.timers.fast = figures.fast_retransmits;
             self.timers.cwnd = (self.timers.cwnd / 2).max(2 * self.mss as u32);
-            self.commands.push(Command::Window(flow, self.timers.cwnd));
+            self.commands.push(stream::Command::Window(flow, self.timers.cwnd).into());
         }
     }
 }
@@ -503,7 +508,7 @@ impl Lab {
     }
 
     pub fn is_done(&self) -> bool {
-        let acked = |side: &Side| side.seen.contains(&Event::FinAcked(FlowId(5)));
+        let acked = |side: &Side| side.seen.contains(&Event::Transport(stream::Event::FinAcked(FlowId(5))));
         self.sides.iter().all(|side| side.app.is_done() && acked(side))
     }
 
@@ -529,10 +534,18 @@ impl Lab {
 
     fn check_end(&mut self, mut between: impl FnMut(u64)) {
         for side in &mut self.sides {
-            let fins =
-                side.seen.iter().filter(|event| matches!(event, Event::PeerFin(_) | Event::PeerFinToo(_))).count();
+            let fins = side
+                .seen
+                .iter()
+                .filter(|event| {
+                    matches!(
+                        event,
+                        Event::Transport(stream::Event::PeerFin(_)) | Event::Transport(stream::Event::PeerFinToo(_))
+                    )
+                })
+                .count();
             assert_eq!(fins, 1, "one FIN: {:?}", side.seen);
-            assert!(!side.seen.iter().any(|event| matches!(event, Event::Reset(_))));
+            assert!(!side.seen.iter().any(|event| matches!(event, Event::Transport(stream::Event::Reset(_)))));
             assert!(side.exceptions.is_empty());
             side.commands.push(Command::Remove(FlowId(5)));
             let mut removed = None;

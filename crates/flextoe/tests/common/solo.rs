@@ -1,5 +1,6 @@
 //! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
 use super::{Config, Rng, Side, mac, tuple};
+use engine::stream::Stream;
 use engine::{Command, ContextId, DropReason, Event, FlowId, Frame};
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
@@ -111,8 +112,8 @@ impl Solo {
         self.round()
     }
 
-    pub fn command(&mut self, command: Command) -> Vec<Seg> {
-        self.side.commands.push(command);
+    pub fn command(&mut self, command: impl Into<Command<Stream>>) -> Vec<Seg> {
+        self.side.commands.push(command.into());
         self.round()
     }
 
@@ -203,7 +204,7 @@ impl Solo {
         self.side.drops.get(reason)
     }
 
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<Event<Stream>> {
         self.side.events.drain(..).collect()
     }
 

@@ -2,6 +2,7 @@
 //! every host that has something to do is polled.
 use context::{AppEnd, Reply, Request, daemon_ends};
 use control::{Application, CongestionName, Host, HostConfig, MemoryConfig};
+use engine::stream::Stream;
 use engine::{Engine, Limits};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
@@ -69,7 +70,7 @@ fn address(index: usize) -> Ipv4Addr {
 }
 
 impl EngineName {
-    fn make(self, limits: Limits, config: &HostConfig, pool: &FramePool) -> Box<dyn Engine> {
+    fn make(self, limits: Limits, config: &HostConfig, pool: &FramePool) -> Box<dyn Engine<Stream>> {
         match self {
             EngineName::FlexToe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
             EngineName::Laminar => {

@@ -1,0 +1,289 @@
+//! The contract of stream engines: what TCP asks of a data-path for established connections, and what it gets back.
+mod stats;
+
+pub use stats::{FlowFigures, FlowStats};
+pub use wire::FourTuple;
+pub use wire::tcp::TimestampState;
+
+use crate::{ContextId, FlowId, Slot, Transport};
+use context::LogEnd;
+use serde::{Deserialize, Serialize};
+use shm::{Mirror, Pooled};
+use std::sync::Arc;
+use wire::{Mac, Seq};
+
+/// The transport of byte streams: TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {}
+
+impl Transport for Stream {
+    type Install = FlowParams;
+    type End = FlowEnd;
+    type Command = Command;
+    type Event = Event;
+    type Features = Features;
+}
+
+impl From<Command> for crate::Command<Stream> {
+    fn from(command: Command) -> Self {
+        crate::Command::Transport(command)
+    }
+}
+
+impl From<Event> for crate::Event<Stream> {
+    #[inline]
+    fn from(event: Event) -> Self {
+        crate::Event::Transport(event)
+    }
+}
+
+/// A connection at the moment when the handshake is done and the engine takes over.
+///
+/// Stream positions count payload bytes from 0 in each direction; they, and the positions in [`context::Bump`]
+/// and [`context::Notice`], are modulo 2^32. The byte at position `p` of the transmit stream has sequence number
+/// `iss + 1 + p`, that at position `p` of the receive stream `irs + 1 + p`.
+#[derive(Clone)]
+pub struct FlowParams {
+    /// Its number.
+    pub flow: FlowId,
+    /// Its addresses.
+    pub tuple: FourTuple,
+    /// This host's hardware address.
+    pub local_mac: Mac,
+    /// The next hop's hardware address.
+    pub remote_mac: Mac,
+    /// Where its notices go.
+    pub context: ContextId,
+    /// Its name there.
+    pub slot: Slot,
+    /// Its receive buffer, or the small ring before it ([`Features::starts_small`]).
+    pub rx: Arc<Mirror>,
+    /// Its transmit buffer, or the small ring before it.
+    pub tx: Arc<Mirror>,
+    /// Next sequence number to send; everything before it is acknowledged.
+    pub snd_nxt: Seq,
+    /// Stream position of `snd_nxt`.
+    pub tx_pos: u32,
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Stream position of `rcv_nxt`.
+    pub rx_pos: u32,
+    /// The peer's receive window, bytes (already scaled).
+    pub snd_wnd: u32,
+    /// Shift for windows that the peer sends.
+    pub snd_wscale: u8,
+    /// Shift for windows that this host sends.
+    pub rcv_wscale: u8,
+    /// Most payload bytes of a segment on the wire, options already taken off.
+    pub mss: u16,
+    /// Most payload bytes of a super-segment, from the port; 0 for none.
+    pub super_segment: u32,
+    /// The port completes checksums.
+    pub checksum_offload: bool,
+    /// Timestamps are in use: the peer's last TSval, and what to add to this host's clock (RFC 7323 section 5.4).
+    pub timestamps: Option<TimestampState>,
+    /// SACK is permitted: send one block for the out-of-order interval (RFC 2018).
+    pub sack: bool,
+    /// ECN was negotiated (RFC 3168).
+    pub ecn: bool,
+    /// With ECN: echo each mark as DCTCP does (RFC 8257 section 3.2) instead of until CWR (RFC 3168 section 6.1.3).
+    pub dctcp_echo: bool,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Sending rate, bytes a second; 0 for no limit.
+    pub rate: u64,
+    /// Its counters, shared with the control plane.
+    pub stats: Pooled<FlowStats>,
+}
+
+/// What a flow was when it left the engine: for TIME-WAIT and for moving flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowEnd {
+    /// Next sequence number to send.
+    pub snd_nxt: Seq,
+    /// Oldest sequence number not acknowledged.
+    pub snd_una: Seq,
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Received bytes that the application did not take.
+    pub unread: u32,
+    /// Timestamps, as last seen.
+    pub timestamps: Option<TimestampState>,
+    /// What another engine needs besides to go on; `None` from an engine whose flows cannot go elsewhere.
+    pub resume: Option<Resume>,
+}
+
+/// The rest of a flow's state: with [`FlowEnd`], enough to go on in another engine ([`Command::Resume`]). What was received
+/// out of order is not in it: the peer sends it again, as it must (RFC 2018 section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Stream position of `snd_una`, a FIN counted as a byte.
+    pub tx_pos: u32,
+    /// Stream position of `rcv_nxt`, a FIN counted as a byte.
+    pub rx_pos: u32,
+    /// Bytes written and not acknowledged.
+    pub pending: u32,
+    /// Bytes between `rcv_nxt` and the right edge of the advertised window, which never moves back.
+    pub window: u32,
+    /// The peer's receive window, bytes.
+    pub snd_wnd: u32,
+    /// A FIN follows what is pending.
+    pub fin: bool,
+    /// It was acknowledged.
+    pub fin_acked: bool,
+    /// The peer's FIN was received in order.
+    pub peer_fin: bool,
+}
+
+/// Control plane to stream engine, beside what every engine obeys ([`crate::Command`]).
+pub enum Command {
+    /// From now on the flow's notices go to `slot` of `context`, and that context's descriptors for `slot` are for
+    /// this flow; the earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
+    Rename {
+        /// Which flow.
+        flow: FlowId,
+        /// Its new context.
+        context: ContextId,
+        /// Its name there.
+        slot: Slot,
+    },
+    /// As `Rename`, and the flow's buffers are from now on `rx` and `tx`: what is unread, out of order or
+    /// unacknowledged is copied over at the same stream positions.
+    Move {
+        /// Which flow.
+        flow: FlowId,
+        /// Its new context.
+        context: ContextId,
+        /// Its name there.
+        slot: Slot,
+        /// Its new receive buffer, of the same full size.
+        rx: Arc<Mirror>,
+        /// Its new transmit buffer, of the same full size.
+        tx: Arc<Mirror>,
+    },
+    /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet: established,
+    /// with nothing unread, out of order, unsent or unacknowledged. Answered by [`Event::Frozen`] or, where it is not
+    /// quiet, by [`Event::Busy`]. Nothing changes in a frozen flow: descriptors for it are ignored, its segments go to
+    /// the control plane as [`crate::Exception::NoFlow`]. Then [`crate::Command::Remove`] or [`Command::Thaw`] follows.
+    Freeze {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes written into the transmit buffer since the connection began.
+        tx_head: u32,
+        /// Bytes taken from the receive buffer since then.
+        rx_head: u32,
+    },
+    /// A frozen flow goes on. The application's descriptors since [`Command::Freeze`] are lost: it repeats them.
+    Thaw(FlowId),
+    /// Directly after [`crate::Command::Install`]: the flow goes on where another engine left it. What was sent and is not
+    /// acknowledged is sent again; the peer and the application are told where it stands.
+    Resume(FlowId, FlowEnd),
+    /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
+    Advance {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes written into the transmit buffer since the connection began.
+        tx_head: u32,
+        /// Bytes taken from the receive buffer since then.
+        rx_head: u32,
+        /// Send FIN after `tx_head`.
+        fin: bool,
+    },
+    /// Nobody will read any more: no notices; new data that arrives raises [`Event::OrphanData`].
+    Orphan(FlowId),
+    /// Set the congestion window, bytes.
+    Window(FlowId, u32),
+    /// Set the sending rate, bytes a second; 0 for no limit.
+    Rate(FlowId, u64),
+    /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.
+    Mss(FlowId, u16),
+    /// Timeout: send again from the oldest unacknowledged byte (go-back-N).
+    Retransmit(FlowId),
+    /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
+    Probe(FlowId),
+    /// The control plane has stopped timing this flow: raise [`Event::Active`] when it next has something to time
+    /// (at once, where it has already).
+    Untrack(FlowId),
+    /// The context has a shared log now (docs/SHARED-LOG.md), its only one. For engines with [`Features::keeps_logs`].
+    OpenLog(ContextId, Box<LogEnd>),
+    /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log, marked
+    /// with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the receive stream mean nothing
+    /// afterwards; notices say of it only its end.
+    JoinLog {
+        /// Which flow.
+        flow: FlowId,
+        /// Bytes taken from the receive buffer since the connection began.
+        rx_head: u32,
+        /// For the application.
+        mark: u64,
+    },
+}
+
+/// Stream engine to control plane, beside what every engine raises ([`crate::Event`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed: start its
+    /// retransmission, persist and congestion timers.
+    Active(FlowId),
+    /// The peer's FIN was received in order.
+    PeerFin(FlowId),
+    /// Likewise, where the application had ended its own stream before: the control plane may not know, as applications do
+    /// that through the data pair.
+    PeerFinToo(FlowId),
+    /// This host's FIN was acknowledged.
+    FinAcked(FlowId),
+    /// A valid RST came (RFC 5961 section 3.2).
+    Reset(FlowId),
+    /// Data came for a flow that nobody reads.
+    OrphanData(FlowId),
+    /// Answer to [`Command::Freeze`]: the flow stands still, as described.
+    Frozen(FlowId, FlowEnd),
+    /// Answer to [`Command::Freeze`]: the flow is not quiet, and goes on.
+    Busy(FlowId),
+    /// Answer to [`Command::JoinLog`].
+    LogJoined(FlowId, Result<(), LogRefusal>),
+}
+
+/// Logs of a host at once, for engines that keep any.
+pub const MOST_LOGS: usize = 64;
+
+/// Why a flow's records do not go to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogRefusal {
+    /// The log has not the room that the flow's window promises its peer.
+    Full,
+    /// They go to it already.
+    Joined,
+    /// The flow is gone, stands still, or never was where the application says; or its context has no log.
+    Unfit,
+}
+
+/// TCP options that an engine's segments can carry. What it does not carry is not negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carries {
+    /// Timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Selective acknowledgement (RFC 2018).
+    pub sack: bool,
+    /// Its windows are shifted by the host's window scale, whatever was agreed: one program has one shift.
+    pub one_shift: bool,
+}
+
+impl Default for Carries {
+    /// All options, each window with the shift that was agreed.
+    fn default() -> Carries {
+        Carries { timestamps: true, sack: true, one_shift: false }
+    }
+}
+
+/// What a stream engine offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// Which TCP options its segments carry.
+    pub carries: Carries,
+    /// Flows' records can go to a context's log: [`Command::OpenLog`].
+    pub keeps_logs: bool,
+    /// Streams may begin in small rings (docs/MEMORY.md): it grows a receive stream where a segment does not fit, and goes
+    /// on in the transmit buffer where a bump says so, or a position comes by another way.
+    pub starts_small: bool,
+}
