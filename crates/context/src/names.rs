@@ -1,49 +1,12 @@
-//! What both sides name by a code: congestion-control policies, socket options, reasons.
+//! What both sides name by a code: socket options, reasons, and congestion-control policies.
 
-/// Congestion-control policies of the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
-#[repr(u8)]
-pub enum Congestion {
-    /// The host's default.
-    #[default]
-    Default = 0,
-    /// DCTCP (RFC 8257).
-    Dctcp = 1,
-    /// TIMELY (Mittal et al., SIGCOMM 2015).
-    Timely = 2,
-    /// CUBIC (RFC 9438).
-    Cubic = 3,
-    /// None: the peer's window alone limits.
-    None = 4,
-}
+/// A congestion-control policy by its code: a row of the table in `tcp::congestion`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Congestion(pub u8);
 
 impl Congestion {
-    /// The policy of a code; unknown codes mean the default.
-    pub fn from_code(code: u8) -> Congestion {
-        match code {
-            1 => Congestion::Dctcp,
-            2 => Congestion::Timely,
-            3 => Congestion::Cubic,
-            4 => Congestion::None,
-            _ => Congestion::Default,
-        }
-    }
-    /// The name that `TCP_CONGESTION` takes and gives; `None` for the default.
-    pub fn name(self) -> Option<&'static str> {
-        match self {
-            Congestion::Default => None,
-            Congestion::Dctcp => Some("dctcp"),
-            Congestion::Timely => Some("timely"),
-            Congestion::Cubic => Some("cubic"),
-            Congestion::None => Some("none"),
-        }
-    }
-    /// The policy of a `TCP_CONGESTION` name.
-    pub fn from_name(name: &str) -> Option<Congestion> {
-        [Congestion::Dctcp, Congestion::Timely, Congestion::Cubic, Congestion::None]
-            .into_iter()
-            .find(|policy| policy.name() == Some(name))
-    }
+    /// The host's default. So are unknown codes.
+    pub const DEFAULT: Congestion = Congestion(0);
 }
 
 /// A socket option that reaches the control plane; the others are libtoe's own business.

@@ -187,7 +187,7 @@ impl Request {
             Request::Connect { tag, binding, remote, congestion, mss } => {
                 w[0] = pair(4, tag);
                 w[1] = put_endpoint(remote);
-                w[2] = pair(binding, congestion as u32);
+                w[2] = pair(binding, congestion.0 as u32);
                 w[3] = mss as u64;
             }
             Request::CancelConnect { tag } => w[0] = pair(5, tag),
@@ -264,7 +264,7 @@ impl Request {
                 tag,
                 remote: get_endpoint(w[1]),
                 binding: low(w[2]),
-                congestion: Congestion::from_code(high(w[2]) as u8),
+                congestion: Congestion(high(w[2]) as u8),
                 mss: w[3] as u16,
             },
             5 => Request::CancelConnect { tag },
@@ -307,7 +307,7 @@ mod tests {
             Request::Bind { tag: 1, local: HERE, reuse_address: true, reuse_port: false },
             Request::Listen { tag: u32::MAX, binding: 2, backlog: 3 },
             Request::Arm { binding: 4, credits: 5 },
-            Request::Connect { tag: 6, binding: 7, remote: HERE, congestion: Congestion::Cubic, mss: 536 },
+            Request::Connect { tag: 6, binding: 7, remote: HERE, congestion: Congestion(3), mss: 536 },
             Request::CancelConnect { tag: 8 },
             Request::Unbind { binding: 9 },
             Request::Close { slot: SLOT, tx_head: 1, rx_head: 2, abort: true },

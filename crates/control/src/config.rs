@@ -1,8 +1,9 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use crate::route::RouteConfig;
-use context::{Congestion, Geometry};
+use context::Geometry;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
+use tcp::congestion::{self, CongestionName};
 
 /// One IP stack: addresses, limits, timers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,20 +174,6 @@ pub struct PortRule {
     pub commands: Vec<String>,
 }
 
-/// A congestion-control policy by the name that `TCP_CONGESTION` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CongestionName {
-    /// DCTCP (RFC 8257).
-    Dctcp,
-    /// TIMELY.
-    Timely,
-    /// CUBIC (RFC 9438).
-    Cubic,
-    /// The peer's window alone limits.
-    None,
-}
-
 impl Default for HostConfig {
     fn default() -> HostConfig {
         HostConfig {
@@ -306,17 +293,6 @@ impl MemoryConfig {
     }
 }
 
-impl From<CongestionName> for Congestion {
-    fn from(name: CongestionName) -> Congestion {
-        match name {
-            CongestionName::Dctcp => Congestion::Dctcp,
-            CongestionName::Timely => Congestion::Timely,
-            CongestionName::Cubic => Congestion::Cubic,
-            CongestionName::None => Congestion::None,
-        }
-    }
-}
-
 impl HostConfig {
     /// The shift of the windows that this host advertises (RFC 7323), where the peer scales too.
     pub fn window_shift(&self) -> u8 {
@@ -324,12 +300,13 @@ impl HostConfig {
     }
 
     /// The congestion control of connections that do not choose.
-    pub fn default_congestion(&self) -> Congestion {
-        match self.congestion {
-            Some(name) => name.into(),
-            None if self.ecn => Congestion::Dctcp,
-            None => Congestion::Cubic,
-        }
+    pub fn default_congestion(&self) -> CongestionName {
+        self.congestion.unwrap_or(if self.ecn { congestion::DCTCP } else { congestion::CUBIC })
+    }
+
+    /// The congestion control of a connection whose program chose this code.
+    pub(crate) fn chosen_congestion(&self, code: u8) -> CongestionName {
+        CongestionName::from_code(code).unwrap_or(self.default_congestion())
     }
 
     /// A sentence about the first value that cannot be.
@@ -418,8 +395,8 @@ mod tests {
     #[test]
     fn congestion_follows_ecn_unless_chosen() {
         let with = |ecn, congestion| HostConfig { ecn, congestion, ..HostConfig::default() }.default_congestion();
-        assert_eq!(with(true, None), Congestion::Dctcp);
-        assert_eq!(with(false, None), Congestion::Cubic);
-        assert_eq!(with(true, Some(CongestionName::Timely)), Congestion::Timely);
+        assert_eq!(with(true, None), congestion::DCTCP);
+        assert_eq!(with(false, None), congestion::CUBIC);
+        assert_eq!(with(true, Some(congestion::TIMELY)), congestion::TIMELY);
     }
 }

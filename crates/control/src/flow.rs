@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn what_the_control_plane_keeps_of_a_flow_is_small() {
         println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<Pace>(), size_of::<tcp::RttEstimator>());
-        println!("{} {}", size_of::<FlowStats>(), size_of::<crate::congestion::Policy>());
+        println!("{} {}", size_of::<FlowStats>(), size_of::<tcp::congestion::Controller>());
         assert!(size_of::<Option<Flow>>() <= 416, "{}", size_of::<Option<Flow>>());
     }
 }

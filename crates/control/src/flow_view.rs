@@ -171,7 +171,7 @@ impl Plane {
             context: Some(name.context.0),
             slot: Some(name.slot.index),
             pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
-            congestion: flow.pace.policy.kind().name(),
+            congestion: Some(flow.pace.policy.kind().name),
             mss: flow.mss,
             cwnd: flow.pace.enforced.cwnd,
             ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),

@@ -8,7 +8,6 @@ mod budget;
 mod calendar;
 mod closing;
 mod config;
-mod congestion;
 mod contexts;
 mod cookies;
 mod flow;
@@ -37,7 +36,7 @@ mod timing;
 mod traced;
 mod view;
 
-pub use config::{CongestionName, HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};
+pub use config::{HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};
 pub use contexts::Application;
 pub use engine::ContextId;
 pub use flow_view::{FlowPage, FlowTotals, FlowView};

@@ -1,5 +1,4 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
-use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Buffers, Holder, ends};
 use crate::flow::{Flow, Name, Place, Spliced};
 use crate::net::drop_reason;
@@ -7,8 +6,9 @@ use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
 use crate::timing::Pace;
 use crate::traced;
+use ::tcp::congestion::{CongestionName, Decision, initial_window};
 use ::tcp::{Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment};
-use context::{Congestion, Endpoint, Reply, Slot};
+use context::{Endpoint, Reply, Slot};
 use engine::stream::{FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Exception, FlowId, Nanos};
 use port::Frame;
@@ -27,7 +27,7 @@ pub(crate) struct Opening {
     pub tuple: FourTuple,
     pub handshake: Handshake,
     pub owner: Owner,
-    pub congestion: Congestion,
+    pub congestion: CongestionName,
     /// Time until the SYN is sent again, and how often it was.
     pub rto: Nanos,
     pub tries: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Connect {
     /// Binding of the local port, 0 for none: it stays where the attempt fails, and ends with a connection.
     pub binding: u32,
     pub tuple: FourTuple,
-    pub congestion: Congestion,
+    pub congestion: CongestionName,
     /// `TCP_MAXSEG`; 0 for none.
     pub mss: u16,
     /// The least initial sequence number, where a connection in TIME-WAIT is reused.
@@ -103,7 +103,7 @@ impl Plane {
     pub fn open(&mut self, now: Nanos, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
         let mut offer = self.offer(&tuple, mss);
-        if congestion == Congestion::Dctcp {
+        if congestion.needs.exact_marks {
             offer.ecn_tries = DCTCP_ECN_TRIES;
         }
         let handshake = Handshake::connect(now, self.isn(now, &tuple, above), offer);
@@ -121,7 +121,7 @@ impl Plane {
         tuple: FourTuple,
         handshake: Handshake,
         owner: Owner,
-        congestion: Congestion,
+        congestion: CongestionName,
         peer_mac: Option<Mac>,
     ) -> Option<u32> {
         let opening = Opening {
@@ -494,21 +494,21 @@ impl Plane {
             timestamps: open.timestamps,
             sack: open.agreed.sack,
             ecn: open.agreed.ecn,
-            dctcp_echo: flow.pace.policy.kind() == Congestion::Dctcp,
+            dctcp_echo: flow.pace.policy.kind().needs.exact_marks,
             cwnd: flow.pace.enforced.cwnd,
             rate: flow.pace.enforced.rate,
             stats: flow.stats.clone(),
         })
     }
 
-    fn pace(&self, now: Nanos, congestion: Congestion, open: &Established, enforced: Decision) -> Pace {
+    fn pace(&self, now: Nanos, congestion: CongestionName, open: &Established, enforced: Decision) -> Pace {
         let timers = &self.config.timers;
         let bound = |ms: u32| ms as Nanos * MILLISECOND;
         let mut rtt = RttEstimator::new(bound(timers.min_rto_ms), bound(timers.max_rto_ms));
         if let Some(first) = open.rtt {
             rtt.sample(first);
         }
-        Pace::new(now, Policy::new(congestion, open.agreed.mss as u32, now), rtt, enforced, open.iss + 1)
+        Pace::new(now, congestion.start(open.agreed.mss as u32, now), rtt, enforced, open.iss + 1)
     }
 
     /// A connection attempt, or a connection that nobody has taken, has failed.

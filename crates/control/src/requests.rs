@@ -2,7 +2,6 @@
 use crate::bindings::{Binding, Listener};
 use crate::closing::Positions;
 use crate::config::PortRule;
-use crate::congestion::Policy;
 use crate::contexts::{Application, Holder};
 use crate::labels::Label;
 use crate::opening::Connect;
@@ -233,10 +232,7 @@ impl Plane {
         let tuple = self.tuple(local_port, remote);
         let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
         let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
-        let congestion = match congestion {
-            Congestion::Default => self.config.default_congestion(),
-            chosen => chosen,
-        };
+        let congestion = self.config.chosen_congestion(congestion.0);
         let local = Endpoint { ip: tuple.local_ip, port: local_port };
         self.reply(id, Reply::Connecting { tag, local });
         self.open(now, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
@@ -270,7 +266,6 @@ impl Plane {
     fn set(&mut self, now: Nanos, id: ContextId, slot: Slot, option: OptionName, value: u64) {
         let Some(flow_id) = self.named(id, slot) else { return self.drops.count(DropReason::RequestInvalid) };
         let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;
-        let default = self.config.default_congestion();
         let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
         let options = Arc::make_mut(&mut flow.options);
         // A day is longer than any of these times needs to be, and keeps sums of them in range.
@@ -284,11 +279,8 @@ impl Plane {
                 options.give_up = if value == 0 { default_give_up } else { value.min(86_400_000) * MILLISECOND };
             }
             OptionName::Congestion => {
-                let kind = match Congestion::from_code(value as u8) {
-                    Congestion::Default => default,
-                    chosen => chosen,
-                };
-                flow.pace.policy = Policy::new(kind, flow.mss as u32, now);
+                let kind = self.config.chosen_congestion(value as u8);
+                flow.pace.policy = kind.start(flow.mss as u32, now);
             }
             OptionName::PacingRate => options.pacing_rate = value,
             OptionName::FinTimeout => options.fin_timeout = seconds.max(1),
@@ -304,7 +296,7 @@ impl Plane {
         let pace = &flow.pace;
         let info = FlowInfo {
             state: flow.closing.state.number(),
-            congestion: pace.policy.kind() as u8,
+            congestion: pace.policy.kind().code,
             mss: flow.mss,
             rtt_us: (pace.rtt.srtt().unwrap_or(0) / 1000) as u32,
             rttvar_us: (pace.rtt.rttvar() / 1000) as u32,

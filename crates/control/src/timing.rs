@@ -2,11 +2,11 @@
 //! keepalive (section 3.8.4), giving up (section 3.8.3), and congestion control (FlexTOE appendix D). A pure function
 //! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
 use crate::config::TimerConfig;
-use crate::congestion::{Decision, Policy, Sample};
 use engine::Nanos;
 use engine::stream::FlowFigures;
 use serde::{Deserialize, Serialize};
 use tcp::RttEstimator;
+use tcp::congestion::{Controller, Decision, Sample};
 use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -67,9 +67,9 @@ impl Seen {
 }
 
 /// A flow's clocks.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Pace {
-    pub policy: Policy,
+    pub policy: Controller,
     pub rtt: RttEstimator,
     /// The engine reports nothing new to time: this flow is looked at.
     pub tracked: bool,
@@ -108,7 +108,7 @@ pub(crate) struct Tick {
 
 impl Pace {
     /// Clocks of a flow that starts with everything before `snd_una` acknowledged.
-    pub fn new(now: Nanos, policy: Policy, rtt: RttEstimator, enforced: Decision, snd_una: Seq) -> Pace {
+    pub fn new(now: Nanos, policy: Controller, rtt: RttEstimator, enforced: Decision, snd_una: Seq) -> Pace {
         Pace {
             policy,
             rtt,
@@ -345,7 +345,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use context::Congestion;
+    use tcp::congestion;
 
     const MS: Nanos = MILLISECOND;
     const OPTIONS: FlowOptions = FlowOptions {
@@ -363,7 +363,7 @@ mod tests {
         let mut rtt = RttEstimator::new(10 * MS, 60_000 * MS);
         rtt.sample(MS);
         let enforced = Decision { cwnd: 10_000, rate: 0 };
-        Pace::new(0, Policy::new(Congestion::Cubic, 1000, 0), rtt, enforced, Seq(0))
+        Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0))
     }
 
     /// Looks whenever asked until `stop`, and gives back when something other than looking was done.

@@ -234,6 +234,6 @@ fn welcome(context: ContextId, place: &HostPlace) -> Welcome {
         host: stack.name.clone(),
         addresses: vec![stack.address],
         routes: place.routes.clone(),
-        congestion: stack.default_congestion().name().unwrap_or("cubic").into(),
+        congestion: stack.default_congestion().to_string(),
     }
 }

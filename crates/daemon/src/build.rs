@@ -4,7 +4,6 @@ use crate::clock::Clock;
 use crate::config::{Config, EngineName, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
 use crate::takeover::OldTap;
-use context::Congestion;
 use control::Host;
 use engine::stream::Stream;
 use engine::{Engine, Limits};
@@ -146,7 +145,7 @@ fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FrameP
         EngineName::Flextoe => Box::new(FlexToe::new(limits, section.mapping.clone(), pool.clone())),
         EngineName::Laminar => {
             // TIMELY's round-trip times are the data-path's own (thesis 5.5.3).
-            let timely = section.stack.default_congestion() == Congestion::Timely;
+            let timely = section.stack.default_congestion().needs.timestamps;
             let shared_log = section.stack.memory.log_bytes > 0;
             let extensions = Extensions { timely, shared_log, ..Extensions::default() };
             Box::new(Laminar::new(limits, section.stack.window_shift(), extensions)?)

@@ -22,7 +22,7 @@ fn connect(toed: &Toed) {
     listen(&mut b, 80);
     let (_client, mut a) = attach(&toed.socket(), "a");
     let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, 2), port: 80 };
-    let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::Default, mss: 0 };
+    let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
     assert!(matches!(request(&mut a, connect), Reply::Connecting { tag: 3, .. }));
     assert!(matches!(reply(&mut a), Reply::Connected { tag: 3, .. }));
 }
@@ -127,7 +127,7 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
     for last in 2..20 {
         let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, last), port: 80 };
         let tag = u32::from(last);
-        request(&mut a, Request::Connect { tag, binding: 0, remote, congestion: Congestion::Default, mss: 0 });
+        request(&mut a, Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 });
     }
     let mut silent = Vec::new();
     until("each of them", || {

@@ -55,7 +55,7 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
         _ => None,
     };
     let binding = bound.map_or(0, |bound| bound.binding);
-    let congestion = Congestion::from_code(socket.options.congestion);
+    let congestion = Congestion(socket.options.congestion);
     let mss = socket.options.mss;
     let context = lib.need_context()?;
     let tag = context.fresh_tag();

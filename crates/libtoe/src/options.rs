@@ -11,12 +11,13 @@ use crate::lock::Guard;
 use crate::real;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
-use context::{Congestion, FlowInfo, OptionName, Reply, Request, Slot, Unaccelerated};
+use context::{FlowInfo, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tcp::congestion::CongestionName;
 
 /// The options of a socket. Most sockets of a program have the same ones, and then they are there once: what a socket
 /// changes is its own until another one has the same.
@@ -83,7 +84,7 @@ pub struct Values {
     pub send_timeout: Option<Duration>,
     /// `TCP_CORK`.
     pub cork: bool,
-    /// `TCP_CONGESTION`, a [`Congestion`] code.
+    /// `TCP_CONGESTION`, a code of `tcp::congestion`.
     pub congestion: u8,
     /// `TCP_MAXSEG`; 0 where it was not set.
     pub mss: u16,
@@ -122,8 +123,8 @@ impl Values {
             // SAFETY: the value is a valid buffer of the length given.
             unsafe { real::setsockopt(fd, *level, *name, value.as_ptr().cast(), value.len() as u32) };
         }
-        if let Some(policy) = Congestion::from_code(self.congestion).name() {
-            set_policy_in_kernel(fd, policy.as_bytes());
+        if let Some(policy) = CongestionName::from_code(self.congestion) {
+            set_policy_in_kernel(fd, policy.name.as_bytes());
         }
     }
 
@@ -255,14 +256,14 @@ fn set_for_flow(lib: &mut Guard, key: Key, option: OptionName, value: u64) -> Re
 /// A policy that the control plane does not have is refused, as Linux refuses a module that is not there.
 fn set_congestion(lib: &mut Guard, key: Key, fd: RawFd, value: &[u8]) -> Result<()> {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    let policy = std::str::from_utf8(&value[..end]).ok().and_then(Congestion::from_name).ok_or(libc::ENOENT)?;
+    let policy = std::str::from_utf8(&value[..end]).ok().and_then(CongestionName::from_name).ok_or(libc::ENOENT)?;
     // For the case that the socket falls back.
     if !lib.need_socket(key)?.stands_in {
         set_policy_in_kernel(fd, &value[..end]);
     }
-    lib.need_socket(key)?.options.congestion = policy as u8;
+    lib.need_socket(key)?.options.congestion = policy.code;
     if let Kind::Stream(_) = lib.need_socket(key)?.kind {
-        set_for_flow(lib, key, OptionName::Congestion, policy as u64)?;
+        set_for_flow(lib, key, OptionName::Congestion, policy.code.into())?;
     }
     Ok(())
 }
@@ -323,10 +324,10 @@ pub fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Result<Optio
 }
 
 fn congestion_name(lib: &mut Guard, key: Key) -> Result<Vec<u8>> {
-    let chosen = Congestion::from_code(lib.need_socket(key)?.options.congestion).name();
+    let chosen = CongestionName::from_code(lib.need_socket(key)?.options.congestion);
     let default = lib.need_context()?.welcome.congestion.clone();
     // TCP_CA_NAME_MAX bytes, as Linux gives.
-    let mut name = chosen.map_or(default, str::to_owned).into_bytes();
+    let mut name = chosen.map_or(default, |policy| policy.to_string()).into_bytes();
     name.resize(16, 0);
     Ok(name)
 }

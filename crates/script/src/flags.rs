@@ -1,6 +1,7 @@
 //! What `--so_flags` may say: words `key=value`, separated by commas.
-use control::{CongestionName, HostConfig};
+use control::HostConfig;
 use std::net::Ipv4Addr;
+use tcp::congestion::CongestionName;
 
 /// Which engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +69,7 @@ impl Flags {
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {
-                self.host.congestion = Some(match value {
-                    "cubic" => CongestionName::Cubic,
-                    "dctcp" => CongestionName::Dctcp,
-                    "timely" => CongestionName::Timely,
-                    "none" => CongestionName::None,
-                    _ => return Err(refused()),
-                })
+                self.host.congestion = Some(CongestionName::from_name(value).ok_or_else(refused)?);
             }
             _ => return Err(format!("{key} is no flag of this library")),
         }

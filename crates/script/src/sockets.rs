@@ -207,7 +207,7 @@ impl Sockets {
         let remote = Endpoint { ip: *to.ip(), port: to.port() };
         let socket = self.get(fd)?;
         (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
-        self.send(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+        self.send(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
         self.settle();
         Err(EINPROGRESS)
     }

@@ -1,6 +1,6 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when it is told to.
 use crate::flags::{EngineName, Flags};
-use context::{AppEnd, Congestion, daemon_ends};
+use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
 use engine::stream::Stream;
 use engine::{Engine, Limits, Worker};
@@ -46,7 +46,7 @@ impl Stack {
             EngineName::Flextoe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
             EngineName::Threads => Box::new(FlexToe::new(limits, replicated, pool.clone())),
             EngineName::Laminar => {
-                let timely = flags.host.default_congestion() == Congestion::Timely;
+                let timely = flags.host.default_congestion().needs.timestamps;
                 let extensions = Extensions { timely, ..Extensions::default() };
                 Box::new(Laminar::new(limits, flags.host.window_shift(), extensions)?)
             }

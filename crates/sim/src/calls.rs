@@ -130,7 +130,7 @@ impl App {
         let listen = &scene.plan.listens[scene.plan.calls[scene.pairs[pair].call].to];
         let remote = Endpoint { ip: Plan::address(scene.plan.apps[listen.app].host), port: listen.port };
         let tag = self.tag(Purpose::Connect(pair, binding));
-        self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+        self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
     }
 
     /// A connection could not be opened.

@@ -3,8 +3,8 @@ use crate::plan::{Cut, EngineName, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::takeover::Takeovers;
-use context::{AppEnd, Congestion, ControlEnd, EngineEnd};
-use control::{Application, CongestionName, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use context::{AppEnd, ControlEnd, EngineEnd};
+use control::{Application, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::stream::Stream;
 use engine::{ContextId, DropReason, Engine, Limits, Worker};
 use flextoe::FlexToe;
@@ -12,6 +12,7 @@ use laminar::{Extensions, Laminar};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
+use tcp::congestion::CongestionName;
 use trace::Traces;
 use wire::Mac;
 
@@ -264,7 +265,7 @@ pub(crate) fn fresh_host(
         EngineName::Flextoe => Box::new(FlexToe::new(limits, plan.mapping.clone(), pool.clone())),
         EngineName::Laminar => {
             // As the daemon has it.
-            let timely = config.default_congestion() == Congestion::Timely;
+            let timely = config.default_congestion().needs.timestamps;
             let extensions = Extensions { timely, ..Extensions::default() };
             Box::new(Laminar::new(limits, config.window_shift(), extensions)?)
         }
@@ -327,12 +328,9 @@ fn timers(host: &HostPlan) -> TimerConfig {
 }
 
 fn congestion(name: &str) -> Result<Option<CongestionName>, String> {
-    Ok(match name {
-        "" => None,
-        "cubic" => Some(CongestionName::Cubic),
-        "dctcp" => Some(CongestionName::Dctcp),
-        "timely" => Some(CongestionName::Timely),
-        "none" => Some(CongestionName::None),
-        other => return Err(format!("`{other}` is no congestion control: cubic, dctcp, timely or none")),
-    })
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let unknown = || format!("`{name}` is no congestion control; there are {}", CongestionName::list());
+    CongestionName::from_name(name).map(Some).ok_or_else(unknown)
 }

@@ -107,7 +107,7 @@ pub struct HostPlan {
     pub control_entries: u32,
     /// Negotiate ECN.
     pub ecn: bool,
-    /// Congestion control: `cubic`, `dctcp`, `timely`, `none`; empty for the host's default.
+    /// Congestion control by its name in `tcp::congestion::KINDS`; empty for the host's default.
     #[serde(default)]
     pub congestion: String,
     /// Least retransmission timeout, milliseconds.

@@ -6,6 +6,7 @@
 #![warn(unreachable_pub)]
 
 mod closing;
+pub mod congestion;
 pub mod cookie;
 mod handshake;
 mod negotiate;

@@ -95,7 +95,7 @@ impl Attachment {
     fn ask_to_connect(&mut self, to: (Ipv4Addr, u16)) -> Result<u32, String> {
         let tag = self.next_tag();
         let remote = Endpoint { ip: to.0, port: to.1 };
-        self.request(Request::Connect { tag, binding: 0, remote, congestion: Congestion::Default, mss: 0 })?;
+        self.request(Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 })?;
         Ok(tag)
     }
 

@@ -1,7 +1,6 @@
 //! A fresh host becomes the one that was stopped.
 use super::state::{BindingState, ContextState, FlowState, HoldState, HostState, ListenerState, OpeningState};
 use crate::bindings::{Binding, Listener};
-use crate::congestion::{Decision, Policy, initial_window};
 use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};
 use crate::opening::Opening;
@@ -17,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::RttEstimator;
+use tcp::congestion::{Decision, initial_window};
 use wire::Seq;
 
 impl Plane {
@@ -131,7 +131,7 @@ impl Plane {
         let bound = |ms: u32| ms as Nanos * MILLISECOND;
         let mut rtt = RttEstimator::new(bound(timers.min_rto_ms), bound(timers.max_rto_ms));
         state.rtt.into_iter().for_each(|sample| rtt.sample(sample));
-        let policy = Policy::new(state.congestion, state.mss as u32, now);
+        let policy = state.congestion.start(state.mss as u32, now);
         let enforced = Decision { cwnd: initial_window(state.mss as u32), rate: 0 };
         let una = state.end.map_or(Seq(0), |end| end.snd_una);
         let stats = FlowStats::default();

@@ -5,11 +5,12 @@ use crate::flow::Name;
 use crate::labels::Label;
 use crate::opening::Owner;
 use crate::timing::FlowOptions;
-use context::{Congestion, Endpoint, Geometry};
+use context::{Endpoint, Geometry};
 use engine::stream::{Carries, FlowEnd, FourTuple};
 use engine::{ContextId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
+use tcp::congestion::CongestionName;
 use tcp::{Agreed, Closing, Established, Handshake, Wait};
 use wire::{Mac, Seq};
 
@@ -99,7 +100,7 @@ pub(crate) struct OpeningState {
     pub tuple: FourTuple,
     pub handshake: Handshake,
     pub owner: Owner,
-    pub congestion: Congestion,
+    pub congestion: CongestionName,
     pub rto: Nanos,
     pub tries: u32,
     pub unsent: bool,
@@ -123,7 +124,7 @@ pub(crate) struct FlowState {
     pub unaccepted: Option<u32>,
     pub closing: Closing,
     pub options: FlowOptions,
-    pub congestion: Congestion,
+    pub congestion: CongestionName,
     /// Smoothed round-trip time.
     pub rtt: Option<Nanos>,
     /// Bytes received and sent so far.

@@ -305,7 +305,7 @@ impl App {
     pub fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
         let tag = self.next_tag();
         let remote = Endpoint { ip, port };
-        self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::Default, mss: 0 });
+        self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
         tag
     }
 

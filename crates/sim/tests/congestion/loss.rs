@@ -2,8 +2,8 @@
 use crate::network::{EngineName, Plan, SECOND};
 use crate::programs::{Load, Run};
 use crate::{FLEXTOE, LAMINAR};
-use control::CongestionName;
 use port::{FabricConfig, Nanos};
+use tcp::congestion;
 
 /// What flows through loss came to.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ struct Outcome {
 
 fn measure(engines: [EngineName; 2], flows: u32, loss: f64, time: Nanos) -> Outcome {
     let network = FabricConfig { loss, ..FabricConfig::default() };
-    let congestion = CongestionName::Cubic;
+    let congestion = congestion::CUBIC;
     let plan = Plan { hosts: 2, network, congestion, engines, buffer: 256 << 10, connections: flows, stall: 0 };
     let mut run = Run::new(&plan, flows as usize, Load::Bulk);
     run.run_for(SECOND / 20);

@@ -4,10 +4,10 @@ mod loss;
 mod network;
 mod programs;
 
-use control::CongestionName;
 use network::{EngineName, MS, Plan, SECOND};
 use port::{FabricConfig, Nanos};
 use programs::{Load, Run};
+use tcp::congestion::{self, CongestionName};
 
 const FLEXTOE: [EngineName; 2] = [EngineName::FlexToe; 2];
 const LAMINAR: [EngineName; 2] = [EngineName::Laminar; 2];
@@ -72,7 +72,7 @@ fn incast(degree: usize, connections: usize, congestion: CongestionName, stall: 
 fn fairness(flows: u32, rate_bps: u64, stall: Nanos) -> Plan {
     let network =
         FabricConfig { rate_bps, ecn_threshold_bytes: 128 << 10, buffer_bytes: 8 << 20, ..FabricConfig::default() };
-    let congestion = CongestionName::Dctcp;
+    let congestion = congestion::DCTCP;
     Plan { hosts: 2, network, congestion, engines: FLEXTOE, buffer: 64 << 10, connections: flows, stall }
 }
 
@@ -86,8 +86,8 @@ fn half_a_second(degree: usize, connections: usize, congestion: CongestionName) 
 /// FlexTOE table 4, 20/20: with congestion control the port is full, evenly shared, and nobody waits for long.
 #[test]
 fn twenty_hosts_share_a_port_evenly() {
-    let off = half_a_second(20, 20, CongestionName::None);
-    for policy in [CongestionName::Dctcp, CongestionName::Timely] {
+    let off = half_a_second(20, 20, congestion::NONE);
+    for policy in [congestion::DCTCP, congestion::TIMELY] {
         let on = half_a_second(20, 20, policy);
         assert!(on.share > 0.97 && on.jain > 0.98, "{policy:?}: {on:?}");
         assert!(
@@ -100,7 +100,7 @@ fn twenty_hosts_share_a_port_evenly() {
 /// Two segments of each of 64 connections are more than the switch's buffer holds: they are paced below that.
 #[test]
 fn where_the_smallest_windows_are_too_large_flows_are_paced() {
-    let on = half_a_second(4, 64, CongestionName::Dctcp);
+    let on = half_a_second(4, 64, congestion::DCTCP);
     assert!(on.share > 0.97 && on.jain > 0.95, "{on:?}");
     assert!(on.dropped < 200, "with windows of two segments it is about 900: {on:?}");
 }
@@ -119,7 +119,7 @@ fn many_bulk_flows_fill_a_link_evenly() {
 fn distance_is_no_queue() {
     let plan = fairness(16, 1_000_000_000, 0);
     let network = FabricConfig { delay_ns: MS, ..plan.network.clone() };
-    let plan = Plan { network, congestion: CongestionName::Timely, ..plan };
+    let plan = Plan { network, congestion: congestion::TIMELY, ..plan };
     let outcome = measure(&plan, 16, Load::Bulk, SECOND, SECOND / 2);
     assert!(outcome.share > 0.9 && outcome.jain > 0.95, "{outcome:?}");
 }
@@ -138,12 +138,7 @@ fn table() {
         let (degree, connections) = point.split_once(':').unwrap();
         let (degree, connections): (usize, usize) = (degree.parse().unwrap(), connections.parse().unwrap());
         for control in controls.split_whitespace() {
-            let name = match control {
-                "dctcp" => CongestionName::Dctcp,
-                "timely" => CongestionName::Timely,
-                "cubic" => CongestionName::Cubic,
-                _ => CongestionName::None,
-            };
+            let name = CongestionName::from_name(control).expect("a name of the table");
             let plan = Plan { engines, ..incast(degree, connections, name, stall) };
             let outcome = measure(&plan, connections, REQUEST, SECOND, seconds * SECOND);
             println!("{degree:3}/{connections:<4} {control:7} {outcome:.3?}");

@@ -1,7 +1,7 @@
 //! Hosts on a shaped fabric in virtual time, as one data-path thread serves them: rounds that cost time, in which
 //! every host that has something to do is polled.
 use context::{AppEnd, Reply, Request, daemon_ends};
-use control::{Application, CongestionName, Host, HostConfig, MemoryConfig};
+use control::{Application, Host, HostConfig, MemoryConfig};
 use engine::stream::Stream;
 use engine::{Engine, Limits};
 use flextoe::{FlexToe, Mapping};
@@ -10,6 +10,7 @@ use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port, Port
 use shm::{Doorbell, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use tcp::congestion::CongestionName;
 use wire::Mac;
 
 pub const MS: Nanos = 1_000_000;
@@ -74,7 +75,7 @@ impl EngineName {
         match self {
             EngineName::FlexToe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
             EngineName::Laminar => {
-                let timely = config.congestion == Some(CongestionName::Timely);
+                let timely = config.default_congestion().needs.timestamps;
                 let extensions = Extensions { timely, ..Extensions::default() };
                 Box::new(Laminar::new(limits, config.window_shift(), extensions).unwrap())
             }
@@ -103,7 +104,7 @@ impl Station {
             address: ip,
             max_flows: 2 * slots,
             memory,
-            ecn: plan.congestion == CongestionName::Dctcp,
+            ecn: plan.congestion.needs.exact_marks,
             congestion: Some(plan.congestion),
             ..HostConfig::default()
         };

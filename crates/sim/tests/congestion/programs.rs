@@ -104,7 +104,7 @@ impl Run {
             let Some((client, number)) = self.to_open.pop() else { break };
             let remote = Endpoint { ip: self.net.stations[0].ip, port: PORT };
             let tag = number as u32;
-            let congestion = Congestion::Default;
+            let congestion = Congestion::DEFAULT;
             self.net.stations[client].ask(Request::Connect { tag, binding: 0, remote, congestion, mss: 0 });
             self.opening.insert((client, tag), number);
         }

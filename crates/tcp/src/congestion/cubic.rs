@@ -1,6 +1,7 @@
 //! CUBIC (RFC 9438), for paths that drop instead of marking.
-use super::{Decision, MAX_WINDOW, Sample, Window};
-use engine::Nanos;
+use super::window::Window;
+use super::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
+use crate::Nanos;
 
 /// Constant `C` in segments per second cubed (RFC 9438 section 5).
 const C: f64 = 0.4;
@@ -9,10 +10,18 @@ const BETA: f64 = 0.7;
 /// Additive increase that makes the Reno-friendly estimate as aggressive as Reno (section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
+/// The table's row.
+pub(super) static KIND: Kind = Kind {
+    name: "cubic",
+    code: 3,
+    needs: Needs { window: true, rate: false, timestamps: false, exact_marks: false },
+    new: |mss, now| Box::new(Cubic::new(mss, now)),
+};
+
 /// State of a flow. Windows in it are in segments, as in the RFC.
 #[derive(Debug, Clone)]
-pub struct Cubic {
-    pub(super) window: Window,
+struct Cubic {
+    window: Window,
     /// Window just before the last reduction.
     w_max: f64,
     /// Reno-friendly window of this congestion-avoidance stage.
@@ -23,12 +32,8 @@ pub struct Cubic {
     last: Nanos,
 }
 
-impl Cubic {
-    pub(super) fn new(mss: u32, now: Nanos) -> Cubic {
-        Cubic { window: Window::new(mss), w_max: 0.0, w_est: 0.0, epoch: None, last: now }
-    }
-
-    pub(super) fn update(&mut self, sample: &Sample) -> Decision {
+impl Policy for Cubic {
+    fn update(&mut self, sample: &Sample) -> Decision {
         if sample.timeout {
             self.remember_maximum(sample.mss);
             self.window.collapse(BETA, sample);
@@ -40,6 +45,16 @@ impl Cubic {
         }
         self.last = sample.now;
         Decision { cwnd: self.window.cwnd, rate: 0 }
+    }
+
+    fn ssthresh(&self) -> u32 {
+        self.window.ssthresh
+    }
+}
+
+impl Cubic {
+    fn new(mss: u32, now: Nanos) -> Cubic {
+        Cubic { window: Window::new(mss), w_max: 0.0, w_est: 0.0, epoch: None, last: now }
     }
 
     /// Section 4.7, fast convergence: a flow that is cut before it is back at its maximum makes room.

@@ -6,8 +6,8 @@
 //! hosts, two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for the
 //! next one: thresholds are higher, the gradient is measured against a longer time, and decreases are gentler. In virtual
 //! time: `cargo test -p sim --test congestion`; for real: `opentoe bench incast`.
-use super::{Decision, Sample, initial_window};
-use engine::Nanos;
+use super::{Decision, Kind, Needs, Policy, Sample, initial_window};
+use crate::Nanos;
 
 /// Below this round-trip time the rate always grows (`T_low`); a queue of this length is what flows settle above.
 const T_LOW: f64 = 200_000.0;
@@ -36,9 +36,17 @@ const PROOF: u32 = 8;
 /// Most, bytes a second.
 const MAX_RATE: f64 = 125e9;
 
+/// The table's row.
+pub(super) static KIND: Kind = Kind {
+    name: "timely",
+    code: 2,
+    needs: Needs { window: true, rate: true, timestamps: true, exact_marks: false },
+    new: |mss, _now| Box::new(Timely::new(mss)),
+};
+
 /// State of a flow.
 #[derive(Debug, Clone)]
-pub struct Timely {
+struct Timely {
     /// Bytes a second.
     rate: f64,
     /// Round-trip time at the last update.
@@ -54,14 +62,8 @@ pub struct Timely {
     least: (u32, f64),
 }
 
-impl Timely {
-    pub(super) fn new(mss: u32) -> Timely {
-        // Ten segments in T_low, as a window-based policy would start.
-        let rate = initial_window(mss) as f64 * 1e9 / T_LOW;
-        Timely { rate, previous: None, difference: 0.0, starting: true, own: 0.0, least: (0, f64::INFINITY) }
-    }
-
-    pub(super) fn update(&mut self, sample: &Sample) -> Decision {
+impl Policy for Timely {
+    fn update(&mut self, sample: &Sample) -> Decision {
         if sample.timeout || sample.losses > 0 {
             self.starting = false;
             self.rate *= 0.5;
@@ -70,6 +72,14 @@ impl Timely {
         }
         self.rate = self.rate.clamp(MIN_RATE, MAX_RATE);
         Decision { cwnd: self.window(sample), rate: self.rate as u64 }
+    }
+}
+
+impl Timely {
+    fn new(mss: u32) -> Timely {
+        // Ten segments in T_low, as a window-based policy would start.
+        let rate = initial_window(mss) as f64 * 1e9 / T_LOW;
+        Timely { rate, previous: None, difference: 0.0, starting: true, own: 0.0, least: (0, f64::INFINITY) }
     }
 
     /// The window only bounds the damage when acknowledgements stop: four times what the rate needs at `T_high`. Before

@@ -3,7 +3,8 @@
 //! Where many flows share a small buffer, two segments of each are too many. A window below that is a rate: so many bytes
 //! in a round trip, which the engine's scheduler paces (thesis section 4.3.4). RFC 8257 has none; the windows below one
 //! packet of Swift (Kumar et al., SIGCOMM 2020, section 3.4) are the same idea.
-use super::{Decision, Sample, Window};
+use super::window::Window;
+use super::{Decision, Kind, Needs, Policy, Sample};
 
 /// Weight of the newest round in `DCTCP.Alpha` (RFC 8257 section 4.2 recommends 1/16).
 const GAIN: f64 = 1.0 / 16.0;
@@ -19,22 +20,26 @@ const PACED_UP: u32 = 16;
 /// The least window is this part of a segment.
 const LEAST: u32 = 64;
 
+/// The table's row.
+pub(super) static KIND: Kind = Kind {
+    name: "dctcp",
+    code: 1,
+    needs: Needs { window: true, rate: true, timestamps: false, exact_marks: true },
+    new: |mss, _now| Box::new(Dctcp::new(mss)),
+};
+
 /// State of a flow.
 #[derive(Debug, Clone)]
-pub struct Dctcp {
-    pub(super) window: Window,
+struct Dctcp {
+    window: Window,
     /// Estimated share of marked bytes. Starts at 1, so that the first mark halves (section 3.3).
     alpha: f64,
     /// A mark or a loss was seen: slow start is over for good.
     seen_congestion: bool,
 }
 
-impl Dctcp {
-    pub(super) fn new(mss: u32) -> Dctcp {
-        Dctcp { window: Window::new(mss), alpha: 1.0, seen_congestion: false }
-    }
-
-    pub(super) fn update(&mut self, sample: &Sample) -> Decision {
+impl Policy for Dctcp {
+    fn update(&mut self, sample: &Sample) -> Decision {
         if sample.timeout {
             self.seen_congestion = true;
             self.timeout(sample);
@@ -42,6 +47,16 @@ impl Dctcp {
             self.round(sample);
         }
         self.decision(sample)
+    }
+
+    fn ssthresh(&self) -> u32 {
+        self.window.ssthresh
+    }
+}
+
+impl Dctcp {
+    fn new(mss: u32) -> Dctcp {
+        Dctcp { window: Window::new(mss), alpha: 1.0, seen_congestion: false }
     }
 
     /// A paced window lets two segments be under way, so that the second brings an acknowledgement at once.

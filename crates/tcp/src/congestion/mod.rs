@@ -1,0 +1,316 @@
+//! Congestion-control policies (FlexTOE appendix D) and their table.
+//!
+//! A policy runs outside the data-path, about once per round-trip time and flow, on the counters that the data-path
+//! collected since the last time. It gives a window and a rate, which the engine enforces.
+//!
+//! A new policy is one file with a [`Kind`], and one line in [`KINDS`]. Configuration, `TCP_CONGESTION`, `TCP_INFO`, the
+//! simulation and the script library find it there.
+mod cubic;
+mod dctcp;
+mod timely;
+mod unlimited;
+mod window;
+
+use crate::Nanos;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt::{self, Debug, Display, Formatter};
+use std::ops::Deref;
+
+/// Every policy of this host. The order is that of lists for people.
+pub static KINDS: &[&Kind] = &[&cubic::KIND, &dctcp::KIND, &timely::KIND, &unlimited::KIND];
+
+/// CUBIC (RFC 9438).
+pub const CUBIC: CongestionName = CongestionName(&cubic::KIND);
+/// DCTCP (RFC 8257).
+pub const DCTCP: CongestionName = CongestionName(&dctcp::KIND);
+/// TIMELY (Mittal et al., SIGCOMM 2015).
+pub const TIMELY: CongestionName = CongestionName(&timely::KIND);
+/// None: the peer's window alone limits.
+pub const NONE: CongestionName = CongestionName(&unlimited::KIND);
+
+/// Most bytes that any policy allows in flight: the largest window that TCP can express (RFC 7323 section 2.3).
+const MAX_WINDOW: u32 = 1 << 30;
+
+/// A kind of policy: a row of the table.
+pub struct Kind {
+    /// The name that `TCP_CONGESTION` takes and gives: at most 15 bytes, as Linux's.
+    pub name: &'static str,
+    /// The number in the ring that programs and the daemon share. It never changes; 0 is not used.
+    pub code: u8,
+    /// What it needs of the data-path.
+    pub needs: Needs,
+    /// Makes the policy of one flow. Takes the payload bytes of a full segment, and the time now.
+    pub new: fn(u32, Nanos) -> Box<dyn Policy>,
+}
+
+/// What a kind of policy needs of the data-path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// It sets a congestion window.
+    pub window: bool,
+    /// It sets a rate.
+    pub rate: bool,
+    /// It lives on round-trip times of single segments, so the data-path must measure each by timestamps (thesis
+    /// section 5.5.3).
+    pub timestamps: bool,
+    /// It counts each mark: the peer echoes marks one by one (RFC 8257 section 3.2), and several SYNs offer ECN.
+    pub exact_marks: bool,
+}
+
+impl Needs {
+    /// Neither sets nor reads anything.
+    pub const NOTHING: Needs = Needs { window: false, rate: false, timestamps: false, exact_marks: false };
+}
+
+/// The policy of one flow, with its state.
+pub trait Policy: Debug + Send {
+    /// Takes in what happened since the last update and decides anew.
+    fn update(&mut self, sample: &Sample) -> Decision;
+
+    /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion and without one.
+    fn ssthresh(&self) -> u32 {
+        u32::MAX
+    }
+}
+
+/// A kind of policy, written and read as its name.
+#[derive(Clone, Copy)]
+pub struct CongestionName(&'static Kind);
+
+impl CongestionName {
+    /// The name of a kind, in the table or not.
+    pub const fn of(kind: &'static Kind) -> CongestionName {
+        CongestionName(kind)
+    }
+
+    /// The kind of a `TCP_CONGESTION` name.
+    pub fn from_name(name: &str) -> Option<CongestionName> {
+        KINDS.iter().find(|kind| kind.name == name).map(|kind| CongestionName(kind))
+    }
+
+    /// The kind of a code. `None` for 0, the host's default, and for unknown codes.
+    pub fn from_code(code: u8) -> Option<CongestionName> {
+        KINDS.iter().find(|kind| kind.code == code).map(|kind| CongestionName(kind))
+    }
+
+    /// All names, for sentences about a wrong one.
+    pub fn list() -> String {
+        let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        names.join(", ")
+    }
+
+    /// A policy of this kind for one flow.
+    pub fn start(self, mss: u32, now: Nanos) -> Controller {
+        Controller { kind: self, policy: (self.new)(mss, now) }
+    }
+}
+
+impl Deref for CongestionName {
+    type Target = Kind;
+    fn deref(&self) -> &Kind {
+        self.0
+    }
+}
+
+impl PartialEq for CongestionName {
+    fn eq(&self, other: &CongestionName) -> bool {
+        self.code == other.code
+    }
+}
+
+impl Eq for CongestionName {}
+
+impl Display for CongestionName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Debug for CongestionName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Serialize for CongestionName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for CongestionName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CongestionName, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        CongestionName::from_name(&name).ok_or_else(|| {
+            let names = CongestionName::list();
+            serde::de::Error::custom(format!("`{name}` is no congestion control; there are {names}"))
+        })
+    }
+}
+
+/// The policy that controls one flow, and which kind it is.
+#[derive(Debug)]
+pub struct Controller {
+    kind: CongestionName,
+    policy: Box<dyn Policy>,
+}
+
+impl Controller {
+    /// Which kind it is.
+    pub fn kind(&self) -> CongestionName {
+        self.kind
+    }
+
+    /// Takes in what happened since the last update and decides anew.
+    pub fn update(&mut self, sample: &Sample) -> Decision {
+        self.policy.update(sample)
+    }
+
+    /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion.
+    pub fn ssthresh(&self) -> u32 {
+        self.policy.ssthresh()
+    }
+}
+
+/// What happened to a flow since the last update.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// Now.
+    pub now: Nanos,
+    /// Bytes acknowledged since the last update.
+    pub acked: u64,
+    /// Of these, bytes whose acknowledgement echoed a congestion mark.
+    pub ecn_acked: u64,
+    /// The latest round-trip time, where there is a new one.
+    pub rtt: Option<Nanos>,
+    /// Smoothed round-trip time.
+    pub srtt: Option<Nanos>,
+    /// Fast retransmits since the last update.
+    pub losses: u32,
+    /// The retransmission timer fired.
+    pub timeout: bool,
+    /// Bytes sent and not acknowledged.
+    pub outstanding: u32,
+    /// Bytes that wait to be sent.
+    pub unsent: u32,
+    /// Payload bytes of a full segment.
+    pub mss: u32,
+}
+
+impl Sample {
+    /// The window, and not the application, limited what was sent: only then may a window grow (RFC 7661
+    /// section 4.4).
+    // Meets RFC 5681: 4.1-a.
+    pub fn window_limited(&self, window: u32) -> bool {
+        self.unsent > 0 || self.outstanding as u64 + self.acked >= window as u64 / 2
+    }
+}
+
+/// What the engine is to enforce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Most bytes in flight.
+    pub cwnd: u32,
+    /// Bytes a second; 0 for no limit.
+    pub rate: u64,
+}
+
+/// Initial window: ten segments (RFC 6928).
+// Meets RFC 5681: 3.1-b.
+pub fn initial_window(mss: u32) -> u32 {
+    10 * mss
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const MSS: u32 = 1000;
+    const MS: Nanos = 1_000_000;
+
+    /// A round in which everything that the window allows was sent and acknowledged.
+    pub(super) fn full_round(now: Nanos, cwnd: u32) -> Sample {
+        Sample {
+            now,
+            acked: cwnd as u64,
+            rtt: Some(MS),
+            srtt: Some(MS),
+            outstanding: cwnd,
+            unsent: 1,
+            mss: MSS,
+            ..Sample::default()
+        }
+    }
+
+    // Checks RFC 5681: 3.1-b, 3.1-c.
+    #[test]
+    fn window_policies_double_per_round_before_congestion() {
+        for kind in [DCTCP, CUBIC] {
+            let mut policy = kind.start(MSS, 0);
+            let first = policy.update(&full_round(MS, 10 * MSS));
+            let second = policy.update(&full_round(2 * MS, first.cwnd));
+            assert_eq!((first.cwnd, second.cwnd), (20 * MSS, 40 * MSS), "{kind:?}");
+            assert_eq!(second.rate, 0);
+        }
+    }
+
+    // Checks RFC 5681: 4.1-a.
+    #[test]
+    fn an_idle_application_does_not_grow_the_window() {
+        for kind in [DCTCP, CUBIC] {
+            let mut policy = kind.start(MSS, 0);
+            let quiet = Sample { acked: 100, outstanding: 0, unsent: 0, ..full_round(MS, 0) };
+            assert_eq!(policy.update(&quiet).cwnd, 10 * MSS, "{kind:?}");
+        }
+    }
+
+    // Checks RFC 9293: MUST-19.
+    // Checks RFC 5681: 3.1-e, 3.1-f.
+    #[test]
+    fn a_timeout_leaves_one_segment_and_slow_start() {
+        for kind in [DCTCP, CUBIC] {
+            let mut policy = kind.start(MSS, 0);
+            policy.update(&full_round(MS, 10 * MSS));
+            let lost = Sample { acked: 0, timeout: true, rtt: None, ..full_round(2 * MS, 20 * MSS) };
+            assert_eq!(policy.update(&lost).cwnd, MSS, "{kind:?}");
+            assert!(policy.ssthresh() < 20 * MSS && policy.ssthresh() >= 2 * MSS);
+            assert_eq!(policy.update(&full_round(3 * MS, MSS)).cwnd, 2 * MSS, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_each_name_and_code_once() {
+        for (at, kind) in KINDS.iter().enumerate() {
+            assert!(kind.code != 0 && kind.name.len() < 16, "{}", kind.name);
+            assert!(KINDS[..at].iter().all(|other| other.code != kind.code && other.name != kind.name));
+            let found = CongestionName::from_name(kind.name);
+            assert_eq!((found, CongestionName::from_code(kind.code)), (Some(CongestionName(kind)), found));
+        }
+        assert_eq!((CongestionName::from_code(0), CongestionName::from_name("reno")), (None, None));
+    }
+
+    /// Codes are a contract between programs and daemons of different builds.
+    #[test]
+    fn codes_do_not_change() {
+        assert_eq!([DCTCP, TIMELY, CUBIC, NONE].map(|name| name.code), [1, 2, 3, 4]);
+    }
+
+    /// What a kind declares is what its policies set, in rounds with and without congestion.
+    #[test]
+    fn policies_set_only_what_they_declare() {
+        for kind in KINDS {
+            let mut policy = CongestionName(kind).start(MSS, 0);
+            let mut seen = Needs::NOTHING;
+            let mut cwnd = initial_window(MSS);
+            for round in 1..500 {
+                let marks = if (50..200).contains(&round) { cwnd.into() } else { 0 };
+                let sample = Sample { ecn_acked: marks, timeout: round == 300, ..full_round(round * MS, cwnd) };
+                let decision = policy.update(&sample);
+                cwnd = decision.cwnd.min(1 << 20);
+                seen.window |= decision.cwnd < MAX_WINDOW;
+                seen.rate |= decision.rate > 0;
+            }
+            assert_eq!((seen.window, seen.rate), (kind.needs.window, kind.needs.rate), "{}", kind.name);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A congestion window with slow start (RFC 5681 section 3.1): what the window-based policies share.
+use super::{MAX_WINDOW, Sample, initial_window};
+
+/// A congestion window.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    /// Bytes.
+    pub(super) cwnd: u32,
+    /// Bytes.
+    pub(super) ssthresh: u32,
+}
+
+impl Window {
+    pub(super) fn new(mss: u32) -> Window {
+        Window { cwnd: initial_window(mss), ssthresh: u32::MAX }
+    }
+
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Slow start: one byte for each byte acknowledged, up to the threshold.
+    // Meets RFC 5681: 3.1-c.
+    pub(super) fn slow_start(&mut self, acked: u64) {
+        let grown = (self.cwnd as u64 + acked).min(self.ssthresh as u64).min(MAX_WINDOW as u64);
+        self.cwnd = grown as u32;
+    }
+
+    pub(super) fn grow(&mut self, bytes: u32) {
+        self.cwnd = self.cwnd.saturating_add(bytes).min(MAX_WINDOW);
+    }
+
+    /// Congestion: `share` of the window stays, at least two segments.
+    pub(super) fn shrink(&mut self, share: f64, mss: u32) {
+        self.shrink_to(share, 2 * mss);
+    }
+
+    /// Congestion: `share` of the window stays, at least so many bytes.
+    pub(super) fn shrink_to(&mut self, share: f64, least: u32) {
+        self.ssthresh = ((self.cwnd as f64 * share) as u32).max(least);
+        self.cwnd = self.ssthresh;
+    }
+
+    /// Timeout: the threshold becomes `share` of what was in flight, the window one segment (RFC 5681, equation 4).
+    // Meets RFC 9293: MUST-19.
+    // Meets RFC 5681: 3.1-e, 3.1-f.
+    pub(super) fn collapse(&mut self, share: f64, sample: &Sample) {
+        let flight = sample.outstanding.max(self.cwnd.min(sample.outstanding.saturating_add(sample.unsent)));
+        self.ssthresh = ((flight as f64 * share) as u32).max(2 * sample.mss);
+        self.cwnd = sample.mss;
+    }
+}
