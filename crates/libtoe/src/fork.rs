@@ -65,6 +65,10 @@ fn in_child(lib: &mut Lib, token: Option<u64>) {
         None if was_attached => lib.link = Link::Dead,
         None => {}
     }
+    if lib.context().is_some() {
+        // The child may filter its system calls before it waits for the first time.
+        let _ = thread::prepare_single(&lib.link);
+    }
     inherit_sockets(lib);
     epoll::after_fork(lib, true);
 }

@@ -6,11 +6,12 @@
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`, `options` (what
-//! sockets do), `epoll`, `poll`, `readiness`, `wait`, `lookout`, `thread` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
+//! sockets do), `epoll`, `poll`, `readiness`, `wait`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
 mod address;
 mod attach;
+mod confine;
 mod connect;
 mod context_side;
 mod data;

@@ -85,6 +85,7 @@ next! {
     epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fork() -> pid_t;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

@@ -350,7 +350,7 @@ impl Context {
         }
     }
 
-    fn daemon_is_gone(&self) -> bool {
+    pub fn daemon_is_gone(&self) -> bool {
         let mut fds = [libc::pollfd { fd: self.control_fd(), events: libc::POLLIN, revents: 0 }];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: polls one descriptor of ours without waiting.

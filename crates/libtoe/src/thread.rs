@@ -1,17 +1,52 @@
 //! What a thread of the program has here for itself: how others wake it, and what it sleeps on.
 use crate::epoll::Bed;
-use crate::errno::Result;
+use crate::errno::{self, Result};
 use crate::real;
 use crate::state::Link;
 use crate::wait::OwnFd;
+use libc::epoll_event;
 use std::cell::RefCell;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 struct Own {
     /// Written by other threads.
     wake: OwnFd,
     /// For waits for OpenTOE's sockets alone, beside other threads.
     bed: Option<Bed>,
+    /// For waits under a filter of system calls.
+    single: Option<Single>,
+}
+
+/// One descriptor that `poll` finds readable while the bell, the daemon's socket or this thread's wake-up is: a set of the
+/// kernel, level-triggered, so that nobody has to take events out of it. `poll` refuses more descriptors than
+/// `RLIMIT_NOFILE`, and OpenSSH's server sets that to one.
+struct Single {
+    set: OwnFd,
+    /// It has the bell and the daemon's socket.
+    attached: bool,
+}
+
+impl Single {
+    fn new(wake: RawFd) -> Result<Single> {
+        // SAFETY: a plain call.
+        let set = OwnFd::adopt(errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?);
+        let single = Single { set, attached: false };
+        single.add(wake).map(|()| single)
+    }
+
+    fn attach(&mut self, link: &Link) -> Result<()> {
+        let (Link::Attached(context), false) = (link, self.attached) else { return Ok(()) };
+        self.add(context.end.app_bell.fd().as_raw_fd())?;
+        self.add(context.control_fd())?;
+        self.attached = true;
+        Ok(())
+    }
+
+    fn add(&self, fd: RawFd) -> Result<()> {
+        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: valid descriptors and a local event.
+        errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
+    }
 }
 
 thread_local! {
@@ -27,7 +62,7 @@ pub fn wake_fd() -> Result<RawFd> {
     let wake = OwnFd::new()?;
     let fd = wake.fd();
     // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
-    OWN.try_with(|own| own.replace(Some(Own { wake, bed: None }))).map_err(|_| libc::ENOMEM)?;
+    OWN.try_with(|own| own.replace(Some(Own { wake, bed: None, single: None }))).map_err(|_| libc::ENOMEM)?;
     Ok(fd)
 }
 
@@ -46,7 +81,7 @@ pub fn clear_wake() {
 pub fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
-        let Own { wake, bed } = own.as_mut()?;
+        let Own { wake, bed, .. } = own.as_mut()?;
         if bed.is_none() {
             *bed = Bed::new(wake.fd()).ok();
         }
@@ -58,6 +93,29 @@ pub fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
         Some(bed.set.fd())
     };
     OWN.try_with(made).unwrap_or(None)
+}
+
+/// Makes all descriptors that a wait needs where the program filters system calls. A process may be unable to make any
+/// when it installs the filter: a child makes them when it begins.
+pub fn prepare_single(link: &Link) -> Result<()> {
+    wake_fd()?;
+    let made = |own: &RefCell<Option<Own>>| {
+        let mut own = own.borrow_mut();
+        let Own { wake, single, .. } = own.as_mut().ok_or(libc::ENOMEM)?;
+        if single.is_none() {
+            *single = Some(Single::new(wake.fd())?);
+        }
+        single.as_mut().map_or(Ok(()), |single| single.attach(link))
+    };
+    OWN.try_with(made).unwrap_or(Err(libc::ENOMEM))
+}
+
+/// The one descriptor to poll, where this thread has it.
+pub fn single() -> Option<RawFd> {
+    let found = |own: &RefCell<Option<Own>>| {
+        own.borrow().as_ref()?.single.as_ref().filter(|single| single.attached).map(|single| single.set.fd())
+    };
+    OWN.try_with(found).unwrap_or(None)
 }
 
 /// After fork: the parent's thread keeps them.

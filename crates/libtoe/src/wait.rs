@@ -8,6 +8,7 @@
 //! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
 //! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
 //! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
+use crate::confine;
 use crate::epoll;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
@@ -15,7 +16,7 @@ use crate::lookout::{End, Lookout};
 use crate::real;
 use crate::share;
 use crate::socket::Kind;
-use crate::state::{Key, Lib};
+use crate::state::{Key, Lib, Link};
 use crate::table::{self, Entry};
 use crate::thread;
 use libc::{c_int, pollfd, sigset_t, timespec};
@@ -195,7 +196,7 @@ fn sleep<T>(
     let bell = if short.is_none() { context.end.app_bell.fd().as_raw_fd() } else { NOBODY };
     let bells = [bell, context.control_fd(), me];
     let announced = if short.is_none() { lib.announce_sleep() } else { None };
-    let bed = if wait.sleeps_in_turn() { thread::bed(&lib.link, lookout.steps_back()) } else { None };
+    let on = sleep_set(&lib.link, wait.sleeps_in_turn(), lookout).unwrap_or(SleepSet::Each(bells));
     enlist(lib, wait.targets, me);
     lib.drain();
     let found = look(lib, &wait.kernel);
@@ -203,17 +204,7 @@ fn sleep<T>(
     let (taken_in, begin) = (lib.taken_in, Instant::now());
     if found.is_none() {
         let timeout = until_deadline(wait.deadline, nap);
-        (interrupted, reasons) = match bed.and_then(|bed| lib.unlocked(|| sleep_in(bed, timeout, blocked))) {
-            Some(woken) => woken,
-            None => {
-                let kernel = wait.kernel.len();
-                wait.kernel.extend(bells.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
-                let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
-                let reasons = std::array::from_fn(|i| wait.kernel[kernel + i].revents != 0);
-                wait.kernel.truncate(kernel);
-                (interrupted, reasons)
-            }
-        };
+        (interrupted, reasons) = sleep_in(lib, (on, bells), &mut wait.kernel, timeout, blocked);
     }
     let end = wait.has_others().then(|| End {
         rung: reasons[0],
@@ -235,9 +226,68 @@ fn sleep_on(fds: &mut [pollfd], timeout: &Option<timespec>, blocked: &BlockedSig
     unsafe { real::ppoll_raw(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR }
 }
 
-/// The same in a bed: whether a signal handler ran, and what ended it of bell, daemon and another thread. Nothing where a
+/// What a thread sleeps on, besides the program's own descriptors.
+#[derive(Clone, Copy)]
+enum SleepSet {
+    /// A [bed](epoll::Bed): the bell wakes one of the threads that sleep so.
+    Bed(RawFd),
+    /// One descriptor for all, under a filter of system calls.
+    Single(RawFd),
+    /// The bell, the daemon's socket and the thread's wake-up.
+    Each([RawFd; 3]),
+}
+
+/// What this thread sleeps on, other than on each descriptor; `in_turn` where the bell need not wake every thread.
+fn sleep_set(link: &Link, in_turn: bool, lookout: &mut Lookout) -> Option<SleepSet> {
+    if confine::is_confined() {
+        return thread::single().map(SleepSet::Single);
+    }
+    let bed = if in_turn { thread::bed(link, lookout.steps_back()) } else { None };
+    bed.map(SleepSet::Bed)
+}
+
+/// Sleeps; returns whether a signal handler ran, and what ended the sleep: bell, daemon, another thread.
+fn sleep_in(
+    lib: &mut Guard,
+    (on, each): (SleepSet, [RawFd; 3]),
+    kernel: &mut Vec<pollfd>,
+    timeout: Option<timespec>,
+    blocked: &BlockedSignals,
+) -> (bool, [bool; 3]) {
+    let each = match on {
+        SleepSet::Bed(bed) => match lib.unlocked(|| sleep_in_bed(bed, timeout, blocked)) {
+            Some(woken) => return woken,
+            None => each,
+        },
+        SleepSet::Single(fd) => {
+            let (interrupted, [woken]) = sleep_beside(lib, kernel, [fd], timeout, blocked);
+            let died = woken && lib.context().is_some_and(|context| context.daemon_is_gone());
+            return (interrupted, [woken, died, woken]);
+        }
+        SleepSet::Each(each) => each,
+    };
+    sleep_beside(lib, kernel, each, timeout, blocked)
+}
+
+/// Sleeps on the program's descriptors and these; returns whether a signal handler ran, and which of these are readable.
+fn sleep_beside<const N: usize>(
+    lib: &mut Guard,
+    kernel: &mut Vec<pollfd>,
+    ours: [RawFd; N],
+    timeout: Option<timespec>,
+    blocked: &BlockedSignals,
+) -> (bool, [bool; N]) {
+    let programs = kernel.len();
+    kernel.extend(ours.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
+    let interrupted = lib.unlocked(|| sleep_on(kernel, &timeout, blocked));
+    let woken = std::array::from_fn(|i| kernel[programs + i].revents != 0);
+    kernel.truncate(programs);
+    (interrupted, woken)
+}
+
+/// Sleeps in a bed: whether a signal handler ran, and what ended it of bell, daemon and another thread. Nothing where a
 /// filter of the program's does not let it.
-fn sleep_in(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Option<(bool, [bool; 3])> {
+fn sleep_in_bed(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Option<(bool, [bool; 3])> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; epoll::REASONS];
     // SAFETY: a descriptor of ours and a valid mask.
     let got = unsafe { real::epoll_pwait_raw(bed, &mut reasons, milliseconds(timeout), blocked.outside()) };
@@ -336,7 +386,7 @@ pub struct Patience {
 impl Patience {
     /// A wait begins.
     pub fn new() -> Patience {
-        let since = (!CROWD.is_there()).then(Instant::now);
+        let since = (!CROWD.is_there() && !confine::is_confined()).then(Instant::now);
         let counted = since.is_some() && !lock::is_alone();
         if counted {
             YIELDING.fetch_add(1, Relaxed);
@@ -404,13 +454,16 @@ fn give_way() {
 
 /// Lets another thread run between two large pieces of work, unless the scheduler takes the core away anyway.
 pub fn yield_between() {
-    if !CROWD.is_there() {
+    if !CROWD.is_there() && !confine::is_confined() {
         give_way();
     }
 }
 
-/// Lets another thread run. Not a cancellation point.
+/// Lets another thread run, where the program's filter lets it. Not a cancellation point.
 pub fn yield_now() {
+    if confine::is_confined() {
+        return std::hint::spin_loop();
+    }
     // SAFETY: a system call without arguments.
     unsafe { libc::sched_yield() };
 }

@@ -13,6 +13,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"sleeps_before_the_first_socket", sleeps_before_the_first_socket}, {"by_number", by_number},
+    {"confined", confined},
     {"names", names},           {"kept_address", kept_address}, {"transfer", transfer},     {"half_close", half_close},
     {"sigpipe", sigpipe},       {"reset", reset},           {"nonblocking_connect", nonblocking_connect},
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},

@@ -1,9 +1,10 @@
 //! `fork`, `exec` and their relatives.
 use crate::attach;
+use crate::confine;
 use crate::exec;
 use crate::fork as forking;
 use crate::real;
-use libc::{c_char, c_int, pid_t};
+use libc::{c_char, c_int, c_ulong, pid_t};
 
 /// `fork`.
 #[unsafe(no_mangle)]
@@ -17,6 +18,14 @@ pub unsafe extern "C" fn fork() -> pid_t {
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: passed on.
     unsafe { fork() }
+}
+
+/// `prctl`, which C declares with a variable number of arguments: a filter of system calls concerns the library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+    // SAFETY: passed on.
+    let call = || unsafe { real::prctl(option, a, b, c, d) };
+    if option == libc::PR_SET_SECCOMP && attach::is_enabled() { confine::install(call) } else { call() }
 }
 
 /// A list of C strings that ends with null.

@@ -5,6 +5,7 @@
 //! Calls made by an instruction of the program's own are not seen here (docs/POSIX.md).
 use super::{descriptors, events, io, messages, process, sockets};
 use crate::attach;
+use crate::confine;
 use crate::exec;
 use crate::fork as forking;
 use crate::real;
@@ -28,6 +29,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             .or_else(|| descriptor(number, arguments))
             .or_else(|| event(number, arguments))
             .or_else(|| child(number, arguments))
+            .or_else(|| filter(number, arguments))
     };
     // SAFETY: passed on.
     taken.unwrap_or_else(|| unsafe { real::system_call(number, arguments) })
@@ -154,6 +156,20 @@ unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             _ => None,
         }
     }
+}
+
+/// Calls that filter system calls.
+unsafe fn filter(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    let [operation, ..] = arguments;
+    let sets = match number {
+        libc::SYS_seccomp => {
+            [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER].contains(&(operation as c_uint))
+        }
+        libc::SYS_prctl => operation as c_int == libc::PR_SET_SECCOMP,
+        _ => false,
+    };
+    // SAFETY: passed on.
+    sets.then(|| confine::install(|| unsafe { real::system_call(number, arguments) }))
 }
 
 unsafe fn fork_by(number: c_long, arguments: [usize; 6]) -> c_long {

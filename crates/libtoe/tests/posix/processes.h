@@ -4,6 +4,13 @@
 
 #include "ends.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
 static void descriptors(void) {
     int e[2];
     char c;
@@ -235,6 +242,55 @@ static void joining(void) {
     unpair(pipe_ends);
     unpair(a);
     unpair(b);
+}
+
+/* What OpenSSH's server lets the process do that reads from strangers (its sandbox-seccomp-filter.c), in short. */
+static const int let[] = {
+    SYS_read, SYS_write, SYS_close, SYS_clock_gettime, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_futex, SYS_brk,
+    SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, SYS_nanosleep, SYS_clock_nanosleep, SYS_poll, SYS_ppoll,
+    SYS_select, SYS_pselect6, SYS_rt_sigprocmask, SYS_shutdown, SYS_getrandom, SYS_exit, SYS_exit_group,
+};
+
+static void confine(void) {
+    enum { LET = sizeof let / sizeof *let };
+    struct sock_filter steps[LET + 3];
+    struct sock_fprog filter = {LET + 3, steps};
+    struct rlimit none = {0, 0}, one = {1, 1}; /* poll refuses more descriptors than the limit. */
+    steps[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < LET; i++)
+        steps[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, let[i], LET - i, 0);
+    steps[LET + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    steps[LET + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    CHECK(setrlimit(RLIMIT_NOFILE, &one) == 0 && setrlimit(RLIMIT_FSIZE, &none) == 0);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+/* A child that installs such a filter goes on with the connection that it has: it waits, by poll and by a blocking read,
+ * until its peer writes. */
+static void confined(void) {
+    int e[2], status;
+    char c;
+    pair(e);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(e[0]);
+        confine();
+        for (int i = 0; i < 20; i++) {
+            struct pollfd one = {e[1], POLLIN, 0};
+            if (i % 2 == 0 && poll(&one, 1, 10000) != 1) _exit(2);
+            if (read(e[1], &c, 1) != 1 || write(e[1], &c, 1) != 1) _exit(3);
+        }
+        _exit(0);
+    }
+    close(e[1]);
+    for (int i = 0; i < 20; i++) {
+        usleep(i < 10 ? 0 : 3000);
+        CHECK(write(e[0], "x", 1) == 1 && read(e[0], &c, 1) == 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(e[0]);
 }
 
 #endif

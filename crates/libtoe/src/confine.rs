@@ -1,0 +1,30 @@
+//! Programs that filter their own system calls (seccomp). A filter may kill the process for a call that the library makes
+//! beside the program's own, as OpenSSH's server has it in the process that reads from unknown peers.
+//!
+//! From the moment that a filter is installed, the library waits by `ppoll` on one descriptor and does not yield. All that
+//! it needs beyond that are `read` and `write` on descriptors made before, `futex`, `rt_sigprocmask` and `clock_gettime`.
+use crate::lock;
+use crate::thread;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// A filter is installed in this process. It may concern some of its threads only.
+#[inline]
+pub fn is_confined() -> bool {
+    CONFINED.load(Relaxed)
+}
+
+/// Runs a call that installs a filter for this thread; returns what it returns.
+pub fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
+    if let Ok(lib) = lock::lock() {
+        // Where that is not possible any more, waits under the filter fail with the reason.
+        let _ = thread::prepare_single(&lib.link);
+    }
+    let result = call();
+    if result == T::from(0) {
+        CONFINED.store(true, Relaxed);
+    }
+    result
+}
