@@ -10,7 +10,9 @@ mod memcached;
 mod nginx;
 mod redis;
 mod rsync;
+mod runtimes;
 mod socat;
+mod ssh;
 mod storage;
 
 use crate::lab::Lab;
@@ -79,6 +81,9 @@ pub const ALL: &[Case] = &[
     case("socat EXEC", socat::exec),
     case("socat EXEC nofork", socat::exec_nofork),
     case("rsync", rsync::tree),
+    case("OpenSSH", ssh::login),
+    case("Erlang gen_tcp", runtimes::erlang),
+    case("Node.js http, connection per request", runtimes::node),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),

@@ -24,8 +24,14 @@ pub(super) fn threads(bench: &Bench) -> Outcome {
 }
 
 fn drive(bench: &Bench, server: &[&str], options: &[&str]) -> Outcome {
-    let (address, port) = (bench.address(), bench.port());
+    let port = bench.port();
     let _server = bench.server(bench.lab.on_server(&super::app("echo_server")), &[&["-p", &port], server].concat())?;
+    call(bench, options)
+}
+
+/// Our client on whatever server echoes there.
+pub(super) fn call(bench: &Bench, options: &[&str]) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
     let common = ["-c", &address, "-p", &port, "-t", "2"];
     let printed = bench.client(&super::app("echo_client"), &[&common, options].concat())?;
     let report: Value = serde_json::from_str(&printed).map_err(|error| error.to_string())?;

@@ -60,7 +60,7 @@ pub(super) fn ab_keep_alive(bench: &Bench) -> Outcome {
     drive_ab(bench, 20000, &["-k"])
 }
 
-fn drive_ab(bench: &Bench, requests: u32, options: &[&str]) -> Outcome {
+pub(super) fn drive_ab(bench: &Bench, requests: u32, options: &[&str]) -> Outcome {
     let (number, url) = (requests.to_string(), bench.url(SMALL));
     let printed = bench.client("ab", &[&["-q", "-c", "32", "-n", &number], options, &[&url]].concat())?;
     let count = |label: &str| number_after(&printed, label);
