@@ -81,7 +81,7 @@ pub const ALL: &[Case] = &[
     case("socat EXEC", socat::exec),
     case("socat EXEC nofork", socat::exec_nofork),
     case("rsync", rsync::tree),
-    case("OpenSSH", ssh::login),
+    Case { limit: 80, ..case("OpenSSH", ssh::login) },
     case("Erlang gen_tcp", runtimes::erlang),
     case("Node.js http, connection per request", runtimes::node),
     case("1 GB to the server, python3 sendfile", bulk::put),
