@@ -21,14 +21,14 @@ const ROWS: &[&[&str]] = &[
     &["rmt", "xdp"],
     &["engine"],
     &["context"],
-    &["port"],
+    &["port", "memory"],
     &["shm"],
     &["tcp"],
     &["wire", "trace", "toe-api"],
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
-const UNSAFE: &[&str] = &["shm", "port", "libtoe", "script", "toe-api"];
+const UNSAFE: &[&str] = &["shm", "memory", "port", "libtoe", "script", "toe-api"];
 
 /// Crates with a code generator: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[
