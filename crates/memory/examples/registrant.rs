@@ -1,5 +1,5 @@
-//! A program that registers memory of every kind, for the tests: it obeys what comes over a socket. Meanwhile threads of its
-//! own write the bytes directly before and behind each region, and look whether what they wrote stays.
+//! A program that registers memory of every kind, for the tests: it obeys what comes over a socket. Meanwhile threads
+//! of its own write the bytes directly before and behind each region, and look whether what they wrote stays.
 //!
 //! `registrant SOCKET`. A command is a line of words; each has one answer.
 use memory::{Registrar, Rights};
@@ -188,7 +188,8 @@ fn bytes_of(area: &Area) -> Vec<u8> {
 /// Forks a child that fills the area, shows it, and ends, as it is told byte by byte. It uses nothing but system calls.
 fn fork(area: Area) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-    // SAFETY: the child makes system calls on its own descriptor, touches memory of the area, and ends without returning.
+    // SAFETY: the child makes system calls on its own descriptor, touches memory of the area, and ends without
+    // returning.
     unsafe {
         if libc::fork() == 0 {
             libc::close(ours.as_raw_fd());

@@ -57,7 +57,8 @@ impl Description {
         self.len() == Some(0)
     }
 
-    /// Checks everything that can be checked without its descriptors, of which there are `files`, and returns its length.
+    /// Checks everything that can be checked without its descriptors, of which there are `files`, and returns its
+    /// length.
     ///
     /// Inside the range, ways change at page borders only, and a file's page shows at a page of the program. A true
     /// description is always so; for the data-path it means that an aligned word lies in one extent and stays aligned.

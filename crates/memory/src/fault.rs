@@ -2,8 +2,8 @@
 use std::fmt;
 use std::io;
 
-/// Why an access was not made. A transport answers with its own status: verbs with a local protection error, a local access
-/// error or a remote access error, by who asked (docs/REGISTERED-MEMORY.md has the table).
+/// Why an access was not made. A transport answers with its own status: verbs with a local protection error, a local
+/// access error or a remote access error, by who asked (docs/REGISTERED-MEMORY.md has the table).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// No region has this key, or it belongs to another protection domain, or it has been deregistered.
@@ -14,8 +14,8 @@ pub enum Fault {
     Bounds,
     /// An atomic operation on an address that is not a multiple of 8.
     Alignment,
-    /// The program no longer has memory there that allows the access, or the program has ended. Bytes before the place may have
-    /// been transferred.
+    /// The program no longer has memory there that allows the access, or the program has ended. Bytes before the place
+    /// may have been transferred.
     Unmapped,
 }
 

@@ -57,8 +57,8 @@ impl Keys {
         (self.hash(&[u64::MAX, self.drawn]) % bound.max(1) as u64) as usize
     }
 
-    /// A permutation of the numbers of `32 - slot_bits` bits, another one for each slot: a Feistel network whose halves may
-    /// differ by one bit.
+    /// A permutation of the numbers of `32 - slot_bits` bits, another one for each slot: a Feistel network whose halves
+    /// may differ by one bit.
     fn permute(&self, slot: u64, generation: u32) -> u32 {
         let width = 32 - self.slot_bits;
         let (mut left_bits, mut right_bits) = (width / 2, width - width / 2);

@@ -1,10 +1,10 @@
 //! Registered memory: memory of an unmodified program that the data-path, another process, reads and writes in place,
 //! within registered bounds and access rights (docs/REGISTERED-MEMORY.md).
 //!
-//! The program's side is a [`Registrar`]: it finds out how a range can be reached and makes a [`Description`] of it, with
-//! descriptors to send along. The data-path's side is a [`MemoryTable`]: it checks everything, gives out keys, and opens
-//! regions for accesses ([`Lease`]). How a region is reached does not show in an access; only [`Lease::may_wait`] tells whether it
-//! goes through the kernel.
+//! The program's side is a [`Registrar`]: it finds out how a range can be reached and makes a [`Description`] of it,
+//! with descriptors to send along. The data-path's side is a [`MemoryTable`]: it checks everything, gives out keys, and
+//! opens regions for accesses ([`Lease`]). How a region is reached does not show in an access; only [`Lease::may_wait`]
+//! tells whether it goes through the kernel.
 //!
 //! This crate holds unsafe code (it maps files and copies bytes that another process changes) so that engines need not.
 

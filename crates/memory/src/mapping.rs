@@ -27,9 +27,9 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Whether the data-path may map the file: a memfd that cannot become shorter, in ordinary pages. A byte of another file
-    /// may cease to exist, and touching it would end the data-path (SIGBUS): a file may be truncated, and a huge page of a
-    /// memfd may be given back (`FALLOC_FL_PUNCH_HOLE`) and not be had again.
+    /// Whether the data-path may map the file: a memfd that cannot become shorter, in ordinary pages. A byte of another
+    /// file may cease to exist, and touching it would end the data-path (SIGBUS): a file may be truncated, and a huge
+    /// page of a memfd may be given back (`FALLOC_FL_PUNCH_HOLE`) and not be had again.
     pub(crate) fn is_safe(file: BorrowedFd<'_>) -> bool {
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         sealed && fstatfs(file).is_ok_and(|at| at.f_type as u64 == TMPFS_MAGIC)
@@ -81,12 +81,12 @@ impl Mapping {
         unsafe { shm::copy(from.as_ptr(), self.base.as_ptr().add(self.lead + at as usize), from.len()) }
     }
 
-    /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic among
-    /// all that touch the word, the program included. Panics where the word is not aligned or not in the mapping.
+    /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic
+    /// among all that touch the word, the program included. Panics where the word is not aligned or not in the mapping.
     pub(crate) fn update(&self, at: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         assert!(self.holds(at, 8) && (self.lead as u64 + at) % 8 == 0);
-        // SAFETY: in the mapping, which is writable where a region grants atomics, and aligned: the base is a page's first
-        // byte. Atomics may be shared with anyone.
+        // SAFETY: in the mapping, which is writable where a region grants atomics, and aligned: the base is a page's
+        // first byte. Atomics may be shared with anyone.
         let word = unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(self.lead + at as usize).cast()) };
         match word.fetch_update(AcqRel, Acquire, change) {
             Ok(before) | Err(before) => before,

@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags, RawDir, fcntl_getfl, fstat, major, minor, open};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Makes descriptions of this process's memory. Linked into the program by a library of ours; what it states is checked by
-/// the data-path all the same.
+/// Makes descriptions of this process's memory. Linked into the program by a library of ours; what it states is checked
+/// by the data-path all the same.
 pub struct Registrar {
     mem: OwnedFd,
     process: u32,
@@ -121,8 +121,8 @@ fn descriptor_of(file: (u32, u32, u64), write: bool) -> Option<OwnedFd> {
     let mut entries = RawDir::new(&folder, &mut room);
     while let Some(Ok(entry)) = entries.next() {
         let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // SAFETY: used at once, to look and to copy. Another thread may close it meanwhile: then looking fails, or it is
-        // another file, which `is` finds out of the copy.
+        // SAFETY: used at once, to look and to copy. Another thread may close it meanwhile: then looking fails, or it
+        // is another file, which `is` finds out of the copy.
         let candidate = unsafe { BorrowedFd::borrow_raw(number) };
         let is = |fd: BorrowedFd<'_>| {
             fstat(fd).is_ok_and(|at| (major(at.st_dev), minor(at.st_dev), at.st_ino) == file)

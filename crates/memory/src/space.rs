@@ -10,8 +10,8 @@ const PROC_MAGIC: u64 = 0x9fa0;
 
 /// The address space that a program had when it opened its own `/proc/self/mem` and handed the descriptor over.
 ///
-/// The descriptor names the address space, not the process: after `execve` or exit every access fails, and no number of a
-/// process can come to mean another one. It needs no privilege: the program had the right, and gave it away.
+/// The descriptor names the address space, not the process: after `execve` or exit every access fails, and no number of
+/// a process can come to mean another one. It needs no privilege: the program had the right, and gave it away.
 pub struct AddressSpace {
     mem: OwnedFd,
     /// Held during atomic operations: each is a read and a write.
@@ -64,8 +64,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Replaces the word at `address` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic
-    /// among the data-path's own atomic operations on this address space only.
+    /// Replaces the word at `address` by what `change` makes of it, unless that is `None`, and returns what it was.
+    /// Atomic among the data-path's own atomic operations on this address space only.
     pub(crate) fn update(&self, address: u64, change: impl Fn(u64) -> Option<u64>) -> Result<u64, Fault> {
         let _held = self.atomics.lock().unwrap_or_else(PoisonError::into_inner);
         let mut word = [0; 8];

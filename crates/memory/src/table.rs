@@ -25,8 +25,8 @@ pub struct Limits {
     pub regions_per_domain: usize,
     /// Bytes of one domain's regions; those that overlap count each time.
     pub bytes_per_domain: u64,
-    /// Of these, bytes that the data-path maps: each page of them that it touches costs it 8 bytes of page table, and may
-    /// cost memory that is then accounted to the data-path.
+    /// Of these, bytes that the data-path maps: each page of them that it touches costs it 8 bytes of page table, and
+    /// may cost memory that is then accounted to the data-path.
     pub mapped_per_domain: u64,
 }
 
@@ -36,8 +36,8 @@ impl Default for Limits {
     }
 }
 
-/// All regions of a data-path, shared by its threads. Registering and deregistering take a lock of their own and allocate;
-/// an access takes neither that lock nor memory: two atomic operations on its region's own cache line.
+/// All regions of a data-path, shared by its threads. Registering and deregistering take a lock of their own and
+/// allocate; an access takes neither that lock nor memory: two atomic operations on its region's own cache line.
 pub struct MemoryTable {
     slots: Box<[Slot]>,
     slot_bits: u32,
@@ -91,8 +91,9 @@ impl MemoryTable {
         Ok(MemoryTable { slots, slot_bits, limits, ledger: Mutex::new(ledger) })
     }
 
-    /// Registers what a program describes; `files` are the descriptors that came with it, `space` what the program handed over
-    /// before. Checks everything. Looks at the descriptors, and so may wait for the program ([`AddressSpace::from_fd`]).
+    /// Registers what a program describes; `files` are the descriptors that came with it, `space` what the program
+    /// handed over before. Checks everything. Looks at the descriptors, and so may wait for the program
+    /// ([`AddressSpace::from_fd`]).
     pub fn register(
         &self,
         domain: Domain,
@@ -145,8 +146,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Ends what [`MemoryTable::revoke`] began, where no access is under way any more: then no byte of the region is read or
-    /// written again. Otherwise, `Ok(false)`: ask later. Never waits.
+    /// Ends what [`MemoryTable::revoke`] began, where no access is under way any more: then no byte of the region is
+    /// read or written again. Otherwise, `Ok(false)`: ask later. Never waits.
     pub fn finish(&self, domain: Domain, key: Key) -> Result<bool, Fault> {
         let mut ledger = self.ledger();
         let Some(place) = ledger.usage.get(&domain).and_then(|usage| usage.keys.iter().position(|held| *held == key))
@@ -281,8 +282,9 @@ impl Lease<'_> {
         self.len() == 0
     }
 
-    /// An access may wait for the program: its memory is reached through the kernel, and a page of it may have to be fetched
-    /// from swap, from a file, or from the program itself (FUSE, userfaultfd). False: a copy between mapped pages.
+    /// An access may wait for the program: its memory is reached through the kernel, and a page of it may have to be
+    /// fetched from swap, from a file, or from the program itself (FUSE, userfaultfd). False: a copy between mapped
+    /// pages.
     pub fn may_wait(&self) -> bool {
         self.held.as_ref().is_some_and(|entry| !entry.region.is_mapped())
     }
@@ -299,7 +301,8 @@ impl Lease<'_> {
         self.for_writing()?.write(at, from)
     }
 
-    /// Writes as [`Lease::write`], and the last byte shows after all others: programs poll it to see that a message is complete.
+    /// Writes as [`Lease::write`], and the last byte shows after all others: programs poll it to see that a message is
+    /// complete.
     pub fn write_last(&self, at: u64, from: &[u8]) -> Result<(), Fault> {
         let region = self.for_writing()?;
         region.bounds(at, from.len())?;
@@ -323,9 +326,9 @@ impl Lease<'_> {
         pieces.iter().try_for_each(|piece| region.write(piece.at, piece.from))
     }
 
-    /// Stores `new` in the 8 bytes at offset `at` where they hold `expected`; returns what they held, in the byte order of this
-    /// machine. Atomic among all accesses where the memory is mapped ([`Lease::may_wait`] is false), otherwise among the
-    /// data-path's atomic operations on the program's memory only (verbs: `IBV_ATOMIC_HCA`).
+    /// Stores `new` in the 8 bytes at offset `at` where they hold `expected`; returns what they held, in the byte order
+    /// of this machine. Atomic among all accesses where the memory is mapped ([`Lease::may_wait`] is false), otherwise
+    /// among the data-path's atomic operations on the program's memory only (verbs: `IBV_ATOMIC_HCA`).
     pub fn compare_swap(&self, at: u64, expected: u64, new: u64) -> Result<u64, Fault> {
         self.for_atomics()?.update(at, |before| (before == expected).then_some(new))
     }
@@ -352,5 +355,78 @@ impl Lease<'_> {
 
     fn for_atomics(&self) -> Result<&Region, Fault> {
         if self.access == Access::RemoteAtomic { self.region() } else { Err(Fault::Rights) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::description::{Extent, Way};
+    use crate::rights::Rights;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    const OURS: Domain = Domain(1);
+
+    fn table(limits: Limits) -> MemoryTable {
+        MemoryTable::new(limits).unwrap()
+    }
+
+    /// A region of a sealed memfd, `len` bytes.
+    fn register(table: &MemoryTable, domain: Domain, len: u64) -> Result<Key, Refusal> {
+        let file = memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, len).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let extents = vec![Extent { len, way: Way::Shared { file: 0, offset: 0 } }];
+        table.register(domain, &Description { address: 4096, rights: Rights::ALL, extents }, &[file], None)
+    }
+
+    #[test]
+    fn every_limit_is_held_and_given_back() {
+        let limits = Limits { regions: 4, regions_per_domain: 3, bytes_per_domain: 100, mapped_per_domain: 90 };
+        let table = table(limits);
+        let full = |made: Result<Key, Refusal>| assert!(matches!(made, Err(Refusal::Limit(_))));
+        let first = register(&table, OURS, 60).unwrap();
+        full(register(&table, OURS, 31));
+        register(&table, OURS, 30).unwrap();
+        assert_eq!(table.usage(OURS), (2, 90));
+        table.deregister(OURS, first).unwrap();
+        let others = [register(&table, OURS, 1).unwrap(), register(&table, OURS, 1).unwrap()];
+        full(register(&table, OURS, 1));
+        assert_eq!(table.usage(OURS), (3, 32));
+        // One slot is left, for whoever comes.
+        register(&table, Domain(2), 1).unwrap();
+        full(register(&table, Domain(2), 1));
+        assert_eq!((table.usage(Domain(2)), others[0] == others[1]), ((1, 1), false));
+        assert!(table.remove(OURS) && table.remove(OURS));
+        assert_eq!(table.usage(OURS), (0, 0));
+        (0..3).for_each(|_| drop(register(&table, Domain(2), 1)));
+        assert_eq!(table.usage(Domain(2)), (3, 3));
+    }
+
+    #[test]
+    fn an_access_under_way_postpones_the_end_and_no_other_begins() {
+        let table = table(Limits::default());
+        let key = register(&table, OURS, 100).unwrap();
+        assert_eq!(table.finish(OURS, key), Err(Fault::Key));
+        let lease = table.open(OURS, key, Access::RemoteWrite).unwrap();
+        table.revoke(OURS, key).unwrap();
+        assert!(matches!(table.open(OURS, key, Access::LocalRead), Err(Fault::Key)));
+        assert_eq!((table.finish(OURS, key), table.remove(OURS)), (Ok(false), false));
+        lease.write(3, b"still there").unwrap();
+        drop(lease);
+        assert_eq!((table.finish(OURS, key), table.finish(OURS, key)), (Ok(true), Err(Fault::Key)));
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_region_opens_none() {
+        let table = table(Limits { regions: 1, ..Limits::default() });
+        let mut earlier = Vec::new();
+        for _ in 0..300 {
+            let key = register(&table, OURS, 10).unwrap();
+            assert!(table.open(OURS, key, Access::LocalRead).is_ok() && !earlier.contains(&key));
+            assert!(earlier.iter().all(|old| table.open(OURS, *old, Access::LocalRead).is_err()));
+            table.deregister(OURS, key).unwrap();
+            earlier.push(key);
+        }
     }
 }

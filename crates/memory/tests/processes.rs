@@ -444,8 +444,8 @@ fn an_untrue_description_reaches_nothing_else() {
     assert_eq!(refused(&description, &[]), libc::EINVAL);
 }
 
-/// What the ways cost, beside a copy between two buffers of this process. Printed, not judged: `cargo test --release -p memory --test
-/// processes -- --ignored --nocapture cost`.
+/// What the ways cost, beside a copy between two buffers of this process. Printed, not judged: `cargo test --release -p
+/// memory --test processes -- --ignored --nocapture cost`.
 #[test]
 #[ignore = "it measures, and wants the machine for itself"]
 fn cost() {
