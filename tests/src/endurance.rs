@@ -43,7 +43,7 @@ pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: 
         _ => return Err(format!("there are no {kind} modules on {}", link.label())),
     };
     let mut lab = Lab::new(session, link, "flextoe")?;
-    session.begin_case(Duration::from_secs(280));
+    session.begin_case(Duration::from_secs(60 + count as u64 / 4));
     let seen = run(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)?;
     session.begin_case(Duration::from_secs(60));
     let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;

@@ -50,6 +50,7 @@ const LONG_FAREWELL: Duration = Duration::from_secs(10);
 /// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but it is
 /// used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
+    reserve::fix_thresholds();
     if !reserve::keep() {
         let mib = reserve::BYTES >> 20;
         return Err(format!("the system has no {mib} MiB of memory for bad times: end something else first"));

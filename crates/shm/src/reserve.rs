@@ -82,6 +82,25 @@ pub fn is_short() -> bool {
     RESERVE.load(Acquire) == SPENT && !keep()
 }
 
+/// Bytes from which on a block gets a mapping of its own: glibc's default.
+#[cfg(target_env = "gnu")]
+const OWN_MAPPING: libc::c_int = 128 << 10;
+
+/// Makes large blocks go back to the system when they are freed, for as long as the process runs. Call it before any thread
+/// starts.
+///
+/// By default glibc raises the size from which on a block gets a mapping of its own to that of the largest block ever freed,
+/// up to 32 MiB, and keeps twice as much at the end of each thread's arena (`M_MMAP_THRESHOLD`, mallopt(3)). [`give_back`] cannot
+/// return that: `malloc_trim` trims the end of the first arena only. A daemon with eight arenas a core would keep the largest
+/// block that it ever had as often as it has arenas.
+pub fn fix_thresholds() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a plain call that sets a parameter of the allocator, which takes any size up to 32 MiB.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_MAPPING);
+    }
+}
+
 /// Gives the system the pages that the allocator keeps and nobody uses. Milliseconds where there are many: for quiet times.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]

@@ -12,7 +12,7 @@ const USAGE: &str = "usage: endurance kills client|server|daemon LINK COUNT   ki
        endurance modules many|vlan|splice LINK COUNT   loaded and unloaded while transfers run
        endurance connections COUNT                     so many open at once on one host
        endurance churn LINK COUNT                      opened and closed one after the other
-LINK is tap-server, tap-client or fabric.";
+LINK is tap-server, tap-client, fabric, lossy or lossy-threads.";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,7 +32,8 @@ fn main() {
 }
 
 fn link(name: &str) -> Option<Link> {
-    Link::OPENTOE.iter().copied().find(|link| link.label() == name)
+    let lossy = [Link::Lossy, Link::LossyThreads];
+    Link::OPENTOE.iter().copied().chain(lossy).find(|link| link.label() == name)
 }
 
 fn run(words: &[&str]) -> Result<Option<bool>, String> {
