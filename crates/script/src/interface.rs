@@ -1,19 +1,19 @@
 //! The table of callbacks between a packet-script runner and a stack, and what stands between C and [`Sockets`].
 //!
-//! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner calls from two
-//! threads: a call that waits gives the stack free, and goes on when the other thread has changed something. Where that
-//! one waits for this call itself, nobody lets time pass any more; after a moment the waiting call does.
+//! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner may call from several
+//! threads ([`crate::instance`]).
 use crate::flags::Flags;
-use crate::memory::{address, bytes, gather, give_address, parts, scatter};
+use crate::instance::Instance;
+use crate::memory::{address, bytes, gather, give_address, give_value, parts, scatter};
+use crate::preload;
 use crate::sockets::{Errno, Sockets};
 use crate::stack::Stack;
 use libc::{
-    EAGAIN, EDEADLK, EFAULT, EINPROGRESS, EINVAL, ENOSYS, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void,
+    EAGAIN, EFAULT, EINPROGRESS, EINVAL, ENOSYS, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void,
     epoll_event, iovec, loff_t, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval, timezone,
 };
 use std::ffi::CStr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 type Data = *mut c_void;
 
@@ -58,20 +58,6 @@ pub struct Interface {
     pub splice: unsafe extern "C" fn(Data, c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t,
 }
 
-/// Virtual time that a look at the clock takes: runners wait for the last millisecond by looking again and again.
-const LOOK_NS: u64 = 1_000;
-/// How far time passes while the runner waits for a packet; a connection that gives up takes minutes.
-const PATIENCE_NS: u64 = 1_000_000_000_000;
-/// How long nobody lets time pass before a call that waits does it itself, and how often before it gives up.
-const STANDSTILL: Duration = Duration::from_millis(50);
-const MOST_STANDSTILLS: u32 = 20;
-
-/// What `userdata` points to.
-struct Instance {
-    sockets: Mutex<Sockets>,
-    changed: Condvar,
-}
-
 /// Fills the table. `flags` is what stands in `--so_flags`, or null ([`crate::flags`]); with flags that cannot be, the
 /// process ends with a sentence, as the runner has no way to be told.
 ///
@@ -88,9 +74,10 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
             std::process::exit(1);
         }
     };
-    let instance = Box::new(Instance { sockets: Mutex::new(sockets), changed: Condvar::new() });
+    let instance = Arc::new(Instance::new(sockets));
+    preload::add(&instance);
     let table = Interface {
-        userdata: Box::into_raw(instance).cast(),
+        userdata: Arc::into_raw(instance).cast_mut().cast(),
         free,
         socket,
         bind,
@@ -128,60 +115,6 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
     unsafe { interface.write(table) };
 }
 
-impl Instance {
-    fn lock(&self) -> MutexGuard<'_, Sockets> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a call again and again while it would wait, if it `waits`.
-    fn call<T>(
-        &self,
-        waits: impl Fn(&Sockets) -> bool,
-        mut attempt: impl FnMut(&mut Sockets) -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        let mut sockets = self.lock();
-        let mut standstills = 0;
-        loop {
-            let result = attempt(&mut sockets);
-            self.changed.notify_all();
-            if !matches!(result, Err(EAGAIN)) || !waits(&sockets) {
-                return result;
-            }
-            let before = sockets.stack.now();
-            let waited = self.changed.wait_timeout(sockets, STANDSTILL).unwrap_or_else(PoisonError::into_inner);
-            sockets = waited.0;
-            if waited.1.timed_out() && sockets.stack.now() == before {
-                standstills += 1;
-                sockets.stack.step(before + PATIENCE_NS);
-                if standstills > MOST_STANDSTILLS {
-                    return Err(EDEADLK);
-                }
-            }
-        }
-    }
-
-    /// A call that never waits.
-    fn at_once<T>(&self, mut call: impl FnMut(&mut Sockets) -> Result<T, Errno>) -> Result<T, Errno> {
-        self.call(|_| false, &mut call)
-    }
-
-    /// Writes all where the descriptor waits, else what there is room for.
-    fn write_all(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, Errno> {
-        let mut done = 0;
-        let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
-        let result = self.call(waits, |sockets| {
-            done += sockets.transmit(fd, &bytes[done..])?;
-            if done < bytes.len() && waits(sockets) { Err(EAGAIN) } else { Ok(done) }
-        });
-        if done > 0 { Ok(done) } else { result }
-    }
-
-    fn receive(&self, fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
-        let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
-        self.call(waits, |sockets| sockets.receive(fd, most, flags & libc::MSG_PEEK != 0))
-    }
-}
-
 /// # Safety
 /// `data` is a table's `userdata` that was not freed.
 unsafe fn instance<'a>(data: Data) -> &'a Instance {
@@ -203,14 +136,15 @@ fn answer_int(result: Result<c_int, Errno>) -> c_int {
     answer(result.map(|value| value as ssize_t)) as c_int
 }
 
-fn done(result: Result<(), Errno>) -> c_int {
+pub(crate) fn done(result: Result<(), Errno>) -> c_int {
     answer_int(result.map(|()| 0))
 }
 
 unsafe extern "C" fn free(data: Data) {
     // SAFETY: made by `packetdrill_interface_init`; the runner calls this once, at last.
-    let instance = unsafe { Box::from_raw(data.cast::<Instance>()) };
-    instance.sockets.into_inner().unwrap_or_else(PoisonError::into_inner).abandon();
+    let instance = unsafe { Arc::from_raw(data.cast::<Instance>()) };
+    preload::remove(&instance);
+    instance.abandon();
 }
 
 unsafe extern "C" fn socket(data: Data, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -234,7 +168,7 @@ unsafe extern "C" fn listen(data: Data, fd: c_int, backlog: c_int) -> c_int {
 unsafe extern "C" fn accept(data: Data, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
-    let accepted = instance.call(|sockets| sockets.blocks(fd), |sockets| sockets.accept(fd));
+    let accepted = instance.call(None, |sockets| sockets.blocks(fd), |sockets| sockets.accept(fd));
     answer_int(accepted.map(|(accepted, peer)| {
         // SAFETY: the room is as the runner says.
         unsafe { give_address(peer, from, len) };
@@ -246,8 +180,8 @@ unsafe extern "C" fn connect(data: Data, fd: c_int, to: *const sockaddr, len: so
     // SAFETY: as in `bind`.
     let (instance, to) = unsafe { (instance(data), address(to, len)) };
     let begun = to.and_then(|to| instance.at_once(|sockets| sockets.connect(fd, to)));
-    let waits = begun == Err(EINPROGRESS) && instance.lock().blocks(fd);
-    done(if waits { instance.call(|_| true, |sockets| sockets.connect_result(fd)) } else { begun })
+    let waits = begun == Err(EINPROGRESS) && instance.at_once(|sockets| Ok(sockets.blocks(fd))) == Ok(true);
+    done(if waits { instance.call(None, |_| true, |sockets| sockets.connect_result(fd)) } else { begun })
 }
 
 unsafe extern "C" fn read(data: Data, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
@@ -396,19 +330,9 @@ unsafe extern "C" fn getsockopt(
 ) -> c_int {
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
-    done(instance.at_once(|sockets| {
-        let found = sockets.option(fd, level, name)?;
-        if value.is_null() || len.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: not more is written than the caller has room for.
-        unsafe {
-            let part = found.len().min(*len as usize);
-            std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), part);
-            *len = part as socklen_t;
-        }
-        Ok(())
-    }))
+    let found = instance.at_once(|sockets| sockets.option(fd, level, name));
+    // SAFETY: the room is as the runner says.
+    done(found.and_then(|found| unsafe { give_value(&found, value, len) }))
 }
 
 unsafe extern "C" fn setsockopt(
@@ -432,17 +356,18 @@ unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: 
     let (instance, fds) = unsafe {
         (instance(data), if count == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(fds, count as usize) })
     };
-    let end = instance.lock().stack.now() + timeout.max(0) as u64 * 1_000_000;
+    let begin = instance.now();
+    let end = u64::try_from(timeout).ok().map(|milliseconds| begin + milliseconds * 1_000_000);
     let look = |sockets: &mut Sockets, fds: &mut [pollfd]| {
         for fd in fds.iter_mut() {
             let always = libc::POLLERR | libc::POLLHUP;
             fd.revents = sockets.readiness(fd.fd).map_or(libc::POLLNVAL, |bits| bits & (fd.events | always));
         }
         let ready = fds.iter().filter(|fd| fd.revents != 0).count() as c_int;
-        let over = timeout >= 0 && sockets.stack.now() >= end;
+        let over = end.is_some_and(|end| sockets.stack.now() >= end);
         if ready > 0 || over { Ok(ready) } else { Err(EAGAIN) }
     };
-    answer_int(instance.call(|_| timeout != 0, |sockets| look(sockets, fds)))
+    answer_int(instance.call(end, |_| timeout != 0, |sockets| look(sockets, fds)))
 }
 
 unsafe extern "C" fn netdev_send(data: Data, packet: *const c_void, len: size_t) -> c_int {
@@ -461,55 +386,34 @@ unsafe extern "C" fn netdev_receive(data: Data, into: *mut c_void, len: *mut siz
     if into.is_null() || len.is_null() || time.is_null() {
         return answer_int(Err(EFAULT));
     }
-    let next = instance.at_once(|sockets| {
-        sockets.settle();
-        let limit = sockets.stack.now() + PATIENCE_NS;
-        loop {
-            if let Some(packet) = sockets.stack.take() {
-                return Ok(packet);
-            }
-            if !sockets.stack.step(limit) {
-                return Ok((sockets.stack.now(), Vec::new()));
-            }
-            sockets.take_in();
-        }
-    });
-    done(next.map(|(at, packet)| {
-        // SAFETY: not more is written than the caller has room for.
-        unsafe {
-            let part = packet.len().min(*len);
-            std::ptr::copy_nonoverlapping(packet.as_ptr(), into.cast(), part);
-            (*len, *time) = (part, (at / 1000) as c_longlong);
-        }
-    }))
+    let next = instance.next_packet();
+    let (at, packet) = next.unwrap_or_else(|at| (at, Vec::new()));
+    // SAFETY: not more is written than the caller has room for.
+    unsafe {
+        let part = packet.len().min(*len);
+        std::ptr::copy_nonoverlapping(packet.as_ptr(), into.cast(), part);
+        (*len, *time) = (part, (at / 1000) as c_longlong);
+    }
+    0
 }
 
 unsafe extern "C" fn usleep(data: Data, microseconds: c_uint) -> c_int {
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
-    done(instance.at_once(|sockets| {
-        let then = sockets.stack.now() + u64::from(microseconds) * 1000;
-        sockets.stack.run_until(then);
-        sockets.take_in();
-        Ok(())
-    }))
+    instance.sleep(u64::from(microseconds) * 1000);
+    0
 }
 
 unsafe extern "C" fn gettimeofday(data: Data, time: *mut timeval, _zone: *mut timezone) -> c_int {
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
-    done(instance.at_once(|sockets| {
-        let then = sockets.stack.now() + LOOK_NS;
-        sockets.stack.run_until(then);
-        sockets.take_in();
-        let us = (then / 1000) as i64;
-        if time.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: there is room for one.
-        unsafe { *time = timeval { tv_sec: us / 1_000_000, tv_usec: us % 1_000_000 } };
-        Ok(())
-    }))
+    if time.is_null() {
+        return answer_int(Err(EFAULT));
+    }
+    let us = (instance.look_at_clock() / 1000) as i64;
+    // SAFETY: there is room for one.
+    unsafe { *time = timeval { tv_sec: us / 1_000_000, tv_usec: us % 1_000_000 } };
+    0
 }
 
 unsafe extern "C" fn epoll_create(_: Data, _: c_int) -> c_int {

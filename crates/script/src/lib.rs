@@ -7,6 +7,9 @@
 //! | file | what |
 //! |---|---|
 //! | `interface` | the table, and what stands between C and the rest |
+//! | `instance` | calls of several threads, and the time between them |
+//! | `threads` | which of the runner's threads stand still |
+//! | `preload` | `getsockopt` for runners that ask the kernel |
 //! | `memory` | the runner's memory |
 //! | `flags` | what the runner's `--so_flags` may say |
 //! | `stack` | the host, its clock, frames in and out |
@@ -14,11 +17,14 @@
 //! | `options` | socket options |
 
 mod flags;
+mod instance;
 pub mod interface;
 mod memory;
 mod options;
+pub mod preload;
 pub mod sockets;
 pub mod stack;
+mod threads;
 
 pub use flags::{EngineName, Flags};
 pub use interface::{Interface, packetdrill_interface_init};

@@ -81,3 +81,20 @@ pub(crate) unsafe fn scatter(parts: &[iovec], received: &[u8]) {
         left = later;
     }
 }
+
+/// The value of a socket option, cut to the room that there is.
+///
+/// # Safety
+/// One of both is null, or `to` has room for the number of bytes at `len`.
+pub(crate) unsafe fn give_value(value: &[u8], to: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+    if to.is_null() || len.is_null() {
+        return Err(EFAULT);
+    }
+    // SAFETY: not more bytes are written than the caller has room for.
+    unsafe {
+        let part = value.len().min(*len as usize);
+        std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast(), part);
+        *len = part as socklen_t;
+    }
+    Ok(())
+}

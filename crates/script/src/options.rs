@@ -46,7 +46,16 @@ impl Sockets {
             }
             (SOL_SOCKET, libc::SO_TYPE) => int(libc::SOCK_STREAM),
             (SOL_SOCKET, libc::SO_ACCEPTCONN) => int(matches!(self.get(fd)?.kind, Kind::Listening { .. }).into()),
-            (IPPROTO_TCP, libc::TCP_INFO) => Ok(tcp_info(&self.figures(fd)?)),
+            (IPPROTO_TCP, libc::TCP_INFO) => match state(&self.get(fd)?.kind) {
+                Some(state) => Ok(tcp_info(&FlowInfo { state, ..FlowInfo::default() })),
+                None => Ok(tcp_info(&self.figures(fd)?)),
+            },
+            // No policy here has figures of its own; Linux gives no bytes then, too.
+            (IPPROTO_TCP, libc::TCP_CC_INFO) => self.get(fd).map(|_| Vec::new()),
+            (SOL_SOCKET, libc::SO_MEMINFO) => {
+                self.get(fd)?;
+                Ok(memory_info(self.buffered(fd).unwrap_or_default()))
+            }
             (IPPROTO_TCP, libc::TCP_MAXSEG) => match self.figures(fd) {
                 Ok(figures) => int(figures.mss.into()),
                 Err(_) => int(536),
@@ -70,9 +79,26 @@ impl Sockets {
     }
 }
 
-/// `struct tcp_info` of Linux up to the byte counts; what there is no figure for is zero.
+/// The state of a socket without a connection, as Linux numbers them (`tcp_states.h`).
+fn state(kind: &Kind) -> Option<u8> {
+    match kind {
+        Kind::Fresh | Kind::Bound { .. } | Kind::Dead => Some(7),
+        Kind::Listening { .. } => Some(10),
+        Kind::Connecting { .. } => Some(2),
+        Kind::Open(_) => None,
+    }
+}
+
+/// The nine words of `SO_MEMINFO` (`sock_diag.h`): memory for reading, its limit, for sending, its limit, ahead, queued for
+/// sending, of options, backlog, drops.
+fn memory_info([(unread, rx_size), (unacknowledged, tx_size)]: [(u32, u32); 2]) -> Vec<u8> {
+    let words = [unread, rx_size, unacknowledged, tx_size, 0, unacknowledged, 0, 0, 0];
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// `struct tcp_info` with the length that Linux 6.18 gives it; fields without a figure are zero.
 fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
-    let mut bytes = vec![0; 232];
+    let mut bytes = vec![0; 280];
     bytes[0] = figures.state;
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     let mss = u32::from(figures.mss).max(1);

@@ -1,6 +1,6 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
 use crate::stack::Stack;
-use context::{Bump, Congestion, Endpoint, Notice, OptionName, Reply, Request, Slot};
+use context::{Bump, Congestion, Endpoint, Notice, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{
     EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
     EOPNOTSUPP, EPIPE, EPROTONOSUPPORT,
@@ -92,8 +92,8 @@ impl Sockets {
     }
 
     /// The runner is done, and closed what was open.
-    pub fn abandon(self) {
-        for socket in self.table.into_values() {
+    pub fn abandon(&mut self) {
+        for socket in std::mem::take(&mut self.table).into_values() {
             let _ = socket.number.into_raw_fd();
         }
     }
@@ -191,6 +191,9 @@ impl Sockets {
         let socket = self.get(accepted)?;
         socket.peer = Some(peer);
         socket.local = local.map(|port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+        // The connection's own descriptor shows that it was accepted: it outlives the listener.
+        self.send(Request::Label { fd: accepted as u32, reason: Unaccelerated::No, slot: Some(slot), binding: 0 });
+        self.settle();
         Ok((accepted, peer))
     }
 
@@ -377,6 +380,14 @@ impl Sockets {
             self.send(Request::Set { slot, option, value });
             self.settle();
         }
+    }
+
+    /// Bytes that are buffered for reading and for sending, each with the size of its buffer; none where there is no connection.
+    pub(crate) fn buffered(&mut self, fd: i32) -> Option<[(u32, u32); 2]> {
+        let connection = self.connection(fd).ok()?;
+        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
+        let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
+        Some([(unread, connection.rx.full_size()), (unacknowledged, connection.tx.full_size())])
     }
 
     /// A connection's figures.

@@ -197,6 +197,23 @@ impl Script {
         value
     }
 
+    /// What the process' `getsockopt` says: the value's bytes.
+    pub fn libc_get(fd: c_int, level: c_int, name: c_int) -> Vec<u8> {
+        let (mut value, mut len) = (vec![0u8; 256], 256);
+        // SAFETY: there is room for as many bytes as `len` says.
+        let result = unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) };
+        checked(result as isize).unwrap();
+        value.truncate(len as usize);
+        value
+    }
+
+    /// Waits for these events for so many milliseconds; what there is of them.
+    pub fn poll_for(&self, fd: c_int, events: i16, timeout: c_int) -> i16 {
+        let mut one = libc::pollfd { fd, events, revents: 0 };
+        call!(self.poll(&mut one, 1, timeout)).unwrap();
+        one.revents
+    }
+
     pub fn poll(&self, fd: c_int) -> i16 {
         let mut one = libc::pollfd { fd, events: libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP, revents: 0 };
         call!(self.poll(&mut one, 1, 0)).unwrap();

@@ -1,0 +1,190 @@
+//! Which threads of the runner stand still. Virtual time passes only while all but the one that lets it pass do, so that what a
+//! script sees does not depend on how the kernel schedules the runner's threads.
+//!
+//! A thread stands still where it waits in a call and has seen all that changed, or where it is outside and sleeps until
+//! another thread of the process wakes it (futex(2): locks, condition variables, joins). packetdrill's main thread does the latter
+//! while it waits for the end of a call that its other thread makes. A thread that sleeps in another system call, say for a shell
+//! command, goes on by itself and does not count.
+use std::collections::BTreeMap;
+use std::fs;
+
+/// The kernel's number of a thread.
+pub(crate) type Thread = i32;
+
+/// What a thread does, as the calls show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It is outside, or in a call that does not wait.
+    Acts,
+    /// It waits in a call: the number of changes that it has seen, and when its call is over in any case, nanoseconds.
+    Waits { seen: u64, until: Option<u64> },
+    /// It is about to let time pass, once all others stand still.
+    Passes,
+}
+
+/// All threads that have called.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    known: BTreeMap<Thread, Doing>,
+    /// Number of the last change of anything.
+    changes: u64,
+    /// The thread that made the last calls, where all of these were looks at the clock, and how many.
+    looks: Option<(Thread, u64)>,
+}
+
+/// The calling thread.
+pub(crate) fn current() -> Thread {
+    // SAFETY: a plain system call.
+    unsafe { libc::gettid() }
+}
+
+impl Threads {
+    /// The thread begins a call.
+    pub fn acts(&mut self, thread: Thread) {
+        self.known.insert(thread, Doing::Acts);
+        self.looks = None;
+    }
+
+    /// The thread begins a look at the clock; how many it made before without another call between.
+    pub fn looks(&mut self, thread: Thread) -> u64 {
+        self.known.insert(thread, Doing::Acts);
+        let before = self.looks.filter(|(last, _)| *last == thread).map_or(0, |(_, looks)| looks);
+        self.looks = Some((thread, before + 1));
+        before
+    }
+
+    /// The thread waits for a change after this one, at most until then.
+    pub fn waits(&mut self, thread: Thread, until: Option<u64>) {
+        self.known.insert(thread, Doing::Waits { seen: self.changes, until });
+    }
+
+    /// The thread is about to let time pass.
+    pub fn passes(&mut self, thread: Thread) {
+        self.known.insert(thread, Doing::Passes);
+    }
+
+    /// Something changed that threads may wait for.
+    pub fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// The number of the last change.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The first time after `now` at which a call that waits is over.
+    pub fn earliest_end(&self, now: u64) -> Option<u64> {
+        let ends = self.known.values().filter_map(|doing| match doing {
+            Doing::Waits { until, .. } => *until,
+            _ => None,
+        });
+        ends.filter(|end| *end > now).min()
+    }
+
+    /// All others stand still, or are about to let time pass themselves.
+    pub fn others_stand(&mut self, thread: Thread) -> bool {
+        self.others(thread, true)
+    }
+
+    /// All others stand still, and none of them is about to let time pass: they wait for this one.
+    pub fn others_wait_for(&mut self, thread: Thread) -> bool {
+        self.others(thread, false)
+    }
+
+    fn others(&mut self, thread: Thread, may_pass: bool) -> bool {
+        let changes = self.changes;
+        let mut still = true;
+        self.known.retain(|other, doing| {
+            let (stands, exists) = match doing {
+                _ if *other == thread => (true, true),
+                Doing::Passes => (may_pass, true),
+                Doing::Waits { seen, .. } => (*seen == changes, true),
+                Doing::Acts => outside(*other),
+            };
+            still &= stands;
+            exists
+        });
+        still
+    }
+}
+
+/// A thread outside the calls: whether it stands still, and whether it exists.
+fn outside(thread: Thread) -> (bool, bool) {
+    let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}"));
+    let Ok(before) = read("syscall") else { return (true, false) };
+    // A thread that was just woken on another core still shows the system call that it slept in, but not that it sleeps. Between
+    // the two files it may have gone on to another call.
+    let asleep = sleeps_for_thread(&before)
+        && read("stat").is_ok_and(|stat| is_asleep(&stat))
+        && read("syscall").is_ok_and(|after| after == before);
+    (asleep, true)
+}
+
+/// What proc(5) shows of a thread's system call: its number and arguments, or that it runs.
+fn sleeps_for_thread(text: &str) -> bool {
+    let number = text.split(' ').next().and_then(|word| word.parse().ok());
+    matches!(number, Some(libc::SYS_futex | libc::SYS_futex_waitv))
+}
+
+/// The state behind the name, which is in parentheses and may be anything.
+fn is_asleep(stat: &str) -> bool {
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    fn until_others_wait(threads: &mut Threads) -> bool {
+        (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            threads.others_wait_for(current())
+        })
+    }
+
+    #[test]
+    fn a_thread_stands_still_where_only_another_thread_can_wake_it() {
+        let (say, told) = mpsc::channel();
+        let (ask, asked) = mpsc::channel::<()>();
+        let mut threads = Threads::default();
+        threads.acts(current());
+        let other = thread::spawn(move || {
+            say.send(current()).unwrap();
+            // Asleep until the channel closes, then until time has passed.
+            asked.recv().unwrap_err();
+            thread::sleep(Duration::from_millis(300));
+        });
+        threads.acts(told.recv().unwrap());
+        assert!(until_others_wait(&mut threads));
+        drop(ask);
+        thread::sleep(Duration::from_millis(100));
+        assert!(!threads.others_wait_for(current()), "it sleeps, and wakes by itself");
+        other.join().unwrap();
+        assert!(threads.others_wait_for(current()), "it is gone");
+    }
+
+    #[test]
+    fn a_thread_that_waits_must_have_seen_the_last_change() {
+        let mut threads = Threads::default();
+        threads.waits(1, Some(70));
+        assert!(threads.others_wait_for(2));
+        threads.change();
+        assert!(!threads.others_wait_for(2));
+        threads.waits(1, Some(70));
+        threads.passes(3);
+        assert!(threads.others_stand(2) && !threads.others_wait_for(2));
+        assert_eq!([threads.earliest_end(60), threads.earliest_end(70)], [Some(70), None]);
+    }
+
+    #[test]
+    fn looks_at_the_clock_count_while_nothing_else_is_called() {
+        let mut threads = Threads::default();
+        assert_eq!([threads.looks(1), threads.looks(1), threads.looks(2), threads.looks(1)], [0, 1, 0, 0]);
+        threads.acts(1);
+        assert_eq!(threads.looks(1), 0);
+    }
+}
