@@ -206,6 +206,39 @@ fn fork(area: Area) -> UnixStream {
     ours
 }
 
+/// From now on whoever touches the area waits, as long as this program lives: its pages are taken away, and it is asked
+/// for them (userfaultfd), but does not answer.
+fn withhold(base: usize) -> bool {
+    #[repr(C)]
+    struct Api {
+        api: u64,
+        features: u64,
+        ioctls: u64,
+    }
+    #[repr(C)]
+    struct Register {
+        start: u64,
+        len: u64,
+        mode: u64,
+        ioctls: u64,
+    }
+    // From <linux/userfaultfd.h>.
+    const UFFD_API: u64 = 0xAA;
+    const UFFDIO_API: u64 = 0xC018_AA3F;
+    const UFFDIO_REGISTER: u64 = 0xC020_AA00;
+    const MODE_MISSING: u64 = 1;
+    let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
+    let mut register = Register { start: base as u64, len: AREA as u64, mode: MODE_MISSING, ioctls: 0 };
+    // SAFETY: the structures are the kernel's; the area is this program's, and none of its threads touches it.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
+        fd >= 0
+            && libc::madvise(base as *mut _, AREA, libc::MADV_DONTNEED) == 0
+            && libc::ioctl(fd, UFFDIO_API, &raw mut api) == 0
+            && libc::ioctl(fd, UFFDIO_REGISTER, &raw mut register) == 0
+    }
+}
+
 struct Program {
     registrar: Registrar,
     areas: Vec<Area>,
@@ -292,6 +325,7 @@ impl Program {
                 let done = unsafe { libc::ftruncate(self.area(words[1]).file, 0) };
                 self.answer(if done == 0 { b"done" } else { b"refused" });
             }
+            "withhold" => self.answer(if withhold(self.area(words[1]).base) { b"done" } else { b"refused" }),
             "exec" => {
                 self.answer(b"done");
                 // SAFETY: valid C strings; on success there is no return.

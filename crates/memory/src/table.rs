@@ -283,7 +283,7 @@ impl Lease<'_> {
     }
 
     /// An access may wait for the program: its memory is reached through the kernel, and a page of it may have to be
-    /// fetched from swap, from a file, or from the program itself (FUSE, userfaultfd). False: a copy between mapped
+    /// fetched from swap, from a file, or from the program itself (FUSE). False: a copy between mapped
     /// pages.
     pub fn may_wait(&self) -> bool {
         self.held.as_ref().is_some_and(|entry| !entry.region.is_mapped())

@@ -2,6 +2,8 @@
 use memory::{Access, AddressSpace, Description, Domain, Fault, Key, Limits, MemoryTable, Rights, WritePiece};
 use shm::handover;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -26,12 +28,20 @@ struct Program {
 impl Program {
     /// With `quiet`, without threads that write beside the regions.
     fn start(quiet: bool) -> Program {
+        Program::start_as(quiet, None)
+    }
+
+    fn start_as(quiet: bool, user: Option<u32>) -> Program {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
         let path = std::env::temp_dir().join(format!("toe-registrant-{}-{number}", std::process::id()));
         let listener = handover::listen(&path).unwrap();
         let mut command = Command::new(program());
         command.arg(&path).args(quiet.then_some("quiet"));
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        }
         let mut child = command.spawn().unwrap();
         let began = Instant::now();
         let socket = loop {
@@ -422,6 +432,53 @@ fn nothing_is_written_after_deregistration() {
         }
     }
     assert_eq!(program.lost(), 0);
+}
+
+#[test]
+fn the_data_path_may_be_another_user_without_rights() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can start a program of another user");
+        return;
+    }
+    let mut program = Program::start_as(true, Some(65_534));
+    let pid = program.child.id() as i32;
+    // One thread only becomes another user, and so has no capability.
+    let thread = thread::spawn(move || {
+        // SAFETY: made by number, the call changes this thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 4711, 4711, 4711) }, 0);
+        for area in ["heap", "stack", "memfd-sealed"] {
+            let key = program.register(area);
+            program.write(key, 0, &[7; LEN]).unwrap();
+            assert_eq!(program.read(key, 0, LEN).unwrap(), [7; LEN]);
+            assert_eq!(program.ask(&format!("show {area}")), [7; LEN]);
+        }
+        // What a number of a process would need, this user does not have: that is why descriptors are handed over.
+        let key = program.register("heap");
+        let (mut byte, remote) = (0u8, program.table.open(US, key, Access::LocalRead).unwrap().address());
+        let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let there = libc::iovec { iov_base: remote as *mut _, iov_len: 1 };
+        // SAFETY: one byte into a local one.
+        assert_eq!(unsafe { libc::process_vm_readv(pid, &here, 1, &there, 1, 0) }, -1);
+        program
+    });
+    drop(thread.join().unwrap());
+}
+
+#[test]
+fn a_program_that_withholds_its_pages_lets_nobody_wait() {
+    let mut program = Program::start(true);
+    let key = program.register("anonymous");
+    program.write(key, 0, b"x").unwrap();
+    if program.ask("withhold anonymous") != b"done" {
+        println!("skipped: userfaultfd is for root here");
+        return;
+    }
+    // A read of the program's own, or process_vm_readv, would wait until the program answers.
+    let began = Instant::now();
+    assert_eq!(program.read(key, 0, 10), Err(Fault::Unmapped));
+    assert_eq!(program.write(key, 5000, b"x"), Err(Fault::Unmapped));
+    assert!(began.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
