@@ -1,4 +1,5 @@
 //! Memory of another process, as the daemon reaches it: the program is `examples/registrant.rs`.
+//! `cargo test -p memory` builds it; with `--test processes` alone, build it before (`cargo build --examples`).
 use memory::{Access, AddressSpace, Description, Domain, Fault, Key, Limits, MemoryTable, Rights, WritePiece};
 use shm::handover;
 use std::os::fd::{AsFd, OwnedFd};
@@ -162,10 +163,19 @@ impl Dice {
         (self.0 >> 33) as usize % bound
     }
 
-    /// A part of the region, and bytes for it.
+    /// A part of the region, often one that touches its first or last byte, and bytes for it.
     fn part(&mut self) -> (usize, Vec<u8>) {
-        let at = self.below(LEN);
-        let len = 1 + self.below((LEN - at).min(9000));
+        let (at, len) = match self.below(3) {
+            0 => (0, 1 + self.below(LEN)),
+            1 => {
+                let len = 1 + self.below(LEN);
+                (LEN - len, len)
+            }
+            _ => {
+                let at = self.below(LEN);
+                (at, 1 + self.below(LEN - at))
+            }
+        };
         (at, (0..len).map(|_| self.below(256) as u8).collect())
     }
 }
@@ -189,7 +199,7 @@ fn every_kind_of_memory_is_read_and_written_in_place_beside_the_programs_own_wri
         let mut expected = program.ask(&format!("show {area}"));
         assert_eq!(program.read(key, 0, LEN).unwrap(), expected, "{area}");
         let mut dice = Dice(7);
-        for _ in 0..50 {
+        for _ in 0..200 {
             let (at, bytes) = dice.part();
             program.write(key, at as u64, &bytes).unwrap();
             expected[at..at + bytes.len()].copy_from_slice(&bytes);
