@@ -264,7 +264,8 @@ impl Program {
         match self.registrar.prepare(address as u64, number(3) as u64, rights) {
             Ok(prepared) => {
                 let description = serde_json::to_vec(&prepared.description).expect("JSON");
-                let mut fds = vec![self.registrar.address_space()];
+                let space = self.registrar.address_space().expect("an address space");
+                let mut fds = vec![space.as_fd()];
                 fds.extend(prepared.files.iter().map(AsFd::as_fd));
                 handover::send(self.socket.as_fd(), &description, &fds).expect("the test takes answers");
             }
@@ -356,7 +357,7 @@ fn main() {
         start_neighbours(&areas);
     }
     let socket = handover::connect(Path::new(&path)).expect("the test's socket");
-    let registrar = Registrar::open().expect("an address space");
+    let registrar = Registrar::new();
     let mut program = Program { registrar, areas, child: None, socket };
     loop {
         let message = handover::recv_bytes(program.socket.as_fd()).unwrap_or_default();

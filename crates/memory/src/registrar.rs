@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Makes descriptions of this process's memory. Linked into the program by a library of ours; what it states is checked
 /// by the data-path all the same.
 pub struct Registrar {
-    mem: OwnedFd,
     process: u32,
 }
 
@@ -24,23 +23,29 @@ pub struct Prepared {
 }
 
 impl Registrar {
-    /// Opens this process's address space. Refused with `EACCES` where the process may not be looked into
-    /// (`PR_SET_DUMPABLE` 0, or started by another user), and where there is no /proc.
-    pub fn open() -> Result<Registrar, Refusal> {
-        let mem = open("/proc/self/mem", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Registrar { mem, process: std::process::id() })
+    /// For this process. A child needs one of its own.
+    pub fn new() -> Registrar {
+        Registrar { process: std::process::id() }
     }
 
-    /// What the data-path needs once, before the first region: see [`crate::AddressSpace`].
-    pub fn address_space(&self) -> BorrowedFd<'_> {
-        self.mem.as_fd()
+    /// What the data-path needs once, before the first region: see [`crate::AddressSpace`]. To be sent and closed: a child
+    /// that gives up rights after fork would inherit the right to write its parent's memory.
+    ///
+    /// Refused with `EACCES` where the process may not be looked into (`PR_SET_DUMPABLE` 0: it was started with another
+    /// user's rights, for example), and where there is no /proc.
+    pub fn address_space(&self) -> Result<OwnedFd, Refusal> {
+        self.is_this_process()?;
+        Ok(open("/proc/self/mem", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    fn is_this_process(&self) -> Result<(), Refusal> {
+        let same = self.process == std::process::id();
+        same.then_some(()).ok_or(Refusal::Invalid("the registrar is the parent process's; make another one after fork"))
     }
 
     /// Describes `len` bytes at `address`. Nothing about the memory changes.
     pub fn prepare(&self, address: u64, len: u64, rights: Rights) -> Result<Prepared, Refusal> {
-        if self.process != std::process::id() {
-            return Err(Refusal::Invalid("the registrar is the parent process's; open another one after fork"));
-        }
+        self.is_this_process()?;
         if !rights.are_consistent() {
             return Err(Refusal::Invalid("remote write and atomic need local write"));
         }
@@ -69,6 +74,12 @@ impl Registrar {
         }
         let files = files.found.into_iter().map(|(_, fd)| fd).collect();
         Ok(Prepared { description: Description { address, rights, extents }, files })
+    }
+}
+
+impl Default for Registrar {
+    fn default() -> Registrar {
+        Registrar::new()
     }
 }
 
@@ -136,4 +147,37 @@ fn descriptor_of(file: (u32, u32, u64), write: bool) -> Option<OwnedFd> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_s_registrar_is_refused() {
+        let parents = Registrar { process: std::process::id() + 1 };
+        let word = 7u64;
+        let refused = parents.prepare(&raw const word as u64, 8, Rights::NONE);
+        assert!(matches!(refused, Err(Refusal::Invalid(_))) && parents.address_space().is_err());
+        assert!(Registrar::new().prepare(&raw const word as u64, 8, Rights::NONE).is_ok());
+    }
+
+    #[test]
+    fn extents_that_go_on_become_one() {
+        let mut extents = Vec::new();
+        let shared = |file, offset| Way::Shared { file, offset };
+        for (len, way) in [
+            (10, Way::Kernel),
+            (4096, Way::Kernel),
+            (4096, shared(0, 0)),
+            (4096, shared(0, 4096)),
+            (4096, shared(0, 4096)),
+            (4096, shared(1, 8192)),
+            (1, Way::Kernel),
+        ] {
+            add(&mut extents, Extent { len, way });
+        }
+        let lengths: Vec<u64> = extents.iter().map(|extent| extent.len).collect();
+        assert_eq!(lengths, [4106, 8192, 4096, 4096, 1]);
+    }
 }

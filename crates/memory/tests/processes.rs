@@ -281,6 +281,16 @@ fn after_fork_the_parent_has_what_is_written_and_the_child_what_was_there() {
 }
 
 #[test]
+fn the_program_does_not_keep_a_descriptor_of_its_memory() {
+    let mut program = Program::start(true);
+    program.register("heap");
+    program.ask("areas");
+    let folder = std::fs::read_dir(format!("/proc/{}/fd", program.child.id())).unwrap();
+    let open: Vec<PathBuf> = folder.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect();
+    assert!(open.len() > 3 && open.iter().all(|path| !path.ends_with("mem")), "{open:?}");
+}
+
+#[test]
 fn what_is_not_mapped_or_may_not_be_written_is_refused() {
     let mut program = Program::start(true);
     let fault = Err(libc::EFAULT);
