@@ -28,8 +28,8 @@ impl Registrar {
         Registrar { process: std::process::id() }
     }
 
-    /// What the data-path needs once, before the first region: see [`crate::AddressSpace`]. To be sent and closed: a child
-    /// that gives up rights after fork would inherit the right to write its parent's memory.
+    /// What the data-path needs once, before the first region: see [`crate::AddressSpace`]. To be sent and closed: a
+    /// child that gives up rights after fork would inherit the right to write its parent's memory.
     ///
     /// Refused with `EACCES` where the process may not be looked into (`PR_SET_DUMPABLE` 0: it was started with another
     /// user's rights, for example), and where there is no /proc.
