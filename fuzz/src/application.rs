@@ -1,8 +1,9 @@
 //! A hostile application: any words in its rings, any values anywhere in its region, with a connection to itself open.
 use crate::{Input, host};
 use context::{Bump, Slot};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
+use wire::Endpoint;
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
 const MOST: usize = 300;
@@ -12,10 +13,10 @@ pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut sockets = host(input.byte());
     let listener = sockets.socket(2, 1 | 0o4000, 0).expect("a socket");
-    sockets.bind(listener, SocketAddrV4::new(LOCAL, 80)).expect("a free port");
+    sockets.bind(listener, Endpoint::v4(LOCAL, 80)).expect("a free port");
     sockets.listen(listener, 4).expect("a listener");
     let client = sockets.socket(2, 1 | 0o4000, 0).expect("a socket");
-    let _ = sockets.connect(client, SocketAddrV4::new(LOCAL, 80));
+    let _ = sockets.connect(client, Endpoint::v4(LOCAL, 80));
     sockets.settle();
     let words = (sockets.stack.end.region.len() / 8).min(1 << 20) as u64;
     for _ in 0..MOST {

@@ -1,6 +1,7 @@
 //! Whatever comes from the network: bytes as they are, and segments with right checksums around an open connection.
 use crate::{Input, host};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
+use wire::Endpoint;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::tcp::{Flags, Header, Options, Timestamps};
@@ -16,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut sockets = host(input.byte());
     let listener = sockets.socket(libc_inet(), 1 | 0o4000, 0).expect("a socket");
-    sockets.bind(listener, SocketAddrV4::new(LOCAL, 80)).expect("a free port");
+    sockets.bind(listener, Endpoint::v4(LOCAL, 80)).expect("a free port");
     sockets.listen(listener, 4).expect("a listener");
     // A connection whose numbers the input can hit.
     sockets.stack.inject(&segment(Flags::SYN, 0, 0, &[], Options { sack_permitted: true, ..Options::default() }));

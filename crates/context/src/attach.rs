@@ -5,7 +5,7 @@
 //! learns that the process is gone.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use wire::{IpAddress, Prefix};
 
 /// Environment variable with the path of the daemon's attach socket. libtoe does nothing where it is not set.
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
@@ -44,9 +44,9 @@ pub struct Welcome {
     /// Name of the host.
     pub host: String,
     /// The host's own addresses.
-    pub addresses: Vec<Ipv4Addr>,
-    /// Destinations that the host reaches: network and prefix length. A gateway shows as 0.0.0.0/0.
-    pub routes: Vec<(Ipv4Addr, u8)>,
+    pub addresses: Vec<IpAddress>,
+    /// Destinations that the host reaches. A gateway shows as 0.0.0.0/0.
+    pub routes: Vec<Prefix>,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
 }

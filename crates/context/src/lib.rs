@@ -30,11 +30,11 @@ pub use names::{Congestion, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
 pub use request::{Request, SpliceEnd};
 pub use turns::{Look, Turns};
-pub use words::Endpoint;
+pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.

@@ -1,6 +1,7 @@
 //! What the control plane tells an application: descriptors of the control pair, eight words each.
+use crate::Endpoint;
 use crate::Slot;
-use crate::words::{Endpoint, Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
+use crate::words::{Words, get_endpoint, get_number, get_slot, high, low, pair, put_endpoint, put_slot, put_slot_and};
 
 /// A connection's figures: what `TCP_INFO` needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -167,25 +168,23 @@ impl Reply {
             Reply::Done { tag } => w[0] = pair(2, tag),
             Reply::Bound { tag, binding, local } => {
                 w[0] = pair(3, tag);
-                w[1] = put_endpoint(local);
-                w[2] = binding as u64;
+                put_endpoint(&mut w, 1, local);
+                w[4] = binding as u64;
             }
             Reply::Connecting { tag, local } => {
                 w[0] = pair(4, tag);
-                w[1] = put_endpoint(local);
+                put_endpoint(&mut w, 1, local);
             }
             Reply::Connected { tag, slot, local, mss } => {
                 w[0] = pair(5, tag);
-                w[1] = put_slot(slot);
-                w[2] = put_endpoint(local);
-                w[3] = mss as u64;
+                w[1] = put_slot_and(slot, mss);
+                put_endpoint(&mut w, 2, local);
             }
             Reply::Accept { binding, slot, local, remote, mss } => {
                 w[0] = pair(6, binding);
-                w[1] = put_slot(slot);
-                w[2] = put_endpoint(local);
-                w[3] = put_endpoint(remote);
-                w[4] = mss as u64;
+                w[1] = put_slot_and(slot, mss);
+                put_endpoint(&mut w, 2, local);
+                put_endpoint(&mut w, 5, remote);
             }
             Reply::Unaccept { binding, slot } => {
                 w[0] = pair(7, binding);
@@ -235,15 +234,15 @@ impl Reply {
         Some(match low(w[0]) {
             1 => Reply::Failed { tag, errno: w[1] as u16 },
             2 => Reply::Done { tag },
-            3 => Reply::Bound { tag, binding: low(w[2]), local: get_endpoint(w[1]) },
-            4 => Reply::Connecting { tag, local: get_endpoint(w[1]) },
-            5 => Reply::Connected { tag, slot: get_slot(w[1]), local: get_endpoint(w[2]), mss: w[3] as u16 },
+            3 => Reply::Bound { tag, binding: low(w[4]), local: get_endpoint(&w, 1) },
+            4 => Reply::Connecting { tag, local: get_endpoint(&w, 1) },
+            5 => Reply::Connected { tag, slot: get_slot(w[1]), local: get_endpoint(&w, 2), mss: get_number(w[1]) },
             6 => Reply::Accept {
                 binding: tag,
                 slot: get_slot(w[1]),
-                local: get_endpoint(w[2]),
-                remote: get_endpoint(w[3]),
-                mss: w[4] as u16,
+                local: get_endpoint(&w, 2),
+                remote: get_endpoint(&w, 5),
+                mss: get_number(w[1]),
             },
             7 => Reply::Unaccept { binding: tag, slot: get_slot(w[1]) },
             8 => Reply::Error { slot: get_slot(w[1]), errno: tag as u16 },
@@ -290,13 +289,14 @@ impl FlowInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     const SLOT: Slot = Slot { index: 70_000, generation: 9 };
-    const HERE: Endpoint = Endpoint { ip: Ipv4Addr::new(10, 1, 2, 3), port: 65_535 };
+    const HERE: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 1, 2, 3), 65_535);
 
     #[test]
     fn replies_come_back() {
+        let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
         let info = FlowInfo { state: 1, congestion: 3, mss: 1460, rtt_us: 7, unacked: 9, ..FlowInfo::default() };
         for reply in [
             Reply::Failed { tag: 1, errno: 111 },
@@ -305,6 +305,8 @@ mod tests {
             Reply::Connecting { tag: 5, local: HERE },
             Reply::Connected { tag: 6, slot: SLOT, local: HERE, mss: 1448 },
             Reply::Accept { binding: 7, slot: SLOT, local: HERE, remote: HERE, mss: 1448 },
+            Reply::Accept { binding: 7, slot: SLOT, local: HERE, remote: there, mss: u16::MAX },
+            Reply::Connected { tag: 6, slot: SLOT, local: there, mss: u16::MAX },
             Reply::Unaccept { binding: 8, slot: SLOT },
             Reply::Error { slot: SLOT, errno: 104 },
             Reply::Freed { slot: SLOT },

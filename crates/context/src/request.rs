@@ -1,8 +1,9 @@
 //! What an application asks of the control plane: descriptors of the control pair, eight words each.
+use crate::Endpoint;
 use crate::Slot;
 use crate::log::LogShape;
 use crate::names::{Congestion, OptionName, Unaccelerated};
-use crate::words::{Endpoint, Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
+use crate::words::{Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 
 /// Application to control plane. A `tag` is the application's own number for a request that is answered; the
 /// reply repeats it.
@@ -173,8 +174,8 @@ impl Request {
         match self {
             Request::Bind { tag, local, reuse_address, reuse_port } => {
                 w[0] = pair(1, tag);
-                w[1] = put_endpoint(local);
-                w[2] = reuse_address as u64 | (reuse_port as u64) << 1;
+                put_endpoint(&mut w, 1, local);
+                w[4] = reuse_address as u64 | (reuse_port as u64) << 1;
             }
             Request::Listen { tag, binding, backlog } => {
                 w[0] = pair(2, tag);
@@ -186,9 +187,9 @@ impl Request {
             }
             Request::Connect { tag, binding, remote, congestion, mss } => {
                 w[0] = pair(4, tag);
-                w[1] = put_endpoint(remote);
-                w[2] = pair(binding, congestion.0 as u32);
-                w[3] = mss as u64;
+                put_endpoint(&mut w, 1, remote);
+                w[4] = pair(binding, congestion.0 as u32);
+                w[5] = mss as u64;
             }
             Request::CancelConnect { tag } => w[0] = pair(5, tag),
             Request::Unbind { binding } => {
@@ -254,18 +255,18 @@ impl Request {
         Some(match low(w[0]) {
             1 => Request::Bind {
                 tag,
-                local: get_endpoint(w[1]),
-                reuse_address: w[2] & 1 != 0,
-                reuse_port: w[2] & 2 != 0,
+                local: get_endpoint(&w, 1),
+                reuse_address: w[4] & 1 != 0,
+                reuse_port: w[4] & 2 != 0,
             },
             2 => Request::Listen { tag, binding: low(w[1]), backlog: high(w[1]) },
             3 => Request::Arm { binding: low(w[1]), credits: high(w[1]) },
             4 => Request::Connect {
                 tag,
-                remote: get_endpoint(w[1]),
-                binding: low(w[2]),
-                congestion: Congestion(high(w[2]) as u8),
-                mss: w[3] as u16,
+                remote: get_endpoint(&w, 1),
+                binding: low(w[4]),
+                congestion: Congestion(high(w[4]) as u8),
+                mss: w[5] as u16,
             },
             5 => Request::CancelConnect { tag },
             6 => Request::Unbind { binding: low(w[1]) },
@@ -296,15 +297,18 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     const SLOT: Slot = Slot { index: 70_000, generation: 9 };
-    const HERE: Endpoint = Endpoint { ip: Ipv4Addr::new(10, 1, 2, 3), port: 65_535 };
+    const HERE: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 1, 2, 3), 65_535);
 
     #[test]
     fn requests_come_back() {
+        let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
         for request in [
             Request::Bind { tag: 1, local: HERE, reuse_address: true, reuse_port: false },
+            Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: true },
+            Request::Connect { tag: 6, binding: 7, remote: there, congestion: Congestion(4), mss: u16::MAX },
             Request::Listen { tag: u32::MAX, binding: 2, backlog: 3 },
             Request::Arm { binding: 4, credits: 5 },
             Request::Connect { tag: 6, binding: 7, remote: HERE, congestion: Congestion(3), mss: 536 },

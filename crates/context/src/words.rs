@@ -1,15 +1,5 @@
 //! What requests and replies are made of: eight words, and how slots and addresses lie in them.
-use crate::Slot;
-use std::net::Ipv4Addr;
-
-/// An address and port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Endpoint {
-    /// IPv4 address; unspecified for any.
-    pub ip: Ipv4Addr,
-    /// Port; 0 for one of the host's choice.
-    pub port: u16,
-}
+use crate::{Endpoint, IpAddress, Slot};
 
 /// A descriptor of the control pair.
 pub(crate) type Words = [u64; 8];
@@ -29,9 +19,29 @@ pub(crate) fn put_slot(slot: Slot) -> u64 {
 pub(crate) fn get_slot(word: u64) -> Slot {
     Slot { index: low(word), generation: high(word) as u16 }
 }
-pub(crate) fn put_endpoint(endpoint: Endpoint) -> u64 {
-    pair(u32::from(endpoint.ip), endpoint.port as u32)
+/// A slot with a number in the 16 bits that it leaves free.
+pub(crate) fn put_slot_and(slot: Slot, number: u16) -> u64 {
+    put_slot(slot) | u64::from(number) << 48
 }
-pub(crate) fn get_endpoint(word: u64) -> Endpoint {
-    Endpoint { ip: Ipv4Addr::from(low(word)), port: high(word) as u16 }
+/// The number of [`put_slot_and`].
+pub(crate) fn get_number(word: u64) -> u16 {
+    (word >> 48) as u16
+}
+
+/// Words of an endpoint: the address in two, port and zone in one.
+const ENDPOINT: usize = 3;
+
+/// Writes an endpoint to the three words from `at` on.
+pub(crate) fn put_endpoint(words: &mut Words, at: usize, endpoint: Endpoint) {
+    let bits = endpoint.ip.to_bits();
+    words[at..at + ENDPOINT].copy_from_slice(&[
+        bits as u64,
+        (bits >> 64) as u64,
+        pair(endpoint.port.into(), endpoint.ip.zone()),
+    ]);
+}
+/// Reads the endpoint in the three words from `at` on. Any words are an endpoint.
+pub(crate) fn get_endpoint(words: &Words, at: usize) -> Endpoint {
+    let bits = u128::from(words[at]) | u128::from(words[at + 1]) << 64;
+    Endpoint { ip: IpAddress::from_bits(bits, high(words[at + 2])), port: low(words[at + 2]) as u16 }
 }

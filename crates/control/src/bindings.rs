@@ -4,7 +4,7 @@ use crate::ports::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use wire::IpAddress;
 
 /// A reserved local address.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl Bindings {
     /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
     /// the port, the one that `spread` falls on. Only those that have a holder who still runs.
     pub fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
-        for ip in [local.ip, Ipv4Addr::UNSPECIFIED] {
+        for ip in [local.ip, local.ip.any()] {
             let listens =
                 |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
             let found: Vec<u32> = self.held_on_port(local.port, &runs).filter_map(listens).collect();
@@ -162,18 +162,21 @@ impl Bindings {
     }
 }
 
-fn overlap(a: Ipv4Addr, b: Ipv4Addr) -> bool {
-    a == b || a.is_unspecified() || b.is_unspecified()
+fn overlap(a: IpAddress, b: IpAddress) -> bool {
+    a == b || (a.any() == b.any() && (a.is_unspecified() || b.is_unspecified()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
-    const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
-    const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const ANY: IpAddress = IpAddress::v4(Ipv4Addr::UNSPECIFIED);
+    const IP: IpAddress = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddress = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 9));
+    const ANY_V6: IpAddress = IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0);
 
-    fn bindings(ip: Ipv4Addr, reuse_address: bool, reuse_port: bool, listening: bool) -> Bindings {
+    fn bindings(ip: IpAddress, reuse_address: bool, reuse_port: bool, listening: bool) -> Bindings {
         let mut bindings = Bindings::default();
         let listener = listening.then(Listener::default);
         bindings.add(Binding { listener, ..binding(Endpoint { ip, port: 80 }, 1, reuse_address, reuse_port) });
@@ -195,7 +198,8 @@ mod tests {
             ((IP, false, true, true), (IP, 1, false, true), false),
             ((IP, false, true, true), (IP, 2, false, true), true),
             ((IP, false, true, true), (IP, 1, false, false), true),
-            ((IP, false, false, true), (Ipv4Addr::new(10, 0, 0, 9), 1, false, false), false),
+            ((IP, false, false, true), (OTHER, 1, false, false), false),
+            ((ANY_V6, false, false, true), (IP, 1, false, false), false),
         ] {
             let there = bindings(have.0, have.1, have.2, have.3);
             let new = |port| binding(Endpoint { ip: want.0, port }, want.1, want.2, want.3);

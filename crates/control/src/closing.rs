@@ -202,7 +202,7 @@ impl Plane {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;
-        let (tuple, fin_received) = (flow.tuple, flow.closing.state == State::TimeWait);
+        let (tuple, fin_received) = (flow.tuple.get(), flow.closing.state == State::TimeWait);
         if after != After::Splice {
             self.connections.remove(&tuple);
         }

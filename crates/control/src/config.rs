@@ -4,6 +4,7 @@ use context::Geometry;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tcp::congestion::{self, CongestionName};
+use wire::IpAddress;
 
 /// One IP stack: addresses, limits, timers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,12 +12,12 @@ use tcp::congestion::{self, CongestionName};
 pub struct HostConfig {
     /// Name, for people and for `opentoe run --host`.
     pub name: String,
-    /// The host's IPv4 address.
-    pub address: Ipv4Addr,
+    /// The host's address: IPv4.
+    pub address: IpAddress,
     /// Bits of the network part of the address: what is reached without a gateway.
     pub prefix_len: u8,
     /// Next hop for everything that no other route covers.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddress>,
     /// Further routes.
     pub routes: Vec<RouteConfig>,
     /// Most bytes of an IP packet; 0 for what the port carries.
@@ -178,7 +179,7 @@ impl Default for HostConfig {
     fn default() -> HostConfig {
         HostConfig {
             name: "toe0".into(),
-            address: Ipv4Addr::new(10, 77, 0, 2),
+            address: Ipv4Addr::new(10, 77, 0, 2).into(),
             prefix_len: 24,
             gateway: None,
             routes: Vec::new(),
@@ -314,6 +315,9 @@ impl HostConfig {
         let check = |ok: bool, sentence: &str| if ok { Ok(()) } else { Err(format!("host {}: {sentence}", self.name)) };
         let unicast = !self.address.is_unspecified() && !self.address.is_multicast() && !self.address.is_broadcast();
         check(!self.name.is_empty(), "name must not be empty")?;
+        let gateways = || self.gateway.iter().chain(self.routes.iter().filter_map(|route| route.gateway.as_ref()));
+        let mut addresses = gateways().chain(self.routes.iter().map(|route| &route.network)).chain([&self.address]);
+        check(addresses.all(|address| address.is_v4()), "addresses must be IPv4: IPv6 is not implemented")?;
         check(unicast && !self.address.is_loopback(), "address must be a unicast address outside 127.0.0.0/8")?;
         check((1..=32).contains(&self.prefix_len), "prefix_len must be between 1 and 32")?;
         check(self.mtu == 0 || self.mtu >= 576, "mtu must be 0 or at least 576")?;
@@ -337,8 +341,7 @@ impl HostConfig {
             self.ephemeral_first >= 1 && self.ephemeral_first <= self.ephemeral_last,
             "ephemeral_first must be between 1 and ephemeral_last",
         )?;
-        let gateways = self.gateway.iter().chain(self.routes.iter().filter_map(|route| route.gateway.as_ref()));
-        for gateway in gateways {
+        for gateway in gateways() {
             check(*gateway != self.address, "a gateway must be another host")?;
         }
         for route in &self.routes {
@@ -363,8 +366,12 @@ mod tests {
         assert!(timers.give_up_ms >= 100_000 && timers.keepalive_idle_s >= 7200);
         let bad = HostConfig { prefix_len: 0, ..HostConfig::default() };
         assert!(bad.validate().unwrap_err().contains("prefix_len"));
-        let bad = HostConfig { address: Ipv4Addr::LOCALHOST, ..HostConfig::default() };
+        let bad = HostConfig { address: Ipv4Addr::LOCALHOST.into(), ..HostConfig::default() };
         assert!(bad.validate().unwrap_err().contains("address"));
+        let bad = HostConfig { address: "2001:db8::1".parse().unwrap(), ..HostConfig::default() };
+        assert!(bad.validate().unwrap_err().contains("IPv6 is not implemented"));
+        let bad = HostConfig { gateway: Some("fe80::1%2".parse().unwrap()), ..HostConfig::default() };
+        assert!(bad.validate().unwrap_err().contains("IPv6 is not implemented"));
         let memory = MemoryConfig { rx_bytes: 5000, ..MemoryConfig::default() };
         assert!(HostConfig { memory, ..HostConfig::default() }.validate().is_err());
         let with = |small_bytes| MemoryConfig { small_bytes, rx_bytes: 4096, ..MemoryConfig::default() };

@@ -1,6 +1,6 @@
 //! Attached applications, with their slots.
 use crate::labels::Labels;
-use context::{ControlEnd, Endpoint, Geometry, Reply, Slot};
+use context::{ControlEnd, Geometry, Reply, Slot};
 use engine::{ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
@@ -277,9 +277,4 @@ impl Slots {
             let _ = end.discard_buffers(slot.index);
         }
     }
-}
-
-/// Local and remote address of a connection, as replies and views show them.
-pub(crate) fn ends(tuple: &engine::stream::FourTuple) -> (Endpoint, Endpoint) {
-    (Endpoint { ip: tuple.local_ip, port: tuple.local_port }, Endpoint { ip: tuple.remote_ip, port: tuple.remote_port })
 }

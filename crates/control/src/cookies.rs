@@ -2,7 +2,6 @@
 use crate::net::{Body, Packet};
 use crate::opening::Owner;
 use crate::plane::Plane;
-use context::Endpoint;
 use engine::{DropReason, Nanos};
 use tcp::cookie::{self, Found};
 use tcp::{Handshake, Segment};
@@ -35,7 +34,7 @@ impl Plane {
         if !segment.ack() || segment.syn() || segment.rst() {
             return None;
         }
-        let local = Endpoint { ip: tuple.local_ip, port: tuple.local_port };
+        let local = tuple.local();
         let binding = self.listener_for(local, self.random.spread(&tuple))?;
         let sent = self.bindings.cookie_sent(local.port)?;
         if now.saturating_sub(sent) > cookie::LIFE {

@@ -3,19 +3,17 @@ use crate::holders::Holders;
 use crate::timing::{FlowOptions, Pace};
 use context::Slot;
 use engine::ContextId;
-use engine::stream::{FlowStats, FourTuple};
+use engine::stream::FlowStats;
 use serde::{Deserialize, Serialize};
 use shm::Pooled;
-use std::net::Ipv4Addr;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tcp::{Agreed, Closing};
-use wire::{Mac, Seq};
+use wire::{CompactTuple, Mac, Seq};
 
 /// A flow.
 pub(crate) struct Flow {
-    pub tuple: FourTuple,
-    pub next_hop: Ipv4Addr,
+    pub tuple: CompactTuple,
     pub remote_mac: Mac,
     pub agreed: Agreed,
     /// Payload bytes of a full segment now: path MTU discovery lowers it.

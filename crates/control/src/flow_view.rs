@@ -1,6 +1,5 @@
 //! What people and machines see of a host's connections: plain values, a bounded number at a time, so that tens of
 //! thousands of connections can be listed and added up while their data-path runs.
-use crate::contexts::ends;
 use crate::flow::{Place, Spliced};
 use crate::opening::Opening;
 use crate::plane::Plane;
@@ -8,7 +7,7 @@ use crate::splice::Side;
 use engine::{DropReason, FlowId};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// A connection, in whatever stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,9 +15,9 @@ pub struct FlowView {
     /// Number in the engine; none while it is being opened or when it waits in TIME-WAIT.
     pub flow: Option<u32>,
     /// This host's address and port.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The peer's.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
     /// RFC 9293's name.
     pub state: &'static str,
     /// The context that it belongs to.
@@ -71,10 +70,6 @@ pub struct FlowTotals {
 
 /// Counters that are states of one connection: their sum would mean nothing.
 const STATES: [&str; 7] = ["snd_wnd", "snd_nxt", "snd_una", "rcv_nxt", "rtt_ns", "last_drop", "last_rx_ns"];
-
-pub(crate) fn socket(endpoint: context::Endpoint) -> SocketAddrV4 {
-    SocketAddrV4::new(endpoint.ip, endpoint.port)
-}
 
 /// A connection in one of the tables.
 enum Row<'a> {
@@ -182,7 +177,7 @@ impl Plane {
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),
             last_drop: last_drop.map(|reason| reason.label()),
-            ..bare_view(&flow.tuple, flow_state(flow))
+            ..bare_view(&flow.tuple.get(), flow_state(flow))
         })
     }
 }
@@ -201,11 +196,10 @@ fn wait_state(wait: &tcp::Wait) -> &'static str {
 }
 
 fn bare_view(tuple: &engine::stream::FourTuple, state: &'static str) -> FlowView {
-    let (local, remote) = ends(tuple);
     FlowView {
         flow: None,
-        local: socket(local),
-        remote: socket(remote),
+        local: tuple.local().into(),
+        remote: tuple.remote().into(),
         state,
         context: None,
         slot: None,

@@ -3,6 +3,7 @@ use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
+use crate::net::Flushed;
 use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, LabelView};
@@ -13,11 +14,9 @@ use port::capture::{Direction, Fate, Sight};
 use port::{Capabilities, Frame, FramePool, Recorder};
 use shm::Doorbell;
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use trace::{NO_FLOW, Point, Traces};
-use wire::Mac;
-use wire::ethernet;
+use wire::{Mac, Prefix, ethernet};
 
 /// Timers that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
@@ -296,7 +295,8 @@ impl Host {
     /// Builds the frames that the control plane sends.
     fn flush(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         let before = (tx.len(), self.looped.len());
-        self.plane.net.flush(pool, tx, &mut self.looped);
+        let out = &mut Flushed { tx, looped: &mut self.looped };
+        self.plane.net.flush(pool, &mut self.plane.drops, out);
         if self.recorder.is_on() {
             let sight = of_control(Direction::Out, Fate::Sent);
             let looped = self.looped[before.1..].iter().map(|(_, frame)| frame);
@@ -391,7 +391,7 @@ impl Host {
 
     /// The addresses of a flow.
     pub fn tuple(&self, flow: FlowId) -> Option<FourTuple> {
-        self.plane.flows.get(flow.0).map(|flow| flow.tuple)
+        self.plane.flows.get(flow.0).map(|flow| flow.tuple.get())
     }
 
     /// Its configuration, as far as its engine goes along with it.
@@ -409,8 +409,8 @@ impl Host {
         self.plane.config.memory.geometry()
     }
 
-    /// Networks and prefix lengths that it reaches.
-    pub fn routes(&self) -> Vec<(Ipv4Addr, u8)> {
+    /// Destinations that it reaches.
+    pub fn routes(&self) -> Vec<Prefix> {
         self.plane.net.routes.list()
     }
 

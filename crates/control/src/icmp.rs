@@ -6,6 +6,7 @@ use crate::plane::{Plane, Stage};
 use engine::stream::{self, FourTuple};
 use engine::{DropReason, FlowId, Nanos};
 use port::Frame;
+use std::net::Ipv4Addr;
 use wire::icmpv4::{self, FRAGMENTATION_NEEDED, Message};
 use wire::tcp::TIMESTAMPS_LEN;
 use wire::{Seq, ipv4, tcp};
@@ -34,7 +35,7 @@ impl Plane {
             Ok(Message::EchoRequest(id, seq)) if ip.unicast => {
                 let fits = end - ip.at <= self.net.mtu as usize;
                 if fits && self.icmp.take(now) {
-                    self.send_icmp(now, ip.header.src, Message::EchoReply(id, seq), data.to_vec());
+                    self.send_icmp(now, ip.header.src.into(), Message::EchoReply(id, seq), data.to_vec());
                 }
             }
             Ok(Message::Unreachable { code, mtu }) => match quote(data) {
@@ -104,8 +105,8 @@ fn quote(data: &[u8]) -> Option<Quote> {
     let tcp_at = data.get(header_len..header_len + 8)?;
     let word = |at: usize| u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
     let tuple = FourTuple {
-        local_ip: word(12).into(),
-        remote_ip: word(16).into(),
+        local_ip: Ipv4Addr::from_bits(word(12)).into(),
+        remote_ip: Ipv4Addr::from_bits(word(16)).into(),
         local_port: u16::from_be_bytes([tcp_at[0], tcp_at[1]]),
         remote_port: u16::from_be_bytes([tcp_at[2], tcp_at[3]]),
     };

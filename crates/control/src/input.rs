@@ -8,10 +8,9 @@ use crate::timers::Timer;
 use engine::stream::FourTuple;
 use engine::{Command, DropReason, Exception, FlowId, Nanos};
 use port::{Frame, FramePool};
-use std::net::Ipv4Addr;
 use tcp::{Segment, WaitDisposition};
 use wire::icmpv4::{Message, PORT_UNREACHABLE};
-use wire::{Mac, arp, ipv4};
+use wire::{IpAddress, Mac, arp, ipv4};
 
 /// Protocol number of UDP.
 const UDP: u8 = 17;
@@ -137,12 +136,12 @@ impl Plane {
     /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
     /// this host, adds an entry; anything else at most changes one that is there.
     fn on_arp(&mut self, now: Nanos, packet: &arp::Packet) {
-        let sender = packet.sender_ip;
+        let sender = IpAddress::v4(packet.sender_ip);
         // Nobody else has this host's address, and group addresses are no stations.
         if sender == self.net.address || packet.sender_mac.is_group() || packet.sender_mac == self.net.mac {
             return self.drops.count(DropReason::Ethernet);
         }
-        let for_us = packet.target_ip == self.net.address;
+        let for_us = self.net.address == packet.target_ip;
         let asks = packet.operation == arp::Operation::Request;
         // A sender without an address probes (RFC 5227): it is answered, not learned.
         if !sender.is_unspecified() {
@@ -158,9 +157,9 @@ impl Plane {
         }
     }
 
-    fn learn(&mut self, now: Nanos, ip: Ipv4Addr, mac: Mac, add: bool) {
-        let Some(learned) = self.net.arp.learn(now, ip, mac, add) else { return };
-        self.timers.set(Timer::Arp(ip), learned.due);
+    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) {
+        let Some(learned) = self.net.neighbours.learn(now, ip, mac, add) else { return };
+        self.timers.set(Timer::Neighbour(ip), learned.due);
         if let Some(packet) = learned.queued {
             self.net.send_to(mac, packet);
         }
@@ -169,7 +168,7 @@ impl Plane {
         let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
         unsent.into_iter().for_each(|key| self.send_syn(now, key));
         for (id, flow) in self.flows.iter_mut() {
-            if flow.next_hop == ip && flow.remote_mac != mac {
+            if flow.remote_mac != mac && self.net.next_hop(flow.tuple.get().remote_ip) == ip {
                 flow.remote_mac = mac;
                 self.commands.push(Command::NextHop(FlowId(id), mac));
             }
@@ -177,12 +176,12 @@ impl Plane {
         self.splice_next_hop(ip, mac);
     }
 
-    /// An ARP entry's timer: ask again, or give up and tell who waits.
-    pub fn arp_due(&mut self, now: Nanos, ip: Ipv4Addr) {
-        match self.net.arp.expire(now, ip) {
+    /// A neighbour's timer: ask again, or give up and tell who waits.
+    pub fn neighbour_due(&mut self, now: Nanos, ip: IpAddress) {
+        match self.net.neighbours.expire(now, ip) {
             Expiry::Unused => {}
             Expiry::Ask(due) => {
-                self.timers.set(Timer::Arp(ip), due);
+                self.timers.set(Timer::Neighbour(ip), due);
                 self.net.ask(ip);
             }
             Expiry::Unreachable(queued) => {
@@ -213,10 +212,10 @@ impl Plane {
         }
         let end = (ip.body_at + 8).min(frame.bytes().len());
         let quoted = frame.bytes()[ip.at..end].to_vec();
-        self.send_icmp(now, ip.header.src, Message::Unreachable { code, mtu: 0 }, quoted);
+        self.send_icmp(now, ip.header.src.into(), Message::Unreachable { code, mtu: 0 }, quoted);
     }
 
-    pub fn send_icmp(&mut self, now: Nanos, dst: Ipv4Addr, message: Message, data: Vec<u8>) {
+    pub fn send_icmp(&mut self, now: Nanos, dst: IpAddress, message: Message, data: Vec<u8>) {
         let packet = Packet { dst, body: Body::Icmp(message, data) };
         self.net.send(now, packet, &mut self.timers, &mut self.drops);
     }

@@ -34,6 +34,7 @@ mod splice;
 mod timers;
 mod timing;
 mod traced;
+mod tuples;
 mod view;
 
 pub use config::{HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};

@@ -1,5 +1,5 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
-use crate::contexts::{Buffers, Holder, ends};
+use crate::contexts::{Buffers, Holder};
 use crate::flow::{Flow, Name, Place, Spliced};
 use crate::net::drop_reason;
 use crate::plane::{MILLISECOND, Plane, Stage};
@@ -8,7 +8,7 @@ use crate::timing::Pace;
 use crate::traced;
 use ::tcp::congestion::{CongestionName, Decision, initial_window};
 use ::tcp::{Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment};
-use context::{Endpoint, Reply, Slot};
+use context::{Reply, Slot};
 use engine::stream::{FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Exception, FlowId, Nanos};
 use port::Frame;
@@ -184,7 +184,7 @@ impl Plane {
 
     /// A SYN for a listener (RFC 9293 section 3.10.7.2).
     pub fn on_listen(&mut self, now: Nanos, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
-        let local = Endpoint { ip: segment.tuple.local_ip, port: segment.tuple.local_port };
+        let local = segment.tuple.local();
         let spread = self.random.spread(&segment.tuple);
         let Some(binding) = self.listener_for(local, spread) else {
             return self.refuse(now, segment);
@@ -289,7 +289,7 @@ impl Plane {
         match owner {
             Owner::Connect { context, tag, slot, binding } => match self.install(now, key, context, slot) {
                 Some(mss) => {
-                    let local = ends(&self.openings.get(key)?.tuple).0;
+                    let local = self.openings.get(key)?.tuple.local();
                     if let Some(context) = self.contexts.get_mut(context.0) {
                         context.connects.remove(&tag);
                     }
@@ -369,7 +369,7 @@ impl Plane {
                     let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
                     self.finish_opening(key);
                     self.take_credit(binding, context);
-                    let (local, remote) = ends(&tuple);
+                    let (local, remote) = (tuple.local(), tuple.remote());
                     self.reply(context, Reply::Accept { binding, slot, local, remote, mss });
                 }
                 None => {
@@ -431,7 +431,7 @@ impl Plane {
         };
         end.slots.assign(slot, id);
         end.flows.insert(id);
-        let next_hop = self.net.routes.next_hop(tuple.remote_ip).unwrap_or(tuple.remote_ip);
+        let next_hop = self.net.next_hop(tuple.remote_ip);
         let peer_mac = self.openings.get(key)?.peer_mac?;
         let own = tuple.remote_ip == self.net.address;
         let remote_mac =
@@ -440,8 +440,7 @@ impl Plane {
         let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
         let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
         self.flows.insert(Flow {
-            tuple,
-            next_hop,
+            tuple: tuple.into(),
             remote_mac,
             agreed: open.agreed,
             mss,
@@ -474,7 +473,7 @@ impl Plane {
         let Name { context, slot, .. } = flow.name();
         Some(FlowParams {
             flow: id,
-            tuple: flow.tuple,
+            tuple: flow.tuple.get(),
             local_mac: self.net.mac,
             remote_mac: flow.remote_mac,
             context,

@@ -55,7 +55,7 @@ impl Plane {
         let figures = flow.stats.read();
         let (orphan, mss) = (flow.closing.orphan, flow.mss as u32);
         let tick = flow.pace.tick(now, &figures, &flow.options, orphan, interval, mss);
-        let next_hop = flow.next_hop;
+        let remote_ip = flow.tuple.get().remote_ip;
         self.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
         self.tracked -= tick.untrack as u32;
         if tick.failed {
@@ -64,7 +64,8 @@ impl Plane {
         self.command_tick(id, &tick);
         if tick.doubt_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
-            self.net.arp.doubt(now, next_hop);
+            let next_hop = self.net.next_hop(remote_ip);
+            self.net.neighbours.doubt(now, next_hop);
             self.net.resolve(now, next_hop, &mut self.timers);
         }
         if let Some(next) = tick.next {

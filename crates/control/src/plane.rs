@@ -9,12 +9,13 @@ use crate::net::{Arp, ArpTiming, Body, Net, Packet};
 use crate::opening::Opening;
 use crate::ports::{PeerPorts, PortSet, PortTurns};
 use crate::random::Random;
-use crate::route::Routes;
+use crate::route::RouteTable;
 use crate::shares::Hold;
 use crate::slab::Slab;
 use crate::splice::Splices;
 use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
+use crate::tuples::TupleMap;
 use ::tcp::{Segment, Wait, reset_for};
 use context::{Endpoint, Reply, Turns};
 use engine::stream::{Carries, FlowEnd, FlowStats, FourTuple, Stream};
@@ -45,7 +46,7 @@ pub(crate) enum Stage {
 
 /// All connections of the host, in every stage.
 pub(crate) struct Connections {
-    stages: HashMap<FourTuple, Stage>,
+    stages: TupleMap<Stage>,
     /// How many have each local port, and which ports are in use.
     counts: BTreeMap<u16, u32>,
     ports: PortSet,
@@ -59,7 +60,7 @@ pub(crate) struct Connections {
 impl Connections {
     pub fn new(ephemeral: RangeInclusive<u16>) -> Connections {
         Connections {
-            stages: HashMap::new(),
+            stages: TupleMap::default(),
             counts: BTreeMap::new(),
             ports: PortSet::default(),
             peers: HashMap::new(),
@@ -74,7 +75,7 @@ impl Connections {
 
     /// Adds a connection, or moves it to another stage.
     pub fn set(&mut self, tuple: FourTuple, stage: Stage) {
-        let (port, remote) = (tuple.local_port, remote_of(&tuple));
+        let (port, remote) = (tuple.local_port, tuple.remote());
         let new = self.stages.insert(tuple, stage).is_none();
         if new {
             self.own += (tuple.local_ip == tuple.remote_ip) as u32;
@@ -88,7 +89,7 @@ impl Connections {
 
     /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting came.
     pub fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
-        let Some(peer) = self.peers.get_mut(&remote_of(tuple)) else { return };
+        let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };
         peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {
             Some(Stage::Wait(key)) => since_of(*key),
             _ => None,
@@ -108,7 +109,7 @@ impl Connections {
                 self.ports.remove(port);
             }
         }
-        let remote = remote_of(tuple);
+        let remote = tuple.remote();
         if self.ephemeral.contains(&port) && self.peers.get_mut(&remote).is_some_and(|peer| peer.remove(port)) {
             self.peers.remove(&remote);
         }
@@ -145,10 +146,6 @@ impl Connections {
     pub fn len(&self) -> usize {
         self.stages.len()
     }
-}
-
-fn remote_of(tuple: &FourTuple) -> Endpoint {
-    Endpoint { ip: tuple.remote_ip, port: tuple.remote_port }
 }
 
 /// The control plane.
@@ -216,7 +213,7 @@ impl Plane {
             tries: config.timers.arp_tries,
         };
         let arp = Arp::new(config.limits.arp_entries, timing);
-        let routes = Routes::new(config.address, config.prefix_len, config.gateway, &config.routes);
+        let routes = RouteTable::new(config.address, config.prefix_len, config.gateway, &config.routes);
         let mtu = if config.mtu == 0 { caps.mtu } else { config.mtu.min(caps.mtu) };
         let mut random = Random::new(secret);
         Plane {
@@ -327,7 +324,7 @@ impl Plane {
             Timer::Flow(flow) => self.flow_due(now, FlowId(flow)),
             Timer::Wait(key) => self.wait_due(now, key),
             Timer::Splice(key) => self.splice_due(now, key),
-            Timer::Arp(ip) => self.arp_due(now, ip),
+            Timer::Neighbour(ip) => self.neighbour_due(now, ip),
             Timer::Hold(token) => self.hold_due(now, token),
         }
     }

@@ -133,7 +133,7 @@ impl Plane {
     // Meets RFC 9293: MUST-43.
     fn bind(&mut self, id: ContextId, tag: u32, local: Endpoint, address: bool, port: bool) -> Result<(), i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
-        if !local.ip.is_unspecified() && local.ip != self.net.address {
+        if ![self.net.address, self.net.address.any()].contains(&local.ip) {
             return Err(libc::EADDRNOTAVAIL);
         }
         if context.bindings.len() as u32 >= self.config.limits.bindings_per_application {
@@ -203,7 +203,7 @@ impl Plane {
         mss: u16,
     ) -> Result<(), i32> {
         // The unspecified address means this host (RFC 1122 section 3.2.1.3).
-        let ip = if remote.ip.is_unspecified() { self.net.address } else { remote.ip };
+        let ip = if remote.ip == self.net.address.any() { self.net.address } else { remote.ip };
         let remote = Endpoint { ip, port: remote.port };
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
         if context.connects.contains_key(&tag) || (binding != 0 && !context.bindings.contains(&binding)) {
@@ -233,7 +233,7 @@ impl Plane {
         let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
         let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
         let congestion = self.config.chosen_congestion(congestion.0);
-        let local = Endpoint { ip: tuple.local_ip, port: local_port };
+        let local = tuple.local();
         self.reply(id, Reply::Connecting { tag, local });
         self.open(now, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
         Ok(())

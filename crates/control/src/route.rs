@@ -1,53 +1,53 @@
 //! Routes: which next hop a destination is reached through.
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use wire::{IpAddress, Prefix};
 
 /// A route of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// Network.
-    pub network: Ipv4Addr,
+    pub network: IpAddress,
     /// Bits of the network part.
     pub prefix_len: u8,
     /// Next hop; none where the network is on the link.
     #[serde(default)]
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddress>,
 }
 
-/// The routing table: longest prefix first.
-pub(crate) struct Routes(Vec<RouteConfig>);
+/// Which next hop a destination is reached through.
+pub(crate) trait Routes: Send {
+    /// The next hop towards `to`, the destination itself where it is a neighbour; `None` where there is no route.
+    fn next_hop(&self, to: IpAddress) -> Option<IpAddress>;
+    /// Destinations that are reached.
+    fn list(&self) -> Vec<Prefix>;
+}
 
-impl Routes {
+/// The routes of the configuration: longest prefix first.
+pub(crate) struct RouteTable(Vec<(Prefix, Option<IpAddress>)>);
+
+impl RouteTable {
     /// The routes of a host: its own network, those configured, the gateway for the rest.
-    pub fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>, more: &[RouteConfig]) -> Routes {
-        let mut routes = vec![RouteConfig { network: network(address, prefix_len), prefix_len, gateway: None }];
-        routes.extend(
-            more.iter().map(|route| RouteConfig { network: network(route.network, route.prefix_len), ..*route }),
-        );
+    pub fn new(address: IpAddress, prefix_len: u8, gateway: Option<IpAddress>, more: &[RouteConfig]) -> RouteTable {
+        let mut routes = vec![(Prefix::new(address, prefix_len), None)];
+        routes.extend(more.iter().map(|route| (Prefix::new(route.network, route.prefix_len), route.gateway)));
         if gateway.is_some() {
-            routes.push(RouteConfig { network: Ipv4Addr::UNSPECIFIED, prefix_len: 0, gateway });
+            routes.push((Prefix::new(address.any(), 0), gateway));
         }
-        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix_len));
-        Routes(routes)
-    }
-
-    /// The next hop towards `to`; `None` where there is no route.
-    pub fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
-        let route = self.0.iter().find(|route| network(to, route.prefix_len) == route.network)?;
-        Some(route.gateway.unwrap_or(to))
-    }
-
-    /// Networks and prefix lengths that are reached.
-    pub fn list(&self) -> Vec<(Ipv4Addr, u8)> {
-        self.0.iter().map(|route| (route.network, route.prefix_len)).collect()
+        routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits()));
+        RouteTable(routes)
     }
 }
 
-/// The network part of an address.
-pub(crate) fn network(address: Ipv4Addr, prefix_len: u8) -> Ipv4Addr {
-    let mask = u32::MAX.checked_shl(32 - prefix_len.min(32) as u32).unwrap_or(0);
-    Ipv4Addr::from(u32::from(address) & mask)
+impl Routes for RouteTable {
+    fn next_hop(&self, to: IpAddress) -> Option<IpAddress> {
+        let (_, gateway) = self.0.iter().find(|(prefix, _)| prefix.contains(to))?;
+        Some(gateway.unwrap_or(to))
+    }
+
+    fn list(&self) -> Vec<Prefix> {
+        self.0.iter().map(|(prefix, _)| *prefix).collect()
+    }
 }
 
 #[cfg(test)]
@@ -56,14 +56,18 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_wins() {
-        let (gate, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 9));
-        let more = [RouteConfig { network: Ipv4Addr::new(192, 168, 3, 7), prefix_len: 16, gateway: Some(other) }];
-        let routes = Routes::new(Ipv4Addr::new(10, 0, 0, 2), 24, Some(gate), &more);
-        let near = Ipv4Addr::new(10, 0, 0, 77);
+        let ip = |text: &str| text.parse::<IpAddress>().expect("an address");
+        let (gate, other) = (ip("10.0.0.1"), ip("10.0.0.9"));
+        let more = [RouteConfig { network: ip("192.168.3.7"), prefix_len: 16, gateway: Some(other) }];
+        let routes = RouteTable::new(ip("10.0.0.2"), 24, Some(gate), &more);
+        let near = ip("10.0.0.77");
         assert_eq!(routes.next_hop(near), Some(near));
-        assert_eq!(routes.next_hop(Ipv4Addr::new(192, 168, 200, 1)), Some(other));
-        assert_eq!(routes.next_hop(Ipv4Addr::new(8, 8, 8, 8)), Some(gate));
-        let alone = Routes::new(Ipv4Addr::new(10, 0, 0, 2), 24, None, &[]);
-        assert_eq!(alone.next_hop(Ipv4Addr::new(8, 8, 8, 8)), None);
+        assert_eq!(routes.next_hop(ip("192.168.200.1")), Some(other));
+        assert_eq!(routes.next_hop(ip("8.8.8.8")), Some(gate));
+        assert_eq!(routes.next_hop(ip("2001:db8::1")), None, "a gateway is one of its own family");
+        let listed: Vec<String> = routes.list().iter().map(Prefix::to_string).collect();
+        assert_eq!(listed, ["10.0.0.0/24", "192.168.0.0/16", "0.0.0.0/0"]);
+        let alone = RouteTable::new(ip("10.0.0.2"), 24, None, &[]);
+        assert_eq!(alone.next_hop(ip("8.8.8.8")), None);
     }
 }

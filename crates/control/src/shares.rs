@@ -1,5 +1,5 @@
 //! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
-use crate::contexts::{Application, Context, Holder, Life, ends};
+use crate::contexts::{Application, Context, Holder, Life};
 use crate::flow::{Name, Place, Spliced};
 use crate::opening::Owner;
 use crate::plane::{MILLISECOND, Plane};
@@ -301,7 +301,8 @@ impl Plane {
         let old = std::mem::replace(&mut flow.names, Name { context: to, slot, open: true, taken: true }.into());
         flow.current = 0;
         flow.holders = Holder::Context(to).into();
-        let (local, remote) = ends(&flow.tuple);
+        let tuple = flow.tuple.get();
+        let (local, remote) = (tuple.local(), tuple.remote());
         let mss = flow.mss;
         self.commands.push(stream::Command::Move { flow: id, context: to, slot, rx, tx }.into());
         for name in old.iter().copied() {

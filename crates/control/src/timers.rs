@@ -3,7 +3,7 @@
 use crate::calendar::Calendar;
 use engine::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use wire::IpAddress;
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +14,8 @@ pub(crate) enum Timer {
     Flow(u32),
     /// A closed connection in TIME-WAIT or FIN-WAIT-2.
     Wait(u32),
-    /// An address in the ARP table.
-    Arp(Ipv4Addr),
+    /// An address in the table of neighbours.
+    Neighbour(IpAddress),
     /// Two connections that are joined.
     Splice(u32),
     /// What is held for a forked child.
@@ -39,7 +39,7 @@ impl Timers {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
             Timer::Opening(key) => Some((&mut self.openings, key)),
             Timer::Wait(key) => Some((&mut self.waits, key)),
-            Timer::Arp(_) | Timer::Splice(_) | Timer::Hold(_) => None,
+            Timer::Neighbour(_) | Timer::Splice(_) | Timer::Hold(_) => None,
         }
     }
 

@@ -2,10 +2,9 @@
 //! round, where something is on.
 use crate::plane::Plane;
 use crate::timers::Timer;
-use context::Request;
+use context::{Endpoint, Request};
 use engine::stream::{self, FourTuple, Stream};
 use engine::{Command, Event, Exception, FlowId, Nanos};
-use std::net::Ipv4Addr;
 use trace::{NO_FLOW, Point, Traces};
 
 impl Plane {
@@ -86,7 +85,7 @@ impl Plane {
             Timer::Opening(_) => (0, NO_FLOW),
             Timer::Flow(flow) => (1, flow),
             Timer::Wait(_) => (2, NO_FLOW),
-            Timer::Arp(_) => (3, NO_FLOW),
+            Timer::Neighbour(_) => (3, NO_FLOW),
             Timer::Hold(_) => (4, NO_FLOW),
             Timer::Splice(_) => (5, NO_FLOW),
         };
@@ -97,11 +96,13 @@ impl Plane {
 
 /// Both ends of a connection, as [`trace::Unit::Endpoint`].
 pub(crate) fn ends(tuple: &FourTuple) -> [u64; 2] {
-    [endpoint(tuple.local_ip, tuple.local_port), endpoint(tuple.remote_ip, tuple.remote_port)]
+    [endpoint(tuple.local()), endpoint(tuple.remote())]
 }
 
-fn endpoint(ip: Ipv4Addr, port: u16) -> u64 {
-    u64::from(ip.to_bits()) << 16 | u64::from(port)
+/// An IPv6 address does not fit: its last 48 bits stand for it.
+fn endpoint(Endpoint { ip, port }: Endpoint) -> u64 {
+    let bits = ip.as_v4().map_or(ip.to_bits() as u64, |ip| ip.to_bits().into());
+    bits << 16 | u64::from(port)
 }
 
 /// A request by its word, in the order of [`trace::Unit::Request`].

@@ -1,10 +1,10 @@
 //! What people and machines see of a host: plain values. Its connections are in `flow_view`.
-use crate::flow_view::socket;
 use crate::plane::Plane;
 use context::Unaccelerated;
 use engine::DropReason;
 use serde::Serialize;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
+use wire::IpAddress;
 
 /// An attached application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,7 +33,7 @@ pub struct BindingView {
     /// Number.
     pub binding: u32,
     /// Address and port.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Connections are accepted.
     pub listening: bool,
     /// Most connections that wait.
@@ -67,7 +67,7 @@ pub struct LabelView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArpView {
     /// Address.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddress,
     /// Hardware address; none while it is asked for.
     pub mac: Option<String>,
 }
@@ -103,7 +103,7 @@ impl Plane {
             let listener = binding.listener.as_ref();
             BindingView {
                 binding: id,
-                local: socket(binding.local),
+                local: binding.local.into(),
                 listening: listener.is_some(),
                 backlog: listener.map_or(0, |listener| listener.backlog),
                 half_open: listener.map_or(0, |listener| listener.half_open),
@@ -139,7 +139,12 @@ impl Plane {
     }
 
     pub fn arp_views(&self) -> Vec<ArpView> {
-        self.net.arp.iter().map(|(ip, mac, _)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) }).collect()
+        self.net
+            .neighbours
+            .list()
+            .into_iter()
+            .map(|(ip, mac)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) })
+            .collect()
     }
 
     pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {

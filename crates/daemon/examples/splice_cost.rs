@@ -9,23 +9,23 @@
 //! other programs do not count: frames are made and given back outside.
 use control::SpliceTable;
 use daemon::SpliceMaps;
-use engine::stream::{FourTuple, Stream};
+use engine::stream::Stream;
 use engine::{Burst, Command, DropCounts, Engine, Frame, FramePool, Limits, LoadedModule, ModuleFigures, ModuleId};
 use flextoe::{FlexToe, Mapping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::tcp::{Flags, Options, Timestamps};
-use wire::{EtherType, Mac, Seq, Translation, ethernet, ipv4, tcp};
+use wire::{EtherType, Ipv4Tuple, Mac, Seq, Translation, ethernet, ipv4, tcp};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 /// Frames of one burst from a port.
 const BURST: usize = 64;
 
-fn tuple(pair: u32) -> FourTuple {
+fn tuple(pair: u32) -> Ipv4Tuple {
     let remote_ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 78, 0, 0)) + pair / 1000);
-    FourTuple { local_ip: HERE, remote_ip, local_port: 8080, remote_port: 30_000 + (pair % 1000) as u16 }
+    Ipv4Tuple { local_ip: HERE, remote_ip, local_port: 8080, remote_port: 30_000 + (pair % 1000) as u16 }
 }
 
 fn translation(pair: u32) -> Translation {
@@ -79,7 +79,7 @@ fn spliced(file: &str, pairs: u32) -> Result<(FlexToe, FramePool, Command<Stream
     let mut maps = SpliceMaps::of(&program).ok_or("this is no splice module")?;
     for pair in 0..pairs.min(maps.capacity()) {
         maps.start(pair, &control::Seen::default());
-        maps.insert(pair, &tuple(pair), &translation(pair)).then_some(()).ok_or("the map is full")?;
+        maps.insert(pair, &tuple(pair).into(), &translation(pair)).then_some(()).ok_or("the map is full")?;
     }
     let pool = FramePool::new(1024);
     let engine = FlexToe::new(Limits { flows: 64, contexts: 1 }, Mapping::default(), pool.clone());

@@ -12,7 +12,6 @@ use laminar::{Extensions, Laminar};
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
 use std::io::Read;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use trace::Traces;
 
@@ -40,7 +39,7 @@ pub(crate) struct HostPlace {
     /// Its index there.
     pub(crate) index: usize,
     /// Networks and prefix lengths that it reaches.
-    pub(crate) routes: Vec<(Ipv4Addr, u8)>,
+    pub(crate) routes: Vec<wire::Prefix>,
     /// Its tracepoints.
     pub(crate) traces: Arc<Traces>,
     /// Who may attach to it.

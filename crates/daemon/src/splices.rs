@@ -52,13 +52,14 @@ impl SpliceTable for SpliceMaps {
     }
 
     fn insert(&mut self, direction: u32, tuple: &FourTuple, translation: &Translation) -> bool {
-        self.map(SPLICES).is_some_and(|map| map.set_value(&key(tuple), &value(direction, translation)).is_ok())
+        let Some(key) = key(tuple) else { return false };
+        self.map(SPLICES).is_some_and(|map| map.set_value(&key, &value(direction, translation)).is_ok())
     }
 
     fn remove(&mut self, tuple: &FourTuple) {
-        if let Some(map) = self.map(SPLICES) {
+        if let Some((map, key)) = self.map(SPLICES).zip(key(tuple)) {
             // The module may have taken it out itself.
-            map.remove(&key(tuple));
+            map.remove(&key);
         }
     }
 
@@ -67,14 +68,15 @@ impl SpliceTable for SpliceMaps {
     }
 }
 
-/// `struct splice_key`: as it stands in a segment that comes in.
-fn key(tuple: &FourTuple) -> [u8; KEY] {
+/// `struct splice_key`: as it stands in a segment that comes in. The module has connections over IPv4 only.
+fn key(tuple: &FourTuple) -> Option<[u8; KEY]> {
+    let tuple = tuple.as_v4()?;
     let mut key = [0; KEY];
     key[..4].copy_from_slice(&tuple.remote_ip.octets());
     key[4..8].copy_from_slice(&tuple.local_ip.octets());
     key[8..10].copy_from_slice(&tuple.remote_port.to_be_bytes());
     key[10..].copy_from_slice(&tuple.local_port.to_be_bytes());
-    key
+    Some(key)
 }
 
 /// `struct splice`.

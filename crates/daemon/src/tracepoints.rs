@@ -9,10 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use trace::{Figure, Kind, NO_FLOW, Point, PointSet, Record, Traces, Unit, Watch};
+use wire::Endpoint;
 
 /// Records of a thread that are taken at once, between two looks at whether the reader has ended.
 const AT_ONCE: usize = 256;
@@ -193,13 +194,7 @@ impl Source {
     fn line(&mut self, record: &Record, epoch: u64) -> Value {
         if record.point == Point::FlowInstalled {
             let [local, remote] = record.values.map(socket);
-            let tuple = FourTuple {
-                local_ip: *local.ip(),
-                remote_ip: *remote.ip(),
-                local_port: local.port(),
-                remote_port: remote.port(),
-            };
-            self.tuples.insert(record.flow, Some(tuple));
+            self.tuples.insert(record.flow, Some(FourTuple::new(local, remote)));
         }
         let arguments = record.point.arguments().iter().zip(record.values);
         let arguments: Map<String, Value> =
@@ -214,8 +209,8 @@ impl Source {
         if record.flow != NO_FLOW {
             line["flow"] = record.flow.into();
             if let Some(Some(tuple)) = self.tuples.get(&record.flow) {
-                line["local"] = SocketAddrV4::new(tuple.local_ip, tuple.local_port).to_string().into();
-                line["remote"] = SocketAddrV4::new(tuple.remote_ip, tuple.remote_port).to_string().into();
+                line["local"] = tuple.local().to_string().into();
+                line["remote"] = tuple.remote().to_string().into();
             }
         }
         line
@@ -231,6 +226,6 @@ fn value(unit: Unit, number: u64) -> Value {
     }
 }
 
-fn socket(number: u64) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::from_bits((number >> 16) as u32), number as u16)
+fn socket(number: u64) -> Endpoint {
+    Endpoint::v4(Ipv4Addr::from_bits((number >> 16) as u32), number as u16)
 }

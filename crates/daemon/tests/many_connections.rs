@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \
 
 /// Listens and takes whatever comes.
 fn serve(app: &mut AppEnd) {
-    let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: 9000 };
+    let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 9000);
     let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 128 }), Reply::Done { tag: 2 });
@@ -30,7 +30,7 @@ fn serve(app: &mut AppEnd) {
 
 /// Opens all connections, some at a time; returns once both sides have them.
 fn open_all(server: &mut AppEnd, client: &mut AppEnd) {
-    let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, 1), port: 9000 };
+    let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 1), 9000);
     for first in (0..CONNECTIONS).step_by(AT_ONCE as usize) {
         for tag in first..first + AT_ONCE {
             let connect = Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };

@@ -2,17 +2,16 @@
 //! ([`wire::Translation`]). Needs clang and libbpf's headers; says so where it is skipped.
 use control::{Seen, SpliceTable};
 use daemon::SpliceMaps;
-use engine::stream::FourTuple;
 use engine::{FramePool, Module, ModuleSource, Segment, Verdict};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use wire::tcp::{Flags, Options, Timestamps};
-use wire::{EtherType, Mac, Seq, Translation, ethernet, ipv4, tcp};
+use wire::{EtherType, Ipv4Tuple, Mac, Seq, Translation, ethernet, ipv4, tcp};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const TUPLE: FourTuple = FourTuple {
+const TUPLE: Ipv4Tuple = Ipv4Tuple {
     local_ip: Ipv4Addr::new(10, 1, 0, 1),
     remote_ip: Ipv4Addr::new(10, 2, 0, 2),
     local_port: 80,
@@ -104,7 +103,7 @@ fn the_module_translates_as_the_control_plane_does() {
     assert_eq!(run(&mut *module, &segment(Flags::ACK, all[1], 9)).0, Verdict::Pass, "no splice yet");
     maps.start(5, &Seen { window: 1, ..Seen::default() });
     assert_eq!(maps.seen(5).window, 1);
-    assert!(maps.insert(5, &TUPLE, &translation()) && maps.capacity() == 16_384);
+    assert!(maps.insert(5, &TUPLE.into(), &translation()) && maps.capacity() == 16_384);
     for (at, options) in all.into_iter().enumerate() {
         let segment = segment(Flags::ACK | Flags::PSH | Flags::ECE, options, 100 * at);
         let (verdict, out) = run(&mut *module, &segment);
@@ -120,7 +119,7 @@ fn the_module_translates_as_the_control_plane_does() {
     let fin = segment(Flags::ACK | Flags::FIN, all[1], 5);
     assert_eq!(run(&mut *module, &fin), (Verdict::Redirect, fin.clone()));
     assert_eq!(run(&mut *module, &fin), (Verdict::Pass, fin), "its direction is out of the map");
-    maps.insert(5, &TUPLE, &translation());
-    maps.remove(&TUPLE);
+    maps.insert(5, &TUPLE.into(), &translation());
+    maps.remove(&TUPLE.into());
     assert_eq!(run(&mut *module, &segment(Flags::ACK, all[0], 1)).0, Verdict::Pass);
 }

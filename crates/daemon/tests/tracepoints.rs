@@ -21,7 +21,7 @@ fn connect(toed: &Toed) {
     let (_server, mut b) = attach(&toed.socket(), "b");
     listen(&mut b, 80);
     let (_client, mut a) = attach(&toed.socket(), "a");
-    let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, 2), port: 80 };
+    let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), 80);
     let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
     assert!(matches!(request(&mut a, connect), Reply::Connecting { tag: 3, .. }));
     assert!(matches!(reply(&mut a), Reply::Connected { tag: 3, .. }));
@@ -125,7 +125,7 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
     // Questions for addresses go to everybody, and half of them are lost; they are repeated.
     let (_client, mut a) = attach(&toed.socket(), "a");
     for last in 2..20 {
-        let remote = Endpoint { ip: Ipv4Addr::new(10, 0, 0, last), port: 80 };
+        let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, last), 80);
         let tag = u32::from(last);
         request(&mut a, Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 });
     }

@@ -24,7 +24,7 @@ use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use wire::{Mac, Seq};
+use wire::{Endpoint, Mac, Seq};
 
 /// The tick source of tracepoints.
 fn ticks() -> u64 {
@@ -202,9 +202,9 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Poole
     let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let port = 10_000 + index as u16;
     let tuple = if first {
-        FourTuple { local_ip: a, remote_ip: b, local_port: port, remote_port: 80 }
+        FourTuple::new(Endpoint::v4(a, port), Endpoint::v4(b, 80))
     } else {
-        FourTuple { local_ip: b, remote_ip: a, local_port: 80, remote_port: port }
+        FourTuple::new(Endpoint::v4(b, 80), Endpoint::v4(a, port))
     };
     FlowParams {
         flow: FlowId(index),

@@ -302,10 +302,8 @@ impl FlexToe {
         let flow = params.flow;
         let free = self.groups.get(flow.0 as usize).is_some_and(Option::is_none);
         debug_assert!(free, "{flow:?} is beyond the limit or in use");
-        if !free {
-            return None;
-        }
-        let group = (lookup::hash(&lookup::parties(&params.tuple)) % self.service.flush_due.len() as u32) as u8;
+        let parties = lookup::parties(&params.tuple).filter(|_| free)?;
+        let group = (lookup::hash(&parties) % self.service.flush_due.len() as u32) as u8;
         self.groups[flow.0 as usize] = Some(group);
         if !self.tell(flow, &Control::Install(Arc::clone(&params))) {
             self.groups[flow.0 as usize] = None;

@@ -3,9 +3,10 @@
 use engine::stream::FourTuple;
 use wire::plain::Parties;
 
-/// Source and destination of the segments that a flow receives.
-pub(crate) fn parties(tuple: &FourTuple) -> Parties {
-    Parties::new((tuple.remote_ip, tuple.local_ip), (tuple.remote_port, tuple.local_port))
+/// Source and destination of the segments that a flow receives; `None` where it is not over IPv4.
+pub(crate) fn parties(tuple: &FourTuple) -> Option<Parties> {
+    let tuple = tuple.as_v4()?;
+    Some(Parties::new((tuple.remote_ip, tuple.local_ip), (tuple.remote_port, tuple.local_port)))
 }
 
 /// A hash of source and destination, of which flow group and table place are taken: by multiplication, which spreads

@@ -38,7 +38,9 @@ impl Postprocess {
     pub fn control(&mut self, control: &Control) {
         match control {
             Control::Install(params) => {
-                self.flows.insert(params.flow.0, PostState::new(params));
+                if let Some(state) = PostState::new(params) {
+                    self.flows.insert(params.flow.0, state);
+                }
             }
             Control::Forget(flow) => {
                 self.flows.remove(flow.0);
@@ -120,11 +122,13 @@ impl Postprocess {
 }
 
 impl PostState {
-    fn new(p: &FlowParams) -> PostState {
-        let (link, addresses) = ((p.local_mac, p.remote_mac), (p.tuple.local_ip, p.tuple.remote_ip));
-        let headers = Template::new(link, addresses, (p.tuple.local_port, p.tuple.remote_port));
+    /// `None` for a flow that is not over IPv4.
+    fn new(p: &FlowParams) -> Option<PostState> {
+        let tuple = p.tuple.as_v4()?;
+        let (link, addresses) = ((p.local_mac, p.remote_mac), (tuple.local_ip, tuple.remote_ip));
+        let headers = Template::new(link, addresses, (tuple.local_port, tuple.remote_port));
         let buffers = Buffers { rx: Arc::clone(&p.rx), tx: Arc::clone(&p.tx) };
-        PostState { headers, stats: p.stats.clone(), buffers }
+        Some(PostState { headers, stats: p.stats.clone(), buffers })
     }
 
     /// Makes the frame of a segment to send.

@@ -54,7 +54,7 @@ impl Preprocess {
     }
 
     fn install(&mut self, params: &FlowParams) {
-        let parties = lookup::parties(&params.tuple);
+        let Some(parties) = lookup::parties(&params.tuple) else { return };
         let hash = lookup::hash(&parties);
         let group = (hash % self.groups) as u8;
         let state = PreState { parties, hash, group, station: station(params.local_mac) };

@@ -17,7 +17,7 @@ use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::{Mac, Seq};
+use wire::{Endpoint, Mac, Seq};
 
 struct Host {
     engine: Box<dyn Engine<Stream>>,
@@ -154,7 +154,7 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>) -> FlowParams
     let ((local_ip, local_port), (remote_ip, remote_port)) = (side(first), side(!first));
     FlowParams {
         flow: FlowId(index),
-        tuple: FourTuple { local_ip, remote_ip, local_port, remote_port },
+        tuple: FourTuple::new(Endpoint::v4(local_ip, local_port), Endpoint::v4(remote_ip, remote_port)),
         local_mac: mac(first),
         remote_mac: mac(!first),
         context: ContextId(0),

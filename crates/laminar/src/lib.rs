@@ -43,6 +43,7 @@ use program::Program;
 use slow::Challenges;
 use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Switch};
+use wire::Ipv4Tuple;
 use wire::tcp::Flags;
 
 pub use program::{Extensions, MOST_FLOWS, prepare};
@@ -63,7 +64,7 @@ pub struct Laminar {
     contexts: Contexts,
     flows: Vec<Option<Box<Flow>>>,
     /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
-    tuples: HashMap<FourTuple, u32>,
+    tuples: HashMap<Ipv4Tuple, u32>,
     /// The same for frames that have not had their turn; of those of this batch, which flows they may be of.
     guesses: Guesses,
     ahead: Vec<u32>,
@@ -224,10 +225,11 @@ impl Laminar {
         let milliseconds = (self.now / 1_000_000) as u32;
         let clock = params.timestamps.filter(|_| self.switch.program.has_timestamps());
         let clock = clock.map(|stamps| stamps.offset.wrapping_add(milliseconds).wrapping_sub(Program::ticks(self.now)));
-        if !free || !self.switch.program.install(&params, clock.unwrap_or(0)) {
+        let Some(tuple) = params.tuple.as_v4().filter(|_| free) else { return };
+        if !self.switch.program.install(&params, clock.unwrap_or(0)) {
             return;
         }
-        self.tuples.insert(params.tuple, id);
+        self.tuples.insert(tuple, id);
         self.guesses.learn(&params.tuple, id);
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
@@ -238,12 +240,18 @@ impl Laminar {
         self.set_rate(id, rate);
     }
 
+    fn forget_tuple(&mut self, tuple: &FourTuple) {
+        if let Some(tuple) = tuple.as_v4() {
+            self.tuples.remove(&tuple);
+        }
+    }
+
     fn remove(&mut self, id: FlowId, burst: &mut Burst<'_, Stream>) {
         let Some(mut flow) = self.flows.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.leave_log_with(id.0, &mut flow);
         let end = self.flow_end(&flow);
         self.switch.program.remove(&flow.params);
-        self.tuples.remove(&flow.params.tuple);
+        self.forget_tuple(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
         if flow.noticed && !flow.orphan {
             self.contexts.part(flow.params.context.0, flow.notice(flow.params.slot));
@@ -266,7 +274,8 @@ impl Laminar {
         flow.frozen = true;
         let owes = flow.ack_due.is_some();
         self.switch.program.hide(&flow.params);
-        self.tuples.remove(&flow.params.tuple);
+        let tuple = flow.params.tuple;
+        self.forget_tuple(&tuple);
         let Some(end) = self.flows[id.0 as usize].as_deref().map(|flow| self.flow_end(flow)) else { return };
         if owes {
             self.acknowledge(id.0, burst);
@@ -282,7 +291,7 @@ impl Laminar {
         if std::mem::take(&mut flow.frozen) {
             self.switch.program.show(&flow.params, flow.rx_base);
             self.switch.program.own(&flow.params, flow.tx_base);
-            self.tuples.insert(flow.params.tuple, id);
+            self.tuples.extend(flow.params.tuple.as_v4().map(|tuple| (tuple, id)));
         }
     }
 

@@ -293,18 +293,18 @@ impl Program {
             0,
             p.snd_wscale as u128,
         ];
-        self.native.table_add("flows", &tuple_key(p), 0, "rx_flow", &rx).is_ok()
+        tuple_key(p).is_some_and(|key| self.native.table_add("flows", &key, 0, "rx_flow", &rx).is_ok())
     }
 
     /// Its segments are for the exception path.
     pub fn hide(&mut self, p: &FlowParams) {
         // What is not there needs not be removed.
-        let _ = self.native.table_remove("flows", &tuple_key(p));
+        let _ = tuple_key(p).map(|key| self.native.table_remove("flows", &key));
     }
 
     /// Addresses and options of what the flow sends.
     pub fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
-        let t = &p.tuple;
+        let Some(t) = p.tuple.as_v4() else { return false };
         let sack = if p.sack { OPTION_SACK } else { 0 };
         let stamps = if p.timestamps.is_some() { OPTION_TIMESTAMPS } else { 0 };
         let mut addresses = vec![
@@ -420,9 +420,10 @@ impl Program {
     }
 }
 
-fn tuple_key(p: &FlowParams) -> [EntryKey; 4] {
-    let t = &p.tuple;
-    [exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)]
+/// What a flow's segments are looked up by; `None` where it is not over IPv4.
+fn tuple_key(p: &FlowParams) -> Option<[EntryKey; 4]> {
+    let t = p.tuple.as_v4()?;
+    Some([exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)])
 }
 
 #[cfg(test)]

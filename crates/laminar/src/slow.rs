@@ -4,14 +4,14 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::program::Program;
 use crate::{Laminar, Place};
-use engine::stream::{self, FourTuple, Stream};
+use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Event, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
 use wire::ipv4;
 use wire::tcp::{self, Flags, Options, Timestamps};
-use wire::{EtherType, Seq, ethernet};
+use wire::{EtherType, Ipv4Tuple, Seq, ethernet};
 
 const IP_AT: usize = ethernet::HEADER_LEN;
 const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
@@ -44,7 +44,7 @@ impl Challenges {
 
 /// A TCP segment's headers, and where its parts lie.
 pub(crate) struct Parts {
-    tuple: FourTuple,
+    tuple: Ipv4Tuple,
     pub tcp: tcp::Header,
     ip: ipv4::Header,
     /// Bytes of all headers.
@@ -58,7 +58,7 @@ fn parts(frame: &Frame) -> Result<Parts, DropReason> {
     let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - IP_AT).map_err(|_| DropReason::Ipv4)?;
     let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| DropReason::TcpHeader)?;
     let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(DropReason::TcpHeader)? as u32;
-    let tuple = FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
+    let tuple = Ipv4Tuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
     Ok(Parts { tuple, tcp, ip, headers: IP_AT + ip_len + tcp_len, payload })
 }
 
@@ -215,9 +215,10 @@ impl Laminar {
             .clock
             .zip(recent)
             .map(|(clock, echo)| Timestamps { value: Program::ticks(self.now).wrapping_add(clock), echo });
+        let Some(tuple) = p.tuple.as_v4() else { return };
         let header = tcp::Header {
-            src_port: p.tuple.local_port,
-            dst_port: p.tuple.remote_port,
+            src_port: tuple.local_port,
+            dst_port: tuple.remote_port,
             seq: flow.una - 1,
             ack: next,
             flags: Flags::ACK,
@@ -228,7 +229,7 @@ impl Laminar {
         frame.resize(TCP_AT + header.len());
         let bytes = frame.bytes_mut();
         ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype: EtherType::Ipv4 }.emit(bytes);
-        let ip = ipv4::Header::new(ipv4::TCP, (p.tuple.local_ip, p.tuple.remote_ip), header.len() as u16);
+        let ip = ipv4::Header::new(ipv4::TCP, (tuple.local_ip, tuple.remote_ip), header.len() as u16);
         ip.emit(&mut bytes[IP_AT..]);
         header.emit(&mut bytes[TCP_AT..]);
         let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, header.len() as u32);

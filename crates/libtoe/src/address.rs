@@ -1,15 +1,15 @@
 //! Socket addresses as C programs pass them.
 use crate::errno::Result;
-use context::Endpoint;
+use context::{Endpoint, IpAddress};
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// An address that a program passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
-    /// IPv4, or IPv6 that maps an IPv4 address.
-    V4(Endpoint),
-    /// The unspecified IPv6 address, with a port.
+    /// An address of IP. IPv6 that maps an IPv4 address is that address.
+    Ip(Endpoint),
+    /// The unspecified IPv6 address, with a port: both families.
     V6Any(u16),
     /// `AF_UNSPEC`: a connect to it dissolves the association.
     Unspecified,
@@ -36,17 +36,19 @@ pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address>
             libc::AF_INET => {
                 let v4 = address.cast::<sockaddr_in>().read_unaligned();
                 let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
-                Ok(Address::V4(Endpoint { ip, port: u16::from_be(v4.sin_port) }))
+                Ok(Address::Ip(Endpoint::v4(ip, u16::from_be(v4.sin_port))))
             }
             // The scope id at the end may be missing (RFC 2133).
             libc::AF_INET6 if len < 24 => Err(libc::EINVAL),
             libc::AF_INET6 => {
                 let port = u16::from_be(address.cast::<u8>().add(2).cast::<u16>().read_unaligned());
                 let ip = Ipv6Addr::from(address.cast::<u8>().add(8).cast::<[u8; 16]>().read_unaligned());
-                match ip.to_ipv4_mapped() {
-                    Some(ip) => Ok(Address::V4(Endpoint { ip, port })),
-                    None if ip.is_unspecified() => Ok(Address::V6Any(port)),
-                    None => Ok(Address::Other),
+                // An interface's index, in the byte order of this machine (RFC 3493 section 3.3).
+                let scope = |at: *const sockaddr| at.cast::<u8>().add(24).cast::<u32>().read_unaligned();
+                let zone = if (len as usize) < size_of::<sockaddr_in6>() { 0 } else { scope(address) };
+                match ip.is_unspecified() {
+                    true => Ok(Address::V6Any(port)),
+                    false => Ok(Address::Ip(Endpoint::new(IpAddress::v6(ip, zone), port))),
                 }
             }
             _ => Ok(Address::Other),
@@ -54,7 +56,8 @@ pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address>
     }
 }
 
-/// Writes an address as the program wants it: cut off where its buffer is too short, with the true length.
+/// Writes an address as the program wants it: cut off where its buffer is too short, with the true length. An IPv6
+/// address that is wanted as IPv4 is the unspecified one.
 ///
 /// # Safety
 /// `address` is null, or valid for `*len` bytes and `len` is valid.
@@ -67,10 +70,11 @@ pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len
     bytes[..2].copy_from_slice(&family.to_ne_bytes());
     bytes[2..4].copy_from_slice(&endpoint.port.to_be_bytes());
     let size = if as_v6 {
-        bytes[8..24].copy_from_slice(&endpoint.ip.to_ipv6_mapped().octets());
+        bytes[8..24].copy_from_slice(&endpoint.ip.to_bits().to_be_bytes());
+        bytes[24..28].copy_from_slice(&endpoint.ip.zone().to_ne_bytes());
         size_of::<sockaddr_in6>()
     } else {
-        bytes[4..8].copy_from_slice(&endpoint.ip.octets());
+        bytes[4..8].copy_from_slice(&endpoint.ip.as_v4().unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
         size_of::<sockaddr_in>()
     };
     // SAFETY: at most `*len` bytes are written, which the caller vouches for.
@@ -87,8 +91,9 @@ mod tests {
 
     #[test]
     fn addresses_come_back() {
-        let there = Endpoint { ip: Ipv4Addr::new(10, 1, 2, 3), port: 8080 };
-        for as_v6 in [false, true] {
+        let v4 = Endpoint::v4(Ipv4Addr::new(10, 1, 2, 3), 8080);
+        let v6 = Endpoint::new("fe80::1%7".parse().expect("an address"), 443);
+        for (there, as_v6) in [(v4, false), (v4, true), (v6, true)] {
             let mut space = [0u8; 28];
             let mut len = 28;
             // SAFETY: the buffer has the length given.
@@ -96,7 +101,7 @@ mod tests {
                 store(there, as_v6, space.as_mut_ptr().cast(), &mut len);
                 parse(space.as_ptr().cast(), len)
             };
-            assert_eq!(back, Ok(Address::V4(there)));
+            assert_eq!(back, Ok(Address::Ip(there)));
         }
     }
 
@@ -108,7 +113,7 @@ mod tests {
             assert_eq!(parse(std::ptr::null(), 16), Err(libc::EFAULT));
             assert_eq!(parse(space.as_ptr().cast(), 1), Err(libc::EINVAL));
             assert_eq!(parse(space.as_ptr().cast(), 15), Err(libc::EINVAL));
-            assert!(matches!(parse(space.as_ptr().cast(), 16), Ok(Address::V4(_))));
+            assert!(matches!(parse(space.as_ptr().cast(), 16), Ok(Address::Ip(_))));
         }
     }
 }

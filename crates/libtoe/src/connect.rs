@@ -120,9 +120,12 @@ impl Lib {
     /// After the call that says that an attempt failed, the socket is as new.
     fn disconnect(&mut self, key: Key) {
         let Some(socket) = self.socket(key) else { return };
-        socket.last_local.ip = socket.asked_ip;
+        let mut local = Endpoint { ip: socket.asked_ip(), ..socket.last_local() };
+        socket.set_last_local(local);
         let Kind::Stream(stream) = &socket.kind else { return };
-        (socket.broken, socket.last_local.port) = (false, stream.local.port);
+        local.port = stream.ends.local().port;
+        socket.set_last_local(local);
+        socket.broken = false;
         let kind = std::mem::replace(&mut socket.kind, Kind::Fresh);
         if let (Kind::Stream(stream), Some(context)) = (kind, self.context()) {
             context.close_stream(stream, false);
@@ -169,16 +172,17 @@ impl Lib {
         if let Some(context) = self.context() {
             context.connects.remove(&tag);
         }
-        let mut released = None;
+        let (mut released, mut last_local) = (None, None);
         if let Some(socket) = self.socket(key) {
             // Without a local address the attempt never began: the call itself says why.
             if let Kind::Connecting(attempt) = &socket.kind {
                 let Attempt { local, bound, .. } = **attempt;
                 socket.outcome_owed = local.is_some();
-                socket.last_local = local.unwrap_or(ANY);
+                last_local = Some(local.unwrap_or(ANY));
                 released = bound.filter(|bound| bound.chosen);
                 socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::Bound);
             }
+            last_local.into_iter().for_each(|local| socket.set_last_local(local));
             socket.error = errno;
         }
         if let (Some(Bound { binding, .. }), Some(context)) = (released, self.context()) {

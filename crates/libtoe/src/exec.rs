@@ -12,13 +12,12 @@ use crate::state::{Key, Lib};
 use crate::stream::Stream;
 use crate::table::{self, Entry};
 use context::attach::SOCKET_VARIABLE;
-use context::{Endpoint, Geometry, Reply, Request, Slot};
+use context::{Endpoint, FourTuple, Geometry, Reply, Request, Slot};
 use libc::{c_char, c_int, c_ulong};
 use serde::{Deserialize, Serialize};
 use shm::Region;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
-use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -52,10 +51,8 @@ struct SocketRecord {
     kind: KindRecord,
 }
 
-/// Address and port.
-type EndpointRecord = (Ipv4Addr, u16);
 /// Binding, its address, and whether the host chose the port.
-type BoundRecord = (u32, EndpointRecord, bool);
+type BoundRecord = (u32, Endpoint, bool);
 /// Index and generation.
 type SlotRecord = (u32, u16);
 
@@ -64,7 +61,7 @@ enum KindRecord {
     Fresh,
     Bound(BoundRecord),
     Listener { bound: BoundRecord, backlog: u32 },
-    Stream { home: usize, slot: SlotRecord, claim_by: (u32, SlotRecord), ends: [EndpointRecord; 2], mss: u16 },
+    Stream { home: usize, slot: SlotRecord, claim_by: (u32, SlotRecord), ends: FourTuple, mss: u16 },
 }
 
 /// Runs an exec with an environment in which the sockets that survive it are described. Returns only where the exec
@@ -153,11 +150,11 @@ fn surviving(lib: &Lib, index: usize) -> Vec<RawFd> {
 }
 
 fn describe_bound(bound: &Bound) -> BoundRecord {
-    (bound.binding, endpoint(bound.local), bound.chosen)
+    (bound.binding, bound.local, bound.chosen)
 }
 
 fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
-    Bound { binding, local: as_endpoint(local), chosen }
+    Bound { binding, local, chosen }
 }
 
 fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRecord> {
@@ -177,7 +174,7 @@ fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRec
                 Some(name) => (stream.claim_by.0, slot(name)),
                 None => (stream.claim_by.0, slot(stream.claim_by.1)),
             };
-            let ends = [endpoint(stream.local), endpoint(stream.remote)];
+            let ends = stream.ends.get();
             let home = place_of(&stream.home, homes);
             KindRecord::Stream { home, slot: slot(stream.home_slot), claim_by, ends, mss: stream.mss }
         }
@@ -192,14 +189,8 @@ fn place_of(home: &Arc<Home>, homes: &mut Vec<HomeRecord>) -> usize {
     })
 }
 
-fn endpoint(endpoint: Endpoint) -> EndpointRecord {
-    (endpoint.ip, endpoint.port)
-}
 fn slot(slot: Slot) -> SlotRecord {
     (slot.index, slot.generation)
-}
-fn as_endpoint((ip, port): EndpointRecord) -> Endpoint {
-    Endpoint { ip, port }
 }
 fn as_slot((index, generation): SlotRecord) -> Slot {
     Slot { index, generation }
@@ -266,9 +257,9 @@ fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind
             credits: None,
             queue: VecDeque::new(),
         })),
-        KindRecord::Stream { home, slot, claim_by, ends: [local, remote], mss } => {
+        KindRecord::Stream { home, slot, claim_by, ends, mss } => {
             let home = homes.get(*home)?.as_ref().filter(|home| slot.0 < home.geometry.slots)?;
-            let mut stream = Stream::at(home, as_slot(*slot), as_endpoint(*local), as_endpoint(*remote), *mss);
+            let mut stream = Stream::at(home, as_slot(*slot), *ends, *mss);
             stream.claim_by = (claim_by.0, as_slot(claim_by.1));
             stream.shared = true;
             Kind::Stream(Box::new(stream))

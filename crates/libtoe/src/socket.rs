@@ -11,7 +11,7 @@ use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_READ, SHUT_WRITE, Stream};
 use crate::table::{self, Entry};
 use crate::{readiness, real};
-use context::{Endpoint, Notice, Request, Slot, Unaccelerated};
+use context::{Endpoint, FourTuple, IpAddress, Notice, Request, Slot, Unaccelerated};
 use libc::c_int;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -33,10 +33,8 @@ pub struct Socket {
     pub nonblocking: bool,
     /// Error for `SO_ERROR` or the next call.
     pub error: c_int,
-    /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
-    pub last_local: Endpoint,
-    /// The address that the program asked `bind` for: it stays where the port goes.
-    pub asked_ip: Ipv4Addr,
+    /// Local addresses that it once had; `None` for most.
+    pub past: Option<Box<Past>>,
     /// No `connect` has told yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
     pub outcome_owed: bool,
     /// The connection was reset, or the daemon died.
@@ -53,6 +51,14 @@ pub struct Socket {
     pub watchers: Few<Watcher>,
     /// Wake descriptors of threads that wait for it.
     pub waiters: Few<RawFd>,
+}
+
+/// Local addresses that a socket once had.
+pub struct Past {
+    /// That of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
+    last_local: Endpoint,
+    /// The address that the program asked `bind` for: it stays where the port goes.
+    asked_ip: IpAddress,
 }
 
 /// What a socket is.
@@ -152,8 +158,7 @@ impl Socket {
             is_v6,
             nonblocking,
             error: 0,
-            last_local: ANY,
-            asked_ip: ANY.ip,
+            past: None,
             outcome_owed: false,
             broken: false,
             kind: Kind::Fresh,
@@ -163,6 +168,33 @@ impl Socket {
             watchers: Few::None,
             waiters: Few::None,
         }
+    }
+
+    /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
+    pub fn last_local(&self) -> Endpoint {
+        self.past.as_ref().map_or(ANY, |past| past.last_local)
+    }
+
+    /// The address that the program asked `bind` for: it stays where the port goes.
+    pub fn asked_ip(&self) -> IpAddress {
+        self.past.as_ref().map_or(ANY.ip, |past| past.asked_ip)
+    }
+
+    /// Sets [`Socket::last_local`].
+    pub fn set_last_local(&mut self, local: Endpoint) {
+        if local != self.last_local() {
+            self.past().last_local = local;
+        }
+    }
+
+    fn set_asked_ip(&mut self, ip: IpAddress) {
+        if ip != self.asked_ip() {
+            self.past().asked_ip = ip;
+        }
+    }
+
+    fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_with(|| Box::new(Past { last_local: ANY, asked_ip: ANY.ip }))
     }
 
     /// The open connection; the error of calls on a socket that has none.
@@ -205,7 +237,7 @@ impl Socket {
 }
 
 /// The unspecified endpoint.
-pub const ANY: Endpoint = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: 0 };
+pub const ANY: Endpoint = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
 
 impl Lib {
     /// Tells the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
@@ -333,7 +365,7 @@ impl Lib {
     pub fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
         let Link::Attached(context) = &mut self.link else { return };
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
-        let stream = Stream::open(&context.home, slot, local, remote, mss);
+        let stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
         socket.kind = Kind::Stream(Box::new(stream));
         let early: Option<Notice> = context.use_slot(slot, key);
         if let Some(notice) = early {
@@ -386,7 +418,7 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
         Some(socket) => {
             // As on Linux, an address that was asked for once is kept, even through a later bind to any.
             if !local.ip.is_unspecified() {
-                socket.asked_ip = local.ip;
+                socket.set_asked_ip(local.ip);
             }
             socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 });
         }
@@ -406,7 +438,7 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         return Err(libc::EINVAL);
     }
     if matches!(socket.kind, Kind::Fresh) {
-        let local = Endpoint { ip: socket.asked_ip, port: 0 };
+        let local = Endpoint { ip: socket.asked_ip(), port: 0 };
         bind(lib, key, local)?;
     }
     let bound = match &lib.need_socket(key)?.kind {
@@ -473,7 +505,7 @@ pub fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
 fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
     let socket = lib.need_socket(key)?;
     let Kind::Listener(listener) = std::mem::replace(&mut socket.kind, Kind::Fresh) else { return Ok(()) };
-    socket.last_local = listener.bound.local;
+    socket.set_last_local(listener.bound.local);
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
         if socket.kernel_half {
@@ -503,12 +535,8 @@ impl Lib {
 impl Context {
     /// Whether the host has a route to the peer, or is the peer.
     pub fn reaches(&self, remote: Endpoint) -> bool {
-        let covers = |network: Ipv4Addr, len: u8| {
-            let mask = u32::MAX.checked_shl(32 - len.min(32) as u32).unwrap_or(0);
-            u32::from(network) & mask == u32::from(remote.ip) & mask
-        };
         let welcome = &self.welcome;
-        welcome.addresses.contains(&remote.ip) || welcome.routes.iter().any(|(network, len)| covers(*network, *len))
+        welcome.addresses.contains(&remote.ip) || welcome.routes.iter().any(|route| route.contains(remote.ip))
     }
 }
 

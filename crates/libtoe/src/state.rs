@@ -9,6 +9,7 @@ use crate::socket::Socket;
 use crate::stand_in::StandIns;
 use crate::table::{self, Entry};
 use crate::wait;
+use context::IpAddress;
 use std::os::fd::RawFd;
 
 /// The process's tie to the daemon.
@@ -116,6 +117,13 @@ impl Lib {
             Link::Attached(context) => Some(context),
             _ => None,
         }
+    }
+
+    /// The host has addresses of this address's family.
+    pub fn has_family(&mut self, ip: IpAddress) -> bool {
+        let speaks = |context: &mut Context| context.welcome.addresses.iter().any(|own| own.is_v4() == ip.is_v4());
+        // Without a daemon, IPv4's calls fail, as they did when it was there.
+        ip.is_v4() || self.context().is_some_and(speaks)
     }
 
     /// The context, or the error of calls that need one.

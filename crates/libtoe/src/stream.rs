@@ -4,7 +4,7 @@ use crate::exclusive::Exclusive;
 use crate::kept::Kept;
 use crate::rest;
 use crate::ring::{Ring, Way};
-use context::{Bump, Endpoint, Notice, Slot};
+use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
 use libc::iovec;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -87,10 +87,8 @@ pub struct Stream {
     /// this process has seen them grow. Of a shared connection, [`Stream::look`] says more.
     rx: Cell<Ring>,
     tx: Cell<Ring>,
-    /// This end.
-    pub local: Endpoint,
-    /// The other end.
-    pub remote: Endpoint,
+    /// Its addresses.
+    pub ends: CompactTuple,
     /// Payload bytes of a full segment.
     pub mss: u16,
     /// Another process may hold it as well.
@@ -111,8 +109,8 @@ pub struct Stream {
 
 impl Stream {
     /// A connection that the control plane has just opened in `slot` of this process's own context.
-    pub fn open(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
-        let mut stream = Stream::at(home, slot, local, remote, mss);
+    pub fn open(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+        let mut stream = Stream::at(home, slot, ends, mss);
         stream.name = Some(slot);
         let state = stream.state();
         for word in [&state.rx_tail, &state.tx_tail, &state.rx_head, &state.tx_head, &state.rx_told, &state.flags] {
@@ -125,7 +123,7 @@ impl Stream {
     }
 
     /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
-    pub fn at(home: &Arc<Home>, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) -> Stream {
+    pub fn at(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
         let at = home.geometry.slot_state_at(slot.index);
         let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
         // SAFETY: as in `Stream::state`.
@@ -139,8 +137,7 @@ impl Stream {
             state,
             rx: Cell::new(Ring::new(home, slot, Way::In, rx_grown)),
             tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
-            local,
-            remote,
+            ends: ends.into(),
             mss,
             shared: false,
             gone: false,

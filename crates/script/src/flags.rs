@@ -2,6 +2,7 @@
 use control::HostConfig;
 use std::net::Ipv4Addr;
 use tcp::congestion::CongestionName;
+use wire::IpAddress;
 
 /// Which engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +30,9 @@ impl Flags {
     pub fn parse(text: &str) -> Result<Flags, String> {
         let mut host = HostConfig {
             name: "script".into(),
-            address: Ipv4Addr::new(192, 168, 0, 2),
+            address: Ipv4Addr::new(192, 168, 0, 2).into(),
             prefix_len: 16,
-            gateway: Some(Ipv4Addr::new(192, 168, 0, 1)),
+            gateway: Some(Ipv4Addr::new(192, 168, 0, 1).into()),
             max_flows: 128,
             unprivileged_port_start: 0,
             ..HostConfig::default()
@@ -50,7 +51,7 @@ impl Flags {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let refused = || format!("{key}={value}: this is no value for {key}");
-        let address = || value.parse::<Ipv4Addr>().map_err(|_| refused());
+        let address = || value.parse::<Ipv4Addr>().map(IpAddress::from).map_err(|_| refused());
         let number = || value.parse::<u32>().map_err(|_| refused());
         match key {
             "engine" => {

@@ -1,11 +1,12 @@
 //! The runner's memory: addresses, bytes and vectors, copied in and out.
 use crate::sockets::Errno;
 use libc::{EFAULT, EINVAL, c_int, c_void, iovec, sockaddr, sockaddr_in, socklen_t};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
+use wire::Endpoint;
 
 /// # Safety
 /// `address` is null or points to `len` bytes.
-pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddrV4, Errno> {
+pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<Endpoint, Errno> {
     if address.is_null() {
         return Err(EFAULT);
     }
@@ -17,19 +18,20 @@ pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result
     if c_int::from(address.sin_family) != libc::AF_INET {
         return Err(libc::EAFNOSUPPORT);
     }
-    Ok(SocketAddrV4::new(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()), u16::from_be(address.sin_port)))
+    Ok(Endpoint::v4(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()), u16::from_be(address.sin_port)))
 }
 
 /// # Safety
 /// Both are null, or `to` has room for the number of bytes at `len`.
-pub(crate) unsafe fn give_address(peer: SocketAddrV4, to: *mut sockaddr, len: *mut socklen_t) {
+pub(crate) unsafe fn give_address(peer: Endpoint, to: *mut sockaddr, len: *mut socklen_t) {
     if to.is_null() || len.is_null() {
         return;
     }
+    let ip = peer.ip.as_v4().unwrap_or(Ipv4Addr::UNSPECIFIED);
     let address = sockaddr_in {
         sin_family: libc::AF_INET as u16,
-        sin_port: peer.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(peer.ip().octets()) },
+        sin_port: peer.port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
         sin_zero: [0; 8],
     };
     let whole = size_of::<sockaddr_in>();

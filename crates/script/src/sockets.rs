@@ -7,7 +7,7 @@ use libc::{
 };
 use shm::{Doorbell, Mirror};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Listening {
         binding: u32,
         backlog: u32,
-        waiting: VecDeque<(Slot, SocketAddrV4)>,
+        waiting: VecDeque<(Slot, Endpoint)>,
     },
     Connecting {
         tag: u32,
@@ -45,8 +45,8 @@ pub(crate) struct Socket {
     number: OwnedFd,
     pub kind: Kind,
     pub nonblocking: bool,
-    pub local: Option<SocketAddrV4>,
-    pub peer: Option<SocketAddrV4>,
+    pub local: Option<Endpoint>,
+    pub peer: Option<Endpoint>,
     /// `SO_ERROR`.
     pub error: Option<Errno>,
     /// Linger with time 0: close resets.
@@ -129,7 +129,7 @@ impl Sockets {
     }
 
     /// `bind`.
-    pub fn bind(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
+    pub fn bind(&mut self, fd: i32, to: Endpoint) -> Result<(), Errno> {
         let socket = self.get(fd)?;
         if !matches!(socket.kind, Kind::Fresh) {
             return Err(EINVAL);
@@ -137,12 +137,11 @@ impl Sockets {
         let is_set =
             |name| socket.options.get(&(libc::SOL_SOCKET, name)).is_some_and(|value| value.first() == Some(&1));
         let (reuse_address, reuse_port) = (is_set(libc::SO_REUSEADDR), is_set(libc::SO_REUSEPORT));
-        let local = Endpoint { ip: *to.ip(), port: to.port() };
         let tag = self.tag();
-        match self.ask(tag, Request::Bind { tag, local, reuse_address, reuse_port })? {
+        match self.ask(tag, Request::Bind { tag, local: to, reuse_address, reuse_port })? {
             Reply::Bound { binding, local, .. } => {
                 let socket = self.get(fd)?;
-                socket.local = Some(SocketAddrV4::new(local.ip, local.port));
+                socket.local = Some(local);
                 socket.kind = Kind::Bound { binding };
                 Ok(())
             }
@@ -153,7 +152,7 @@ impl Sockets {
     /// `listen`.
     pub fn listen(&mut self, fd: i32, backlog: i32) -> Result<(), Errno> {
         if matches!(self.get(fd)?.kind, Kind::Fresh) {
-            self.bind(fd, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+            self.bind(fd, Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0))?;
         }
         let backlog = backlog.clamp(1, 4096) as u32;
         let binding = match self.get(fd)?.kind {
@@ -177,12 +176,12 @@ impl Sockets {
     }
 
     /// `accept`.
-    pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddrV4), Errno> {
+    pub fn accept(&mut self, fd: i32) -> Result<(i32, Endpoint), Errno> {
         self.settle();
         let Kind::Listening { binding, backlog, waiting } = &mut self.get(fd)?.kind else { return Err(EINVAL) };
         let (binding, left) = (*binding, backlog.saturating_sub(waiting.len() as u32) + 1);
         let (slot, peer) = waiting.pop_front().ok_or(EAGAIN)?;
-        let local = self.get(fd)?.local.map(|local| local.port());
+        let local = self.get(fd)?.local.map(|local| local.port);
         self.arm(binding, left);
         if !self.connections.contains_key(&slot.index) {
             return Err(ECONNABORTED);
@@ -190,7 +189,7 @@ impl Sockets {
         let accepted = self.add(Kind::Open(slot), false)?;
         let socket = self.get(accepted)?;
         socket.peer = Some(peer);
-        socket.local = local.map(|port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+        socket.local = local.map(|port| Endpoint::v4(Ipv4Addr::UNSPECIFIED, port));
         // The connection's own descriptor shows that it was accepted: it outlives the listener.
         self.send(Request::Label { fd: accepted as u32, reason: Unaccelerated::No, slot: Some(slot), binding: 0 });
         self.settle();
@@ -198,7 +197,7 @@ impl Sockets {
     }
 
     /// `connect`; `EINPROGRESS` the first time, then what came of it ([`Sockets::connect_result`]).
-    pub fn connect(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
+    pub fn connect(&mut self, fd: i32, to: Endpoint) -> Result<(), Errno> {
         let binding = match self.get(fd)?.kind {
             Kind::Fresh | Kind::Dead => 0,
             Kind::Bound { binding } => binding,
@@ -207,10 +206,9 @@ impl Sockets {
             Kind::Listening { .. } => return Err(EISCONN),
         };
         let tag = self.tag();
-        let remote = Endpoint { ip: *to.ip(), port: to.port() };
         let socket = self.get(fd)?;
         (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
-        self.send(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
+        self.send(Request::Connect { tag, binding, remote: to, congestion: Congestion::DEFAULT, mss: 0 });
         self.settle();
         Err(EINPROGRESS)
     }
@@ -459,7 +457,7 @@ impl Sockets {
     fn reply(&mut self, reply: Reply) {
         match reply {
             Reply::Accept { binding, slot, remote, .. } => {
-                let peer = SocketAddrV4::new(remote.ip, remote.port);
+                let peer = remote;
                 let listener = self.table.values_mut().find_map(|socket| match &mut socket.kind {
                     Kind::Listening { binding: own, waiting, .. } if *own == binding => Some(waiting),
                     _ => None,
@@ -477,7 +475,7 @@ impl Sockets {
             }
             Reply::Connecting { tag, local } => {
                 if let Some(socket) = self.connecting(tag) {
-                    socket.local = Some(SocketAddrV4::new(local.ip, local.port));
+                    socket.local = Some(local);
                 }
             }
             Reply::Connected { tag, slot, .. } => match self.connecting(tag) {

@@ -3,7 +3,7 @@ use crate::calls::Caller;
 use crate::connection::{Connection, Wish};
 use crate::pair::{CLIENT, Stage, script};
 use crate::scene::Scene;
-use context::{AppEnd, Notice, OptionName, Reply, Request, Slot};
+use context::{AppEnd, Endpoint, Notice, OptionName, Reply, Request, Slot};
 use engine::ContextId;
 use port::Nanos;
 use shm::Mirror;
@@ -53,9 +53,9 @@ pub struct Unknown {
     /// Its name in the context.
     pub slot: Slot,
     /// Its local address.
-    pub local: (Ipv4Addr, u16),
+    pub local: Endpoint,
     /// Its remote address.
-    pub remote: (Ipv4Addr, u16),
+    pub remote: Endpoint,
     /// When it came.
     pub since: Nanos,
 }
@@ -182,7 +182,7 @@ impl App {
                 continue;
             }
             let tag = self.tag(Purpose::Bind(listen));
-            let local = context::Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: plan.port };
+            let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, plan.port);
             self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: plan.reuse_port });
         }
     }

@@ -4,18 +4,18 @@ use crate::pair::{CLIENT, Half, Pair, SERVER, Stage};
 use control::FlowView;
 use port::{Checksum, Frame};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use wire::checksum::Sum;
 use wire::tcp::Flags;
-use wire::{EtherType, Seq, ethernet, ipv4, tcp};
+use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 
 /// Source and destination of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ends {
     /// Source address and port.
-    pub from: (Ipv4Addr, u16),
+    pub from: Endpoint,
     /// Destination address and port.
-    pub to: (Ipv4Addr, u16),
+    pub to: Endpoint,
 }
 
 impl Ends {
@@ -24,9 +24,8 @@ impl Ends {
     }
 
     /// This is the direction in which `local` sends to `remote`.
-    pub fn is_of(self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
-        let plain = |address: SocketAddrV4| (*address.ip(), address.port());
-        (self.from, self.to) == (plain(local), plain(remote))
+    pub fn is_of(self, local: SocketAddr, remote: SocketAddr) -> bool {
+        (self.from, self.to) == (local.into(), remote.into())
     }
 }
 
@@ -92,14 +91,14 @@ pub struct Inspector {
 
 impl Inspector {
     /// From now on the connection between `client` and `server` is the pair's.
-    pub fn register(&mut self, client: (Ipv4Addr, u16), server: (Ipv4Addr, u16), pair: usize) {
+    pub fn register(&mut self, client: Endpoint, server: Endpoint, pair: usize) {
         let ends = Ends { from: client, to: server };
         self.pairs.insert(ends, (pair, CLIENT));
         self.pairs.insert(ends.reversed(), (pair, SERVER));
     }
 
     /// The pair of a connection that came in at `local` from `remote`.
-    pub fn pair_of(&self, local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16)) -> Option<usize> {
+    pub fn pair_of(&self, local: Endpoint, remote: Endpoint) -> Option<usize> {
         self.pairs.get(&Ends { from: local, to: remote }).filter(|(_, side)| *side == SERVER).map(|(pair, _)| *pair)
     }
 
@@ -422,7 +421,7 @@ fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
     if !checksum_is_right(frame, &ip, &segment[..header_len], &payload) {
         return bad("TCP checksum");
     }
-    let ends = Ends { from: (ip.src, header.src_port), to: (ip.dst, header.dst_port) };
+    let ends = Ends { from: Endpoint::v4(ip.src, header.src_port), to: Endpoint::v4(ip.dst, header.dst_port) };
     Ok(Some(Segment { ends, header, payload, segment_size: frame.segment_size }))
 }
 
@@ -443,11 +442,9 @@ fn checksum_is_right(frame: &Frame, ip: &ipv4::Header, header: &[u8], payload: &
 fn describe(segment: &Segment) -> String {
     let Segment { ends, header, payload, .. } = segment;
     format!(
-        "{}:{} -> {}:{} {:?} seq {} ack {} window {} payload {}",
-        ends.from.0,
-        ends.from.1,
-        ends.to.0,
-        ends.to.1,
+        "{} -> {} {:?} seq {} ack {} window {} payload {}",
+        ends.from,
+        ends.to,
         header.flags,
         header.seq.0,
         header.ack.0,

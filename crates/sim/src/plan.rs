@@ -3,6 +3,7 @@ use flextoe::Mapping;
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
+use wire::IpAddress;
 
 /// One scenario. Times are virtual and count from the start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -407,8 +408,8 @@ impl Plan {
     }
 
     /// Address of a host.
-    pub fn address(host: usize) -> Ipv4Addr {
-        Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    pub fn address(host: usize) -> IpAddress {
+        Ipv4Addr::new(10, 0, 0, host as u8 + 1).into()
     }
 
     /// Nothing gets lost or late: nobody has a reason to send anything twice.

@@ -145,8 +145,8 @@ impl App {
         if call.bind != 0 && local.port != call.bind {
             return Err(format!("port {} was bound", call.bind));
         }
-        let server = (Plan::address(scene.plan.apps[listen.app].host), listen.port);
-        scene.inspector.register((local.ip, local.port), server, *pair);
+        let server = Endpoint::new(Plan::address(scene.plan.apps[listen.app].host), listen.port);
+        scene.inspector.register(local, server, *pair);
         Ok(())
     }
 
@@ -178,7 +178,6 @@ impl App {
             self.outbox.push_back(Request::Arm { binding, credits });
         }
         self.check_slot(slot)?;
-        let (local, remote) = ((local.ip, local.port), (remote.ip, remote.port));
         self.unknown.insert(slot.index, Unknown { slot, local, remote, since: now });
         self.recognise(now, scene)
     }

@@ -262,8 +262,8 @@ pub(crate) mod testing {
     use std::net::Ipv4Addr;
 
     pub(crate) const TUPLE: FourTuple = FourTuple {
-        local_ip: Ipv4Addr::new(10, 0, 0, 1),
-        remote_ip: Ipv4Addr::new(10, 0, 0, 2),
+        local_ip: wire::IpAddress::v4(Ipv4Addr::new(10, 0, 0, 1)),
+        remote_ip: wire::IpAddress::v4(Ipv4Addr::new(10, 0, 0, 2)),
         local_port: 1,
         remote_port: 2,
     };

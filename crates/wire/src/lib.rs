@@ -4,6 +4,7 @@
 //! (into bytes). Parsing never panics, whatever the bytes.
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod arp;
 pub mod checksum;
 pub mod describe;
@@ -18,11 +19,12 @@ pub mod template;
 pub mod translate;
 mod tuple;
 
+pub use address::{Endpoint, IpAddress, Prefix};
 pub use ethernet::{EtherType, Mac};
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
 pub use translate::Translation;
-pub use tuple::FourTuple;
+pub use tuple::{CompactTuple, FourTuple, Ipv4Tuple};
 
 /// Nanoseconds since a start that is the daemon's or the simulation's choice. Time is always passed in.
 pub type Nanos = u64;

@@ -69,7 +69,7 @@ impl Attachment {
 
     /// Listens on a port.
     pub fn listen(&mut self, port: u16) -> Result<(), String> {
-        let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
+        let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
         let tag = self.next_tag();
         self.request(Request::Bind { tag, local, reuse_address: true, reuse_port: true })?;
         let binding = self.reply("an address", |reply| match reply {
@@ -94,7 +94,7 @@ impl Attachment {
 
     fn ask_to_connect(&mut self, to: (Ipv4Addr, u16)) -> Result<u32, String> {
         let tag = self.next_tag();
-        let remote = Endpoint { ip: to.0, port: to.1 };
+        let remote = Endpoint::v4(to.0, to.1);
         self.request(Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 })?;
         Ok(tag)
     }
@@ -111,7 +111,7 @@ impl Attachment {
 
     /// Reserves addresses until one is refused.
     pub fn bind_many(&mut self, most: u32) -> Result<u32, String> {
-        let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: 0 };
+        let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
         self.until_refused(most, |tag| Request::Bind { tag, local, reuse_address: false, reuse_port: false })
     }
 

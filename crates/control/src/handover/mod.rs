@@ -203,8 +203,7 @@ impl Plane {
     fn flow_state(&self, id: u32, flow: &Flow) -> FlowState {
         FlowState {
             id,
-            tuple: flow.tuple,
-            next_hop: flow.next_hop,
+            tuple: flow.tuple.get(),
             remote_mac: flow.remote_mac,
             agreed: flow.agreed,
             mss: flow.mss,

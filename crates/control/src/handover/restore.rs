@@ -144,8 +144,7 @@ impl Plane {
             stats.rcv_nxt.store(end.rcv_nxt.0, Relaxed);
         }
         let flow = Flow {
-            tuple: state.tuple,
-            next_hop: state.next_hop,
+            tuple: state.tuple.into(),
             remote_mac: state.remote_mac,
             agreed: state.agreed,
             mss: state.mss,

@@ -9,10 +9,9 @@ use context::{Endpoint, Geometry};
 use engine::stream::{Carries, FlowEnd, FourTuple};
 use engine::{ContextId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
 use tcp::congestion::CongestionName;
 use tcp::{Agreed, Closing, Established, Handshake, Wait};
-use wire::{Mac, Seq};
+use wire::{IpAddress, Mac, Seq};
 
 /// A host that stands still. Its contents are the control plane's own; a daemon carries it to another one.
 #[derive(Serialize, Deserialize)]
@@ -20,7 +19,7 @@ pub struct HostState {
     /// Its name.
     pub name: String,
     /// Its address.
-    pub address: Ipv4Addr,
+    pub address: IpAddress,
     /// Its hardware address.
     pub mac: Mac,
     /// When it stopped, on the daemon's clock.
@@ -113,7 +112,6 @@ pub(crate) struct OpeningState {
 pub(crate) struct FlowState {
     pub id: u32,
     pub tuple: FourTuple,
-    pub next_hop: Ipv4Addr,
     pub remote_mac: Mac,
     pub agreed: Agreed,
     pub mss: u16,

@@ -2,8 +2,27 @@
 use super::Packet;
 use engine::Nanos;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use wire::Mac;
+use wire::{IpAddress, Mac};
+
+/// The stations of the addresses on a link, as ARP (RFC 826) or Neighbor Discovery (RFC 4861) finds them.
+pub(crate) trait Neighbours: Send {
+    /// The station of an address, which is to be asked for where it is not there or too old.
+    fn look_up(&mut self, now: Nanos, ip: IpAddress) -> Found;
+    /// The station of an address is there. Nothing is asked.
+    fn knows(&self, ip: IpAddress) -> bool;
+    /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
+    /// one, because the table is full.
+    fn queue(&mut self, ip: IpAddress, packet: Packet) -> bool;
+    /// Takes in that `ip` is at `mac`. A stranger is only added where `add` says so: otherwise anybody could fill the
+    /// table.
+    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned>;
+    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
+    fn doubt(&mut self, now: Nanos, ip: IpAddress);
+    /// The timer of an entry fired.
+    fn expire(&mut self, now: Nanos, ip: IpAddress) -> Expiry;
+    /// Addresses and their stations, where they are known.
+    fn list(&self) -> Vec<(IpAddress, Option<Mac>)>;
+}
 
 /// How the table is timed.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +70,7 @@ pub(crate) enum Expiry {
 
 /// Addresses and their neighbours.
 pub(crate) struct Arp {
-    entries: BTreeMap<Ipv4Addr, Entry>,
+    entries: BTreeMap<IpAddress, Entry>,
     most: usize,
     timing: ArpTiming,
 }
@@ -60,8 +79,10 @@ impl Arp {
     pub fn new(most: u32, timing: ArpTiming) -> Arp {
         Arp { entries: BTreeMap::new(), most: most as usize, timing }
     }
+}
 
-    pub fn look_up(&mut self, now: Nanos, ip: Ipv4Addr) -> Found {
+impl Neighbours for Arp {
+    fn look_up(&mut self, now: Nanos, ip: IpAddress) -> Found {
         let (full, retry) = (self.entries.len() >= self.most, now + self.timing.retry);
         match self.entries.get_mut(&ip) {
             Some(entry) => {
@@ -78,23 +99,18 @@ impl Arp {
         }
     }
 
-    /// The hardware address of a neighbour is known.
-    pub fn knows(&self, ip: Ipv4Addr) -> bool {
+    fn knows(&self, ip: IpAddress) -> bool {
         self.entries.get(&ip).is_some_and(|entry| entry.mac.is_some())
     }
 
-    /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
-    /// one, because the table is full.
-    pub fn queue(&mut self, ip: Ipv4Addr, packet: Packet) -> bool {
+    fn queue(&mut self, ip: IpAddress, packet: Packet) -> bool {
         match self.entries.get_mut(&ip) {
             Some(entry) => entry.queued.replace(packet).is_none(),
             None => false,
         }
     }
 
-    /// Takes in that `ip` is at `mac`. A stranger is only added where `add` says so: otherwise anybody could fill the
-    /// table.
-    pub fn learn(&mut self, now: Nanos, ip: Ipv4Addr, mac: Mac, add: bool) -> Option<Learned> {
+    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned> {
         let until = now + self.timing.reachable;
         if !self.entries.contains_key(&ip) {
             if !add || self.entries.len() >= self.most {
@@ -107,15 +123,13 @@ impl Arp {
         Some(Learned { queued: entry.queued.take(), due: until })
     }
 
-    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
-    pub fn doubt(&mut self, now: Nanos, ip: Ipv4Addr) {
+    fn doubt(&mut self, now: Nanos, ip: IpAddress) {
         if let Some(entry) = self.entries.get_mut(&ip) {
             entry.until = entry.until.min(now);
         }
     }
 
-    /// The timer of an entry fired.
-    pub fn expire(&mut self, now: Nanos, ip: Ipv4Addr) -> Expiry {
+    fn expire(&mut self, now: Nanos, ip: IpAddress) -> Expiry {
         let ArpTiming { retry, tries, .. } = self.timing;
         let Some(entry) = self.entries.get_mut(&ip) else { return Expiry::Unused };
         let idle = entry.tries == 0 && !entry.used;
@@ -127,17 +141,17 @@ impl Arp {
         if idle { Expiry::Unused } else { Expiry::Unreachable(queued) }
     }
 
-    /// Addresses, their hardware addresses, and until when they are believed.
-    pub fn iter(&self) -> impl Iterator<Item = (Ipv4Addr, Option<Mac>, Nanos)> + '_ {
-        self.entries.iter().map(|(ip, entry)| (*ip, entry.mac, entry.until))
+    fn list(&self) -> Vec<(IpAddress, Option<Mac>)> {
+        self.entries.iter().map(|(ip, entry)| (*ip, entry.mac)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
-    const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+    const IP: IpAddress = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 7));
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
     fn arp(most: u32) -> Arp {
@@ -152,7 +166,7 @@ mod tests {
         assert_eq!(arp.look_up(1, IP).ask_until, None, "one request is on its way");
         assert!(matches!(arp.expire(10, IP), Expiry::Ask(20)));
         assert!(matches!(arp.expire(20, IP), Expiry::Unreachable(None)));
-        assert_eq!(arp.iter().count(), 0);
+        assert_eq!(arp.list(), []);
     }
 
     #[test]
@@ -172,6 +186,6 @@ mod tests {
         let mut arp = arp(1);
         assert!(arp.learn(0, IP, MAC, false).is_none());
         assert!(arp.learn(0, IP, MAC, true).is_some());
-        assert!(arp.learn(0, Ipv4Addr::new(10, 0, 0, 8), MAC, true).is_none(), "full");
+        assert!(arp.learn(0, Ipv4Addr::new(10, 0, 0, 8).into(), MAC, true).is_none(), "full");
     }
 }

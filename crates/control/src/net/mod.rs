@@ -2,7 +2,7 @@
 mod arp;
 mod packet;
 
-pub(crate) use arp::{Arp, ArpTiming, Expiry};
+pub(crate) use arp::{Arp, ArpTiming, Expiry, Neighbours};
 pub(crate) use packet::{Body, Ip, Packet, Received, drop_reason, read_ip, read_segment};
 
 use crate::route::Routes;
@@ -10,22 +10,36 @@ use crate::timers::{Timer, Timers};
 use engine::{DropCounts, DropReason, Exception, Nanos};
 use packet::Outgoing;
 use port::{Frame, FramePool};
-use std::net::Ipv4Addr;
-use wire::{Mac, arp as arp_wire};
+use wire::{IpAddress, Mac, arp as arp_wire};
 
 /// The host's place in the network, with the packets that wait to be sent.
 pub(crate) struct Net {
     pub mac: Mac,
-    pub address: Ipv4Addr,
-    pub routes: Routes,
-    pub arp: Arp,
+    pub address: IpAddress,
+    pub routes: Box<dyn Routes>,
+    pub neighbours: Box<dyn Neighbours>,
     pub mtu: u16,
     outgoing: Vec<Outgoing>,
 }
 
+/// Where [`Net::flush`] puts frames.
+pub(crate) struct Flushed<'a> {
+    /// To others.
+    pub tx: &'a mut Vec<Box<Frame>>,
+    /// To this host itself.
+    pub looped: &'a mut Vec<(Exception, Box<Frame>)>,
+}
+
 impl Net {
-    pub fn new(mac: Mac, address: Ipv4Addr, mtu: u16, routes: Routes, arp: Arp) -> Net {
-        Net { mac, address, routes, arp, mtu, outgoing: Vec::new() }
+    pub fn new(
+        mac: Mac,
+        address: IpAddress,
+        mtu: u16,
+        routes: impl Routes + 'static,
+        neighbours: impl Neighbours + 'static,
+    ) -> Net {
+        let (routes, neighbours) = (Box::new(routes), Box::new(neighbours));
+        Net { mac, address, routes, neighbours, mtu, outgoing: Vec::new() }
     }
 
     /// Sends a packet: at once where the next hop's hardware address is known, else when it answers.
@@ -39,7 +53,7 @@ impl Net {
         match self.resolve(now, next_hop, timers) {
             Some(dst) => self.outgoing.push(Outgoing::Ip { dst, packet }),
             None => {
-                if !self.arp.queue(next_hop, packet) {
+                if !self.neighbours.queue(next_hop, packet) {
                     drops.count(DropReason::ArpUnresolved);
                 }
             }
@@ -47,36 +61,42 @@ impl Net {
     }
 
     /// The hardware address of a neighbour, asking for it where it is not known or too old.
-    pub fn resolve(&mut self, now: Nanos, ip: Ipv4Addr, timers: &mut Timers) -> Option<Mac> {
+    pub fn resolve(&mut self, now: Nanos, ip: IpAddress, timers: &mut Timers) -> Option<Mac> {
         if ip == self.address {
             return Some(self.mac);
         }
-        let found = self.arp.look_up(now, ip);
+        let found = self.neighbours.look_up(now, ip);
         if let Some(due) = found.ask_until {
-            timers.set(Timer::Arp(ip), due);
+            timers.set(Timer::Neighbour(ip), due);
             self.ask(ip);
         }
         found.mac
     }
 
     /// A packet to `dst` would leave now; otherwise its next hop is asked for.
-    pub fn reaches(&mut self, now: Nanos, dst: Ipv4Addr, timers: &mut Timers) -> bool {
+    pub fn reaches(&mut self, now: Nanos, dst: IpAddress, timers: &mut Timers) -> bool {
         let next_hop = if dst == self.address { Some(dst) } else { self.routes.next_hop(dst) };
         next_hop.is_some_and(|next_hop| self.resolve(now, next_hop, timers).is_some())
     }
 
-    /// The hardware address of the next hop to `dst` is known. Nothing is asked.
-    pub fn knows(&self, dst: Ipv4Addr) -> bool {
-        let next_hop = self.routes.next_hop(dst);
-        dst == self.address || next_hop.is_some_and(|next_hop| self.arp.knows(next_hop))
+    /// The next hop to a destination that was reached once: itself, where there is no route any more.
+    pub fn next_hop(&self, dst: IpAddress) -> IpAddress {
+        self.routes.next_hop(dst).unwrap_or(dst)
     }
 
-    /// Broadcasts an ARP request.
-    pub fn ask(&mut self, target_ip: Ipv4Addr) {
+    /// The hardware address of the next hop to `dst` is known. Nothing is asked.
+    pub fn knows(&self, dst: IpAddress) -> bool {
+        let next_hop = self.routes.next_hop(dst);
+        dst == self.address || next_hop.is_some_and(|next_hop| self.neighbours.knows(next_hop))
+    }
+
+    /// Asks all stations who has an address: ARP, for IPv4.
+    pub fn ask(&mut self, target: IpAddress) {
+        let (Some(sender_ip), Some(target_ip)) = (self.address.as_v4(), target.as_v4()) else { return };
         let packet = arp_wire::Packet {
             operation: arp_wire::Operation::Request,
             sender_mac: self.mac,
-            sender_ip: self.address,
+            sender_ip,
             target_mac: Mac::default(),
             target_ip,
         };
@@ -85,10 +105,11 @@ impl Net {
 
     /// Answers an ARP request for this host's address.
     pub fn answer(&mut self, request: &arp_wire::Packet) {
+        let Some(sender_ip) = self.address.as_v4() else { return };
         let packet = arp_wire::Packet {
             operation: arp_wire::Operation::Reply,
             sender_mac: self.mac,
-            sender_ip: self.address,
+            sender_ip,
             target_mac: request.sender_mac,
             target_ip: request.sender_ip,
         };
@@ -111,11 +132,14 @@ impl Net {
     }
 
     /// Builds frames of all that is to be sent: to others, and to this host itself.
-    pub fn flush(&mut self, pool: &mut FramePool, tx: &mut Vec<Box<Frame>>, looped: &mut Vec<(Exception, Box<Frame>)>) {
+    pub fn flush(&mut self, pool: &mut FramePool, drops: &mut DropCounts, out: &mut Flushed<'_>) {
         for outgoing in self.outgoing.drain(..) {
             let to_self = outgoing.dst() == Some(self.mac);
-            let frame = packet::build(self.mac, self.address, outgoing, pool);
-            if to_self { looped.push((Exception::NoFlow, frame)) } else { tx.push(frame) }
+            match packet::build(self.mac, self.address, outgoing, pool) {
+                Ok(frame) if to_self => out.looped.push((Exception::NoFlow, frame)),
+                Ok(frame) => out.tx.push(frame),
+                Err(reason) => drops.count(reason),
+            }
         }
     }
 }

@@ -5,12 +5,12 @@ use engine::stream::FourTuple;
 use port::{Checksum, Frame, FramePool};
 use std::net::Ipv4Addr;
 use wire::checksum::Sum;
-use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4, tcp};
+use wire::{EtherType, IpAddress, Mac, arp, ethernet, icmpv4, ipv4, tcp};
 
-/// An IPv4 packet to send from this host's address.
+/// A packet to send from this host's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
-    pub dst: Ipv4Addr,
+    pub dst: IpAddress,
     pub body: Body,
 }
 
@@ -48,22 +48,34 @@ impl Outgoing {
 }
 
 /// Builds a frame. Control segments are few: their checksum is always complete.
-pub(super) fn build(src: Mac, src_ip: Ipv4Addr, outgoing: Outgoing, pool: &mut FramePool) -> Box<Frame> {
+///
+/// # Errors
+/// No frame carries a packet between these addresses: they are not both IPv4.
+pub(super) fn build(
+    src: Mac,
+    src_ip: IpAddress,
+    outgoing: Outgoing,
+    pool: &mut FramePool,
+) -> Result<Box<Frame>, DropReason> {
     match outgoing {
-        Outgoing::Frame(frame) => frame,
+        Outgoing::Frame(frame) => Ok(frame),
         Outgoing::Arp { dst, packet } => {
             let mut frame = pool.small();
             frame.resize(ethernet::HEADER_LEN + arp::LEN);
             ethernet::Header { dst, src, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
             packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
-            frame
+            Ok(frame)
         }
-        Outgoing::Ip { dst, packet } => build_ip(dst, src, src_ip, packet, pool),
+        Outgoing::Ip { dst, packet: Packet { dst: dst_ip, body } } => {
+            let addresses = src_ip.as_v4().zip(dst_ip.as_v4()).ok_or(DropReason::NoRoute)?;
+            Ok(build_ipv4((src, dst), addresses, body, pool))
+        }
     }
 }
 
-fn build_ip(dst: Mac, src: Mac, src_ip: Ipv4Addr, packet: Packet, pool: &mut FramePool) -> Box<Frame> {
-    let (protocol, len) = match &packet.body {
+/// Builds a frame from the first to the second station and address.
+fn build_ipv4(stations: (Mac, Mac), addresses: (Ipv4Addr, Ipv4Addr), body: Body, pool: &mut FramePool) -> Box<Frame> {
+    let (protocol, len) = match &body {
         Body::Tcp(header) => (ipv4::TCP, header.len()),
         Body::Icmp(_, data) => (ipv4::ICMP, icmpv4::HEADER_LEN + data.len()),
     };
@@ -75,22 +87,22 @@ fn build_ip(dst: Mac, src: Mac, src_ip: Ipv4Addr, packet: Packet, pool: &mut Fra
     }
     frame.resize(start + len);
     let bytes = frame.bytes_mut();
-    ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }.emit(bytes);
+    ethernet::Header { src: stations.0, dst: stations.1, ethertype: EtherType::Ipv4 }.emit(bytes);
     // Meets RFC 3168: 6.1.1-b.
-    let header = ipv4::Header::new(protocol, (src_ip, packet.dst), len as u16);
+    let header = ipv4::Header::new(protocol, addresses, len as u16);
     header.emit(&mut bytes[ethernet::HEADER_LEN..]);
-    let body = &mut bytes[start..];
-    match packet.body {
-        Body::Tcp(header) => emit_tcp(&header, src_ip, packet.dst, body),
+    let space = &mut bytes[start..];
+    match body {
+        Body::Tcp(header) => emit_tcp(&header, addresses, space),
         Body::Icmp(message, data) => {
-            body[icmpv4::HEADER_LEN..].copy_from_slice(&data);
-            message.emit(body);
+            space[icmpv4::HEADER_LEN..].copy_from_slice(&data);
+            message.emit(space);
         }
     }
     frame
 }
 
-fn emit_tcp(header: &tcp::Header, src: Ipv4Addr, dst: Ipv4Addr, body: &mut [u8]) {
+fn emit_tcp(header: &tcp::Header, (src, dst): (Ipv4Addr, Ipv4Addr), body: &mut [u8]) {
     header.emit(body);
     let mut sum = Sum::pseudo_header(src, dst, ipv4::TCP, body.len() as u32);
     sum.add(body);
@@ -118,7 +130,7 @@ pub(crate) struct Ip {
 
 /// Reads a frame down to its IPv4 header, and says why it is to be dropped.
 // Meets RFC 9293: MUST-63, MUST-57.
-pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Received, DropReason> {
+pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: IpAddress) -> Result<Received, DropReason> {
     let bytes = frame.bytes();
     let eth = ethernet::Header::parse(bytes).map_err(|_| DropReason::Ethernet)?;
     if eth.dst != mac && !eth.dst.is_group() {
@@ -135,7 +147,7 @@ pub(crate) fn read_ip(frame: &Frame, mac: Mac, address: Ipv4Addr) -> Result<Rece
                 return Err(DropReason::Ipv4);
             }
             // Nobody but this host itself speaks with its address.
-            if header.dst != address || (src == address && eth.src != mac) {
+            if address != header.dst || (address == src && eth.src != mac) {
                 return Err(DropReason::NotOurs);
             }
             if header.is_fragment {
@@ -168,8 +180,8 @@ pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, DropRe
     let (header, len) = tcp::Header::parse(&frame.bytes()[ip.body_at..end]).map_err(|_| DropReason::TcpHeader)?;
     let payload = (ip.header.payload_len as usize).checked_sub(len).ok_or(DropReason::TcpHeader)? as u32;
     let tuple = FourTuple {
-        local_ip: ip.header.dst,
-        remote_ip: ip.header.src,
+        local_ip: ip.header.dst.into(),
+        remote_ip: ip.header.src.into(),
         local_port: header.dst_port,
         remote_port: header.src_port,
     };

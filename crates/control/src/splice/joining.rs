@@ -7,7 +7,7 @@ use engine::stream::{self, FlowEnd};
 use engine::{ContextId, DropReason, FlowId, Nanos};
 use tcp::State;
 use wire::tcp::{Flags, Header, Options, Timestamps};
-use wire::{Seq, Translation};
+use wire::{FourTuple, IpAddress, Seq, Translation};
 
 /// Pairs that are being joined at once: each takes a round or two.
 const MOST: usize = 256;
@@ -122,8 +122,10 @@ impl Plane {
         let stands = [stand(0)?, stand(1)?];
         let side = |at: usize| {
             let (flow, other) = (self.flows.get(flows[at].0)?, self.flows.get(flows[1 - at].0)?);
-            let translation = translation(self.net.mac, other, &stands[at], &stands[1 - at]);
-            Some(Side::new(flow, flows[at], translation, &stands[at]))
+            let translation = translation(self.net.mac, other, &stands[at], &stands[1 - at])?;
+            let tuple = flow.tuple.get();
+            let next_hop = self.net.next_hop(tuple.remote_ip);
+            Some(Side::new((tuple, next_hop), flows[at], translation, &stands[at]))
         };
         let sides = [side(0)?, side(1)?];
         let key =
@@ -156,7 +158,8 @@ fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
             // Another process may be reading and writing.
             return Err(libc::EBUSY);
         }
-        if flow.tuple.local_ip == flow.tuple.remote_ip {
+        // The module translates IPv4 segments that leave the host.
+        if flow.tuple.get().as_v4().is_none_or(|tuple| tuple.local_ip == tuple.remote_ip) {
             return Err(libc::EOPNOTSUPP);
         }
         let figures = flow.stats.read();
@@ -188,30 +191,31 @@ impl Stand {
 /// From segments of the connection that stands at `from` to segments of `flow`, which stands at `to`: what came next
 /// on the one is what goes next on the other (FlexTOE listing 1). The sender's clock goes on where this host's stood,
 /// and echoes lead back to it.
-fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Translation {
+fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Option<Translation> {
     let stamps = from.clock.zip(to.clock);
-    Translation {
+    let tuple = flow.tuple.get().as_v4()?;
+    Some(Translation {
         dst_mac: flow.remote_mac,
         src_mac,
-        src: flow.tuple.local_ip,
-        dst: flow.tuple.remote_ip,
-        src_port: flow.tuple.local_port,
-        dst_port: flow.tuple.remote_port,
+        src: tuple.local_ip,
+        dst: tuple.remote_ip,
+        src_port: tuple.local_port,
+        dst_port: tuple.remote_port,
         seq: to.end.snd_nxt - from.end.rcv_nxt,
         ack: to.end.rcv_nxt - from.end.snd_nxt,
         timestamps: stamps.map(|(here, there)| (there.wrapping_sub(from.recent()), to.recent().wrapping_sub(here))),
         sack: to.sack,
         window_in: from.snd_shift,
         window_out: to.rcv_shift,
-    }
+    })
 }
 
 impl Side {
-    fn new(flow: &Flow, id: FlowId, translation: Translation, stand: &Stand) -> Side {
+    fn new((tuple, next_hop): (FourTuple, IpAddress), id: FlowId, translation: Translation, stand: &Stand) -> Side {
         let seen = Seen { next: stand.end.rcv_nxt, ack: stand.end.snd_nxt, window: stand.snd_wnd, ..Seen::default() };
         Side {
-            tuple: flow.tuple,
-            next_hop: flow.next_hop,
+            tuple,
+            next_hop,
             translation,
             clock_offset: stand.end.timestamps.map(|stamps| stamps.offset),
             stamps: (stand.recent(), stand.clock.unwrap_or(0)),

@@ -13,8 +13,7 @@ use crate::timers::Timer;
 use context::Reply;
 use engine::stream::FourTuple;
 use engine::{FlowId, Nanos};
-use std::net::Ipv4Addr;
-use wire::{Mac, Seq, Translation};
+use wire::{IpAddress, Mac, Seq, Translation};
 
 /// What was seen of a direction: segments as they come in from its peer, before translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,7 +51,7 @@ pub trait SpliceTable: Send {
 pub(crate) struct Side {
     pub tuple: FourTuple,
     /// Towards this side's peer.
-    pub next_hop: Ipv4Addr,
+    pub next_hop: IpAddress,
     /// From this side's segments to the other side's.
     pub translation: Translation,
     /// Added to this host's clock in the timestamps to this side's peer.
@@ -201,7 +200,7 @@ impl Plane {
     }
 
     /// The next hop's hardware address changed.
-    pub fn splice_next_hop(&mut self, ip: Ipv4Addr, mac: Mac) {
+    pub fn splice_next_hop(&mut self, ip: IpAddress, mac: Mac) {
         let mut changed = Vec::new();
         for (key, splice) in self.splices.all.iter_mut() {
             for side in 0..2 {

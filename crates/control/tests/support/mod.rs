@@ -60,7 +60,13 @@ pub fn config(node: usize) -> HostConfig {
         log_bytes: 0,
         cached_buffers: 8,
     };
-    HostConfig { name: format!("h{node}"), address: ip_of(node), max_flows: 128, memory, ..HostConfig::default() }
+    HostConfig {
+        name: format!("h{node}"),
+        address: ip_of(node).into(),
+        max_flows: 128,
+        memory,
+        ..HostConfig::default()
+    }
 }
 
 pub const CAPS: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
@@ -69,7 +75,7 @@ impl Net {
     /// Hosts with the configurations given, each with an engine made by `engine`.
     pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
-            let (ip, engine) = (config.address, engine(at, &config));
+            let (ip, engine) = (ip_of(at), engine(at, &config));
             let mut host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();
             let workers = host.workers();
             Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256), workers }
@@ -267,7 +273,7 @@ impl App {
     /// Binds; gives the binding and the address, or the error.
     pub fn bind(&mut self, net: &mut Net, port: u16, address: bool, reuse_port: bool) -> Result<(u32, Endpoint), u16> {
         let tag = self.next_tag();
-        let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
+        let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
         self.ask(Request::Bind { tag, local, reuse_address: address, reuse_port });
         net.settle();
         self.expect(|reply| match *reply {
@@ -304,7 +310,7 @@ impl App {
     /// Starts to connect; gives the tag.
     pub fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
         let tag = self.next_tag();
-        let remote = Endpoint { ip, port };
+        let remote = Endpoint::v4(ip, port);
         self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
         tag
     }

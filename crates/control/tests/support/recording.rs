@@ -5,7 +5,7 @@ use engine::stream::{self, FlowEnd, FlowParams, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, Nanos};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use wire::{EtherType, Seq, ethernet, ipv4, tcp};
+use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 
 /// What a test sees and says.
 #[derive(Default)]
@@ -194,8 +194,7 @@ fn end_of(params: &FlowParams) -> FlowEnd {
 /// Tuple (seen from the receiver) and payload length of a frame with a TCP segment.
 pub fn read(bytes: &[u8]) -> Option<(FourTuple, usize)> {
     let (ip, header, len) = parse(bytes)?;
-    let tuple =
-        FourTuple { local_ip: ip.dst, remote_ip: ip.src, local_port: header.dst_port, remote_port: header.src_port };
+    let tuple = FourTuple::new(Endpoint::v4(ip.dst, header.dst_port), Endpoint::v4(ip.src, header.src_port));
     Some((tuple, len))
 }
 

@@ -62,8 +62,8 @@ impl Model {
     fn process(&mut self, frame: &mut Frame) -> Fate {
         let Some((ip, header, payload)) = parse(frame.bytes()) else { return Fate::Pass };
         let tuple = FourTuple {
-            local_ip: ip.dst,
-            remote_ip: ip.src,
+            local_ip: ip.dst.into(),
+            remote_ip: ip.src.into(),
             local_port: header.dst_port,
             remote_port: header.src_port,
         };

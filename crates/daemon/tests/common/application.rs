@@ -34,7 +34,7 @@ pub fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
 
 /// Listens on a port.
 pub fn listen(app: &mut AppEnd, port: u16) {
-    let local = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port };
+    let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
     let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });

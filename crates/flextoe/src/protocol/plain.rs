@@ -187,7 +187,7 @@ mod tests {
         let ip = Ipv4Addr::LOCALHOST;
         let params = FlowParams {
             flow: FlowId(0),
-            tuple: FourTuple { local_ip: ip, remote_ip: ip, local_port: 1, remote_port: 2 },
+            tuple: FourTuple { local_ip: ip.into(), remote_ip: ip.into(), local_port: 1, remote_port: 2 },
             local_mac: Mac([2; 6]),
             remote_mac: Mac([4; 6]),
             context: ContextId(0),

@@ -14,7 +14,7 @@ use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Pooled, Region};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use wire::{Mac, Seq};
+use wire::{Endpoint, Mac, Seq};
 
 pub struct Rng(pub u64);
 
@@ -230,9 +230,9 @@ pub const RTO: u64 = 5_000_000;
 pub fn tuple(first: bool) -> FourTuple {
     let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     if first {
-        FourTuple { local_ip: a, remote_ip: b, local_port: 1000, remote_port: 80 }
+        FourTuple::new(Endpoint::v4(a, 1000), Endpoint::v4(b, 80))
     } else {
-        FourTuple { local_ip: b, remote_ip: a, local_port: 80, remote_port: 1000 }
+        FourTuple::new(Endpoint::v4(b, 80), Endpoint::v4(a, 1000))
     }
 }
 

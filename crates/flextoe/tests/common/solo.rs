@@ -75,7 +75,7 @@ impl Solo {
                 ..Options::default()
             },
         };
-        let tuple = tuple(true);
+        let tuple = tuple(true).as_v4().expect("IPv4");
         let tcp_at = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
         let payload_len = (header.len() + s.len as usize) as u16;
         let mut frame = self.side.pool.large();

@@ -113,7 +113,7 @@ unsafe fn decide_bind(
 ) -> Decided<c_int> {
     // SAFETY: the caller's address.
     let local = match unsafe { address::parse(address, len)? } {
-        Address::V4(local) => local,
+        Address::Ip(local) if lib.has_family(local.ip) => local,
         Address::V6Any(port) if lib.need_socket(key)?.is_v6 && !lib.need_socket(key)?.options.v6_only => {
             // SAFETY: as above.
             return unsafe { bind_both(lib, key, fd, address, len, port) };
@@ -343,11 +343,11 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 /// Connects, or finds that the kernel must.
 pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> {
     let remote = match to {
-        Address::V4(remote) => remote,
+        Address::Ip(remote) if lib.has_family(remote.ip) => remote,
         // Linux takes the unspecified address for the machine itself.
         Address::V6Any(port) => Endpoint { port, ..ANY },
         Address::Unspecified => return dissolve(lib, key),
-        Address::Other => return not_here(lib, key, Unaccelerated::Family),
+        Address::Ip(_) | Address::Other => return not_here(lib, key, Unaccelerated::Family),
     };
     if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound(_)) {
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {
@@ -413,11 +413,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
-            Kind::Fresh | Kind::Log(_) => socket.last_local,
+            Kind::Fresh | Kind::Log(_) => socket.last_local(),
             Kind::Bound(bound) => bound.local,
             Kind::Listener(listener) => listener.bound.local,
             Kind::Connecting(attempt) => attempt.local.unwrap_or(ANY),
-            Kind::Stream(stream) => stream.local,
+            Kind::Stream(stream) => stream.ends.local(),
         };
         // SAFETY: the caller's pointers.
         unsafe { name(local, socket, address, len) }
@@ -448,7 +448,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mu
         let socket = lib.need_socket(key)?;
         let broken = socket.broken;
         let Kind::Stream(stream) = &socket.kind else { return Err(libc::ENOTCONN) };
-        let remote = stream.remote;
+        let remote = stream.ends.remote();
         if broken || stream.is_over() {
             return Err(libc::ENOTCONN);
         }

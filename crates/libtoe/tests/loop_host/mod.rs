@@ -6,7 +6,7 @@ mod requests;
 
 use connections::{Connection, End};
 use context::attach::{Answer, Hello, Welcome};
-use context::{ControlEnd, EngineEnd, Geometry, Reply, Request, Slot, daemon_ends};
+use context::{ControlEnd, EngineEnd, Geometry, Prefix, Reply, Request, Slot, daemon_ends};
 use shm::{Doorbell, Region, handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -224,8 +224,8 @@ impl Host {
             context,
             geometry: GEOMETRY,
             host: "loop".into(),
-            addresses: vec![ADDRESS],
-            routes: vec![(Ipv4Addr::new(10, 99, 0, 0), 24)],
+            addresses: vec![ADDRESS.into()],
+            routes: vec![Prefix::new(ADDRESS.into(), 24)],
             congestion: "cubic".into(),
         });
         let fds = [region.fd(), app_bell.as_fd(), daemon_bell.as_fd()];

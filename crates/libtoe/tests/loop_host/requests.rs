@@ -66,7 +66,7 @@ impl Host {
             Some(binding) => binding.local.port,
             None => 30_000 + self.number() as u16 % 10_000,
         };
-        let local = Endpoint { ip: ADDRESS, port };
+        let local = Endpoint::v4(ADDRESS, port);
         self.reply(from, Reply::Connecting { tag, local });
         self.open(Opening { from, tag, local, remote });
     }
@@ -98,7 +98,7 @@ impl Host {
         let (binding, holder) = (*binding, *holder);
         match self.join(from, holder) {
             Some((ours, theirs)) => {
-                let to = Endpoint { ip: ADDRESS, port: remote.port };
+                let to = Endpoint::v4(ADDRESS, remote.port);
                 self.reply(holder, Reply::Accept { binding, slot: theirs, local: to, remote: local, mss: 1448 });
                 self.reply(from, Reply::Connected { tag, slot: ours, local, mss: 1448 });
             }

@@ -101,7 +101,7 @@ impl Station {
         };
         let config = HostConfig {
             name: format!("h{index}"),
-            address: ip,
+            address: ip.into(),
             max_flows: 2 * slots,
             memory,
             ecn: plan.congestion.needs.exact_marks,

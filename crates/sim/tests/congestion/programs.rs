@@ -73,7 +73,7 @@ impl Run {
     }
 
     fn listen(&mut self) {
-        let any = Endpoint { ip: Ipv4Addr::UNSPECIFIED, port: PORT };
+        let any = Endpoint::v4(Ipv4Addr::UNSPECIFIED, PORT);
         self.net.stations[0].ask(Request::Bind { tag: 1, local: any, reuse_address: true, reuse_port: false });
         let binding = loop {
             self.net.round(Nanos::MAX);
@@ -102,7 +102,7 @@ impl Run {
     fn step(&mut self, end: Nanos) {
         while self.opening.len() < OPENING {
             let Some((client, number)) = self.to_open.pop() else { break };
-            let remote = Endpoint { ip: self.net.stations[0].ip, port: PORT };
+            let remote = Endpoint::v4(self.net.stations[0].ip, PORT);
             let tag = number as u32;
             let congestion = Congestion::DEFAULT;
             self.net.stations[client].ask(Request::Connect { tag, binding: 0, remote, congestion, mss: 0 });

@@ -1,0 +1,356 @@
+//! Addresses of both families of IP, with what identifies a host within its zone (RFC 4007).
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::str::FromStr;
+
+/// An IPv4 address, or an IPv6 address with the zone that a link-local one needs (RFC 4007 section 6).
+///
+/// Each address has one form, so that equal values are the same address: an IPv4-mapped IPv6 address (RFC 4291 section
+/// 2.5.5.2) is the IPv4 address, and addresses of global scope have no zone. `std::net::IpAddr` has neither property.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IpAddress {
+    /// In network byte order; of an IPv4 address, its IPv4-mapped form.
+    octets: [u8; 16],
+    zone: u32,
+}
+
+impl IpAddress {
+    /// An IPv4 address.
+    pub const fn v4(address: Ipv4Addr) -> IpAddress {
+        IpAddress { octets: address.to_ipv6_mapped().octets(), zone: 0 }
+    }
+
+    /// An IPv6 address. The zone is that of link-local addresses (an interface's index); for all others it is ignored.
+    pub const fn v6(address: Ipv6Addr, zone: u32) -> IpAddress {
+        // Multicast of link-local scope: RFC 4291 section 2.7.
+        let is_local = address.is_unicast_link_local() || address.segments()[0] & 0xff0f == 0xff02;
+        IpAddress { octets: address.octets(), zone: if is_local { zone } else { 0 } }
+    }
+
+    /// An address as 128 bits, as [`IpAddress::to_bits`] gives them. Any bits are an address.
+    pub const fn from_bits(bits: u128, zone: u32) -> IpAddress {
+        IpAddress::v6(Ipv6Addr::from_bits(bits), zone)
+    }
+
+    /// The address as 128 bits: an IPv4 address in its IPv4-mapped form.
+    pub const fn to_bits(self) -> u128 {
+        u128::from_be_bytes(self.octets)
+    }
+
+    /// The address without its zone.
+    pub const fn ip(self) -> IpAddr {
+        let address = Ipv6Addr::from_bits(self.to_bits());
+        match address.to_ipv4_mapped() {
+            Some(address) => IpAddr::V4(address),
+            None => IpAddr::V6(address),
+        }
+    }
+
+    /// The IPv4 address; `None` for an IPv6 address.
+    pub const fn as_v4(self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from_bits(self.to_bits()).to_ipv4_mapped()
+    }
+
+    /// Whether it is an IPv4 address.
+    pub const fn is_v4(self) -> bool {
+        self.as_v4().is_some()
+    }
+
+    /// The zone of a link-local IPv6 address; 0 for none.
+    pub const fn zone(self) -> u32 {
+        self.zone
+    }
+
+    /// The unspecified address of the same family.
+    pub const fn any(self) -> IpAddress {
+        match self.ip() {
+            IpAddr::V4(_) => IpAddress::v4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0),
+        }
+    }
+
+    /// Whether it is the unspecified address of its family.
+    pub const fn is_unspecified(self) -> bool {
+        self.ip().is_unspecified()
+    }
+
+    /// Whether it names a group.
+    pub const fn is_multicast(self) -> bool {
+        self.ip().is_multicast()
+    }
+
+    /// Whether it is IPv4's limited broadcast address. IPv6 has none.
+    pub const fn is_broadcast(self) -> bool {
+        matches!(self.ip(), IpAddr::V4(Ipv4Addr::BROADCAST))
+    }
+
+    /// Whether it stays within a host (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3).
+    pub const fn is_loopback(self) -> bool {
+        self.ip().is_loopback()
+    }
+
+    /// Bits of an address of this family.
+    pub const fn width(self) -> u8 {
+        if self.is_v4() { 32 } else { 128 }
+    }
+}
+
+impl From<Ipv4Addr> for IpAddress {
+    fn from(address: Ipv4Addr) -> IpAddress {
+        IpAddress::v4(address)
+    }
+}
+
+impl From<IpAddr> for IpAddress {
+    fn from(address: IpAddr) -> IpAddress {
+        match address {
+            IpAddr::V4(address) => IpAddress::v4(address),
+            IpAddr::V6(address) => IpAddress::v6(address, 0),
+        }
+    }
+}
+
+impl PartialEq<Ipv4Addr> for IpAddress {
+    fn eq(&self, other: &Ipv4Addr) -> bool {
+        *self == IpAddress::v4(*other)
+    }
+}
+
+impl Hash for IpAddress {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.ip() {
+            IpAddr::V4(address) => address.hash(state),
+            IpAddr::V6(address) => (address, self.zone).hash(state),
+        }
+    }
+}
+
+impl fmt::Display for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.zone {
+            0 => self.ip().fmt(f),
+            zone => f.pad(&format!("{}%{zone}", self.ip())),
+        }
+    }
+}
+
+impl fmt::Debug for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// As RFC 4007 section 11 writes it, with a number for the zone: `fe80::1%3`.
+impl FromStr for IpAddress {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<IpAddress, AddrParseError> {
+        let Some((address, zone)) = text.split_once('%') else { return Ok(text.parse::<IpAddr>()?.into()) };
+        match zone.parse() {
+            Ok(zone) => Ok(IpAddress::v6(address.parse()?, zone)),
+            // What the standard library calls a wrong address: a zone that is no number.
+            Err(_) => text.parse::<IpAddr>().map(IpAddress::from),
+        }
+    }
+}
+
+impl Serialize for IpAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IpAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<IpAddress, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(|_| serde::de::Error::custom(format!("\"{text}\" is not an IP address")))
+    }
+}
+
+/// An address and port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Address; unspecified for any.
+    pub ip: IpAddress,
+    /// Port; 0 for one of the host's choice.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// An address and port.
+    pub const fn new(ip: IpAddress, port: u16) -> Endpoint {
+        Endpoint { ip, port }
+    }
+
+    /// An IPv4 address and port.
+    pub const fn v4(ip: Ipv4Addr, port: u16) -> Endpoint {
+        Endpoint { ip: IpAddress::v4(ip), port }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::from(*self).fmt(f)
+    }
+}
+
+impl From<SocketAddrV4> for Endpoint {
+    fn from(address: SocketAddrV4) -> Endpoint {
+        Endpoint::v4(*address.ip(), address.port())
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Endpoint {
+        match address {
+            SocketAddr::V4(address) => address.into(),
+            SocketAddr::V6(address) => Endpoint::new(IpAddress::v6(*address.ip(), address.scope_id()), address.port()),
+        }
+    }
+}
+
+impl From<Endpoint> for SocketAddr {
+    fn from(endpoint: Endpoint) -> SocketAddr {
+        match endpoint.ip.ip() {
+            IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, endpoint.port)),
+            IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, endpoint.port, 0, endpoint.ip.zone())),
+        }
+    }
+}
+
+/// The addresses that begin with the same bits. As text: `10.0.0.0/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    network: IpAddress,
+    bits: u8,
+}
+
+impl Prefix {
+    /// The first `bits` bits of an address, as many as the family has at most; the others are ignored.
+    pub fn new(address: IpAddress, bits: u8) -> Prefix {
+        let bits = bits.min(address.width());
+        let mask = u128::MAX.checked_shl(u32::from(address.width() - bits)).unwrap_or(0);
+        Prefix { network: IpAddress::from_bits(address.to_bits() & mask, address.zone()), bits }
+    }
+
+    /// The address whose other bits are 0.
+    pub fn network(&self) -> IpAddress {
+        self.network
+    }
+
+    /// Bits that the addresses have in common.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Whether an address begins with these bits. An address of the other family does not.
+    pub fn contains(&self, address: IpAddress) -> bool {
+        address.is_v4() == self.network.is_v4() && Prefix::new(address, self.bits).network == self.network
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.network, self.bits))
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Prefix, String> {
+        let wrong = || format!("\"{text}\" is not a network; one looks like 10.0.0.0/24");
+        let (address, len) = text.split_once('/').ok_or_else(wrong)?;
+        let (address, len) = (address.parse::<IpAddress>().map_err(|_| wrong())?, len.parse().map_err(|_| wrong())?);
+        if len > address.width() { Err(wrong()) } else { Ok(Prefix::new(address, len)) }
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Prefix, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn address(text: &str) -> IpAddress {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        let v4 = address("10.1.2.3");
+        assert_eq!(v4, IpAddress::v6(Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped(), 7));
+        assert_eq!((v4.as_v4(), v4.zone(), v4.is_v4()), (Some(Ipv4Addr::new(10, 1, 2, 3)), 0, true));
+        assert_eq!(address("::ffff:10.1.2.3"), v4);
+        assert_eq!(address("2001:db8::1%4"), address("2001:db8::1"), "a global address has no zone");
+        assert_ne!(address("fe80::1%4"), address("fe80::1%5"));
+        assert_ne!(address("ff02::1%4"), address("ff02::1%5"));
+        assert_eq!(address("ff0e::1%4"), address("ff0e::1"));
+        assert_ne!(address("::"), address("0.0.0.0"));
+        for text in ["10.0.0.1", "::", "fe80::1%3", "2001:db8::1", "255.255.255.255"] {
+            assert_eq!(address(text).to_string(), text);
+            let json = serde_json::to_string(&address(text)).expect("text");
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<IpAddress>(&json).expect("an address"), address(text));
+        }
+        for wrong in ["", "10.0.0", "10.0.0.1%1", "fe80::1%", "fe80::1%eth0", "fe80::1%1%2"] {
+            assert!(wrong.parse::<IpAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn any_is_of_the_same_family() {
+        for (text, any, width) in [("10.0.0.1", "0.0.0.0", 32), ("fe80::1%3", "::", 128)] {
+            assert_eq!((address(text).any(), address(text).width()), (address(any), width));
+            assert!(address(any).is_unspecified() && !address(text).is_unspecified());
+        }
+    }
+
+    #[test]
+    fn endpoints_are_socket_addresses() {
+        for text in ["10.0.0.1:80", "[2001:db8::1]:443", "[fe80::1%9]:22"] {
+            let socket: SocketAddr = text.parse().expect("a socket address");
+            assert_eq!(SocketAddr::from(Endpoint::from(socket)), socket);
+            assert_eq!(Endpoint::from(socket).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn prefixes_contain_addresses_of_their_family() {
+        let prefix = |text: &str| text.parse::<Prefix>().expect("a network");
+        assert_eq!(prefix("10.1.2.3/8").to_string(), "10.0.0.0/8");
+        assert!(prefix("10.0.0.0/8").contains(address("10.255.0.1")));
+        assert!(!prefix("10.0.0.0/8").contains(address("11.0.0.1")));
+        assert!(prefix("0.0.0.0/0").contains(address("1.2.3.4")) && !prefix("0.0.0.0/0").contains(address("::1")));
+        assert!(prefix("::/0").contains(address("2001:db8::1")) && !prefix("::/0").contains(address("1.2.3.4")));
+        assert!(prefix("fe80::%2/64").contains(address("fe80::9%2")));
+        assert!(!prefix("fe80::%2/64").contains(address("fe80::9%3")), "another link");
+        for wrong in ["10.0.0.0", "10.0.0.0/33", "::/129", "x/8", "10.0.0.0/"] {
+            assert!(wrong.parse::<Prefix>().unwrap_err().contains("not a network"), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bits_are_an_address_that_comes_back(bits: u128, zone: u32) {
+            let one = IpAddress::from_bits(bits, zone);
+            prop_assert_eq!(IpAddress::from_bits(one.to_bits(), one.zone()), one);
+            prop_assert_eq!(one.to_string().parse::<IpAddress>(), Ok(one));
+            prop_assert_eq!(one.is_v4(), bits >> 32 == 0xffff);
+        }
+    }
+}
