@@ -1,8 +1,8 @@
 //! Attaching the process to the daemon.
 use crate::context_side::Context;
 use crate::lock::Guard;
+use crate::own_fd::out_of_the_way;
 use crate::state::{Lib, Link};
-use crate::wait::out_of_the_way;
 use context::AppEnd;
 use context::attach::{Answer, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
 use shm::{Region, handover};

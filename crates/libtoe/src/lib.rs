@@ -28,6 +28,7 @@ mod lock;
 mod log;
 mod lookout;
 mod options;
+mod own_fd;
 mod poll;
 mod readiness;
 mod real;

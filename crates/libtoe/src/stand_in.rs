@@ -5,9 +5,9 @@
 //! duplicates of one idle kernel socket of the process, the stand-in, and a socket gets one of its own when something
 //! is asked of the kernel that the others must not see: an option, a name, to listen, to fall back.
 use crate::errno::{self, Result};
+use crate::own_fd::OwnFd;
 use crate::real;
 use crate::state::{Key, Lib};
-use crate::wait::OwnFd;
 use libc::{c_int, c_ulong};
 use std::os::fd::RawFd;
 

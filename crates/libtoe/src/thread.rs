@@ -1,9 +1,9 @@
 //! What a thread of the program has here for itself: how others wake it, and what it sleeps on.
 use crate::epoll::Bed;
 use crate::errno::{self, Result};
+use crate::own_fd::OwnFd;
 use crate::real;
 use crate::state::Link;
-use crate::wait::OwnFd;
 use libc::epoll_event;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};

@@ -5,9 +5,9 @@
 //! heard the bell for longest; who was woken for others' news steps back behind all of them.
 use super::EpollSet;
 use crate::errno::{self, Result};
+use crate::own_fd::OwnFd;
 use crate::real;
 use crate::state::Link;
-use crate::wait::OwnFd;
 use libc::epoll_event;
 use std::os::fd::{AsRawFd, RawFd};
 

@@ -19,9 +19,10 @@ pub use wait::wait_events;
 
 use crate::fast;
 use crate::few::Few;
+use crate::own_fd::OwnFd;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
-use crate::wait::{self as waiting, OwnFd};
+use crate::wait as waiting;
 use crate::{readiness, table};
 use std::os::fd::RawFd;
 
