@@ -8,6 +8,10 @@
 //!
 //! A requirement needs both, or a reason why it is not met (`no`) or met only in part (`partly`, with both). To write
 //! the page anew: `WRITE_CONFORMANCE=1 cargo test -p tests --test conformance`.
+//!
+//! The page has a column for each engine. What only shared rooms are cited for (the control plane, `tcp`, `wire`)
+//! counts for every engine. Where an engine is cited, the data-path decides: then each engine needs a citation of its
+//! own, or a reason of its own (`laminar = { no = "..." }`), and has a dash without either.
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -32,7 +36,21 @@ struct Requirement {
     text: String,
     no: Option<String>,
     partly: Option<String>,
+    /// Where one engine differs from what is said above.
+    flextoe: Option<Reason>,
+    laminar: Option<Reason>,
 }
+
+/// Why an engine does not meet a requirement, or only in part.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    no: Option<String>,
+    partly: Option<String>,
+}
+
+/// The engines that have a column, each with the folders that are its own.
+const ENGINES: [(&str, &[&str]); 2] = [("flextoe", &["crates/flextoe/"]), ("laminar", &["crates/laminar/", "p4/"])];
 
 /// A requirement's name: RFC and identifier.
 type Name = (u32, String);
@@ -129,16 +147,60 @@ fn listed(places: &BTreeSet<String>) -> String {
     places.iter().cloned().collect::<Vec<_>>().join("<br>")
 }
 
-/// How a requirement stands, or what is wrong with the way it is noted.
-fn standing(requirement: &Requirement, cited: &Citations) -> Result<&'static str, &'static str> {
-    match (&requirement.no, &requirement.partly, cited.code.is_empty(), cited.tests.is_empty()) {
-        (Some(_), None, true, true) => Ok("no"),
-        (Some(_), ..) => Err("is said not to be met, and is cited"),
-        (None, _, true, _) => Err("is cited by no code (`Meets RFC ...`)"),
-        (None, _, _, true) => Err("is cited by no test (`Checks RFC ...`)"),
-        (None, Some(_), ..) => Ok("partly"),
-        (None, None, ..) => Ok("yes"),
+/// The engine that a cited place belongs to; none where it is of all engines.
+fn engine_of(place: &str) -> Option<&'static str> {
+    let path = place.trim_start_matches('`');
+    ENGINES.iter().find(|(_, folders)| folders.iter().any(|folder| path.starts_with(folder))).map(|(name, _)| *name)
+}
+
+impl Requirement {
+    /// What is said of one engine alone.
+    fn reason(&self, engine: &str) -> Option<&Reason> {
+        if engine == "flextoe" { self.flextoe.as_ref() } else { self.laminar.as_ref() }
     }
+}
+
+/// How a requirement stands for an engine, or what is wrong with the way it is noted.
+fn standing(requirement: &Requirement, cited: &Citations, engine: &str) -> Result<&'static str, String> {
+    let own = |place: &&String| engine_of(place) == Some(engine);
+    let datapath = cited.code.iter().any(|place| engine_of(place).is_some());
+    // Code that all engines share needs one test; an engine's own needs one that meets this engine.
+    let code = if datapath { cited.code.iter().filter(own).count() } else { cited.code.len() };
+    let tests = cited.tests.iter().filter(|test| !datapath || own(test) || engine_of(test).is_none()).count();
+    let reason = requirement.reason(engine);
+    let no = requirement.no.is_some() || reason.is_some_and(|reason| reason.no.is_some());
+    let partly = requirement.partly.is_some() || reason.is_some_and(|reason| reason.partly.is_some());
+    match (no, code, tests) {
+        (true, 0, _) => Ok("no"),
+        (true, ..) => Err(format!("is said not to be met by {engine}, and is cited")),
+        (false, 0, _) if datapath => Ok(UNMARKED),
+        (false, 0, _) => Err("is cited by no code (`Meets RFC ...`)".into()),
+        (false, _, 0) => Err(format!("is cited by no test (`Checks RFC ...`) that {engine} runs")),
+        _ if partly => Ok("partly"),
+        _ => Ok("yes"),
+    }
+}
+
+/// An engine that neither cites a requirement nor has a reason.
+const UNMARKED: &str = "-";
+/// The columns of the summary, twice: for MUST and for SHOULD.
+const STANDINGS: [&str; 4] = ["yes", "partly", "no", UNMARKED];
+
+/// The reasons of a requirement: for all engines, then for each.
+fn reasons(requirement: &Requirement) -> Vec<String> {
+    let all = requirement.no.iter().chain(&requirement.partly).cloned();
+    let of_engine = |engine: &'static str| {
+        let reason = requirement.reason(engine).into_iter().flat_map(|reason| reason.no.iter().chain(&reason.partly));
+        reason.map(move |text| format!("{engine}: {text}"))
+    };
+    all.chain(ENGINES.iter().flat_map(|(engine, _)| of_engine(engine))).collect()
+}
+
+/// A row of the summary: an engine's counts of an RFC.
+fn counted(counts: &BTreeMap<(&str, bool, &str), usize>, engine: &str) -> String {
+    let count = |must: bool, stands: &'static str| counts.get(&(engine, must, stands)).copied().unwrap_or(0);
+    let numbers = [true, false].into_iter().flat_map(|must| STANDINGS.map(|stands| count(must, stands).to_string()));
+    numbers.collect::<Vec<_>>().join(" | ")
 }
 
 #[test]
@@ -146,31 +208,37 @@ fn the_page_of_conformance_says_what_the_sources_say() {
     let (documents, mut citations) = (documents(), citations());
     let (mut tables, mut summary, mut wrong) = (String::new(), String::new(), Vec::new());
     for document in &documents {
-        let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+        let mut counts: BTreeMap<(&str, bool, &str), usize> = BTreeMap::new();
         writeln!(tables, "\n## RFC {}: {}\n", document.rfc, document.title).unwrap();
-        writeln!(tables, "| | section | | met | code | test |\n|---|---|---|---|---|---|").unwrap();
+        let engines = ENGINES.map(|(engine, _)| engine).join(" | ");
+        writeln!(tables, "| | section | | {engines} | code | test |\n|---|---|---|---|---|---|---|").unwrap();
         for requirement in &document.requirement {
             let cited = citations.remove(&(document.rfc, requirement.id.clone())).unwrap_or_default();
-            let stands = standing(requirement, &cited).unwrap_or_else(|why| {
-                wrong.push(format!("RFC {} {} {why}", document.rfc, requirement.id));
-                "?"
+            let stands = ENGINES.map(|(engine, _)| {
+                let stands = standing(requirement, &cited, engine).unwrap_or_else(|why| {
+                    wrong.push(format!("RFC {} {} {why}", document.rfc, requirement.id));
+                    "?"
+                });
+                *counts.entry((engine, level(requirement).starts_with("MUST"), stands)).or_default() += 1;
+                stands
             });
-            *counts.entry((level(requirement).starts_with("MUST"), stands)).or_default() += 1;
-            let reason = requirement.no.as_ref().or(requirement.partly.as_ref());
-            let text = [Some(&requirement.text), reason].into_iter().flatten().cloned().collect::<Vec<_>>().join(" *")
-                + if reason.is_some() { "*" } else { "" };
+            let reasons = reasons(requirement).join(" ");
+            let text = match reasons.as_str() {
+                "" => requirement.text.clone(),
+                reasons => format!("{} *{reasons}*", requirement.text),
+            };
             let name = if requirement.level.is_some() {
                 format!("{} ({})", requirement.id, level(requirement))
             } else {
                 requirement.id.clone()
             };
             let (section, code, tests) = (&requirement.section, listed(&cited.code), listed(&cited.tests));
-            writeln!(tables, "| {name} | {section} | {text} | {stands} | {code} | {tests} |").unwrap();
+            writeln!(tables, "| {name} | {section} | {text} | {} | {code} | {tests} |", stands.join(" | ")).unwrap();
         }
-        let count = |must: bool, stands: &'static str| counts.get(&(must, stands)).copied().unwrap_or(0);
-        let row = [(true, "yes"), (true, "partly"), (true, "no"), (false, "yes"), (false, "partly"), (false, "no")];
-        let row: Vec<String> = row.into_iter().map(|(must, stands)| count(must, stands).to_string()).collect();
-        writeln!(summary, "| {} {} | {} |", document.rfc, document.title, row.join(" | ")).unwrap();
+        for (engine, _) in ENGINES {
+            let row = counted(&counts, engine);
+            writeln!(summary, "| {} {} | {engine} | {row} |", document.rfc, document.title).unwrap();
+        }
     }
     wrong.extend(
         citations.into_keys().map(|(rfc, id)| format!("RFC {rfc} {id} is cited, but not in tests/conformance")),
@@ -192,4 +260,30 @@ fn a_citation_is_read_as_it_is_meant() {
     assert_eq!(names, [(7323, "2.2-a".to_string()), (7323, "2.3-b".to_string())]);
     assert_eq!(named("nothing here", "Meets RFC ").unwrap(), []);
     assert!(named("// Meets RFC 9293 MUST-1.", "Meets RFC ").is_err());
+}
+
+#[test]
+fn each_engine_stands_for_itself_where_the_data_path_decides() {
+    let requirement =
+        |text: &str| toml::from_str::<Requirement>(&format!("id = \"a\"\nsection = \"1\"\ntext = \"x\"\n{text}"));
+    let cited = |code: &[&str], tests: &[&str]| Citations {
+        code: code.iter().map(ToString::to_string).collect(),
+        tests: tests.iter().map(ToString::to_string).collect(),
+    };
+    let both = |text: &str, cited: &Citations| {
+        let requirement = requirement(text).unwrap();
+        ENGINES.map(|(engine, _)| standing(&requirement, cited, engine))
+    };
+    let shared = cited(&["`crates/tcp/src/a.rs`"], &["`crates/flextoe/tests/a.rs` f"]);
+    assert_eq!(both("", &shared), [Ok("yes"), Ok("yes")]);
+    let mut one =
+        cited(&["`crates/flextoe/src/a.rs`", "`crates/control/src/b.rs`"], &["`crates/flextoe/tests/a.rs` f"]);
+    assert_eq!(both("", &one), [Ok("yes"), Ok(UNMARKED)]);
+    assert_eq!(both("laminar = { no = \"why\" }", &one), [Ok("yes"), Ok("no")]);
+    assert!(both("no = \"why\"", &one)[0].is_err());
+    one.code.insert("`p4/transmission.p4`".into());
+    assert!(both("", &one)[1].is_err(), "no test meets it");
+    one.tests.insert("`crates/script/tests/scripts.rs` f".into());
+    assert_eq!(both("laminar = { partly = \"why\" }", &one), [Ok("yes"), Ok("partly")]);
+    assert!(both("", &cited(&[], &[]))[0].is_err());
 }
