@@ -38,7 +38,8 @@ pub fn run(bytes: &[u8]) {
                 let _ = sockets.stack.end.bumps.push(bump);
             }
             3 => {
-                // Of a slot that there may be, whose streams have ended and grown, or not; of what its buffers could hold.
+                // Of a slot that there may be, whose streams have ended and grown, or not; of what its buffers could
+                // hold.
                 let flags = u64::from(input.byte() % 16);
                 let slot = Slot { index: (flags >> 2) as u32, generation: u16::from(input.byte() % 4) };
                 let (tx_head, rx_head) = (input.word() & 0x3_ffff, input.word() & 0x3_ffff);

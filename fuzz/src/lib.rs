@@ -1,8 +1,8 @@
 //! Fuzz targets: one function a kind of input that somebody else decides about. None may panic, hang or leave anything
 //! behind, whatever the bytes are.
 //!
-//! `fuzz/run TARGET SECONDS` searches for inputs that reach new code (libFuzzer); what it keeps is in `fuzz/corpus`, and
-//! `cargo test -p fuzz` replays it, with a fixed number of changes to each, on a stable compiler.
+//! `fuzz/run TARGET SECONDS` searches for inputs that reach new code (libFuzzer); what it keeps is in `fuzz/corpus`,
+//! and `cargo test -p fuzz` replays it, with a fixed number of changes to each, on a stable compiler.
 #![forbid(unsafe_code)]
 
 mod application;

@@ -263,8 +263,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         text += "[[fabric]]\nname = \"lab\"\n";
     }
     if matches!(lab.link, Link::Lossy | Link::LossyThreads) {
-        // Damage is rare, since a spliced segment crosses this network twice, and of two bits, one on each side of the proxy, one
-        // in 32 pairs leaves TCP's checksum right: with one frame in 500, one transfer of 100 MB each way in 60 was wrong.
+        // Damage is rare, since a spliced segment crosses this network twice, and of two bits, one on each side of the
+        // proxy, one in 32 pairs leaves TCP's checksum right: with one frame in 500, one transfer of 100 MB each way in
+        // 60 was wrong.
         text += &format!(
             "loss = 0.002\nreorder = 0.01\nduplicate = 0.005\ncorrupt = 0.0004\nseed = {}\n",
             std::process::id()

@@ -1,5 +1,5 @@
-//! What takes too long for every run: programs and daemons killed at random moments under load, very many connections at
-//! once, and one after the other. Each says in one line what it did and what the daemon held.
+//! What takes too long for every run: programs and daemons killed at random moments under load, very many connections
+//! at once, and one after the other. Each says in one line what it did and what the daemon held.
 use crate::cases::{Bench, Files, app};
 use crate::daemon::Daemon;
 use crate::faults::{Bystanders, endless_transfer, ends_with_error};
@@ -50,8 +50,8 @@ pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: 
     Ok(format!("{seen}; {clean}"))
 }
 
-/// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must not
-/// notice, and in the end nothing is left.
+/// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must
+/// not notice, and in the end nothing is left.
 pub fn kills(session: &Session, files: &Files, link: Link, victim: Victim, count: u32) -> Outcome {
     let mut lab = Lab::new(session, link, "flextoe")?;
     let seed = std::process::id() as u64;

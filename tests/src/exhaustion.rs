@@ -46,12 +46,12 @@ pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
 }
 
-/// More connections than the memory is for that is left, or was given back by an allocator that may take it again: of one
-/// program, and how many programs open them.
+/// More connections than the memory is for that is left, or was given back by an allocator that may take it again: of
+/// one program, and how many programs open them.
 const MOST_CONNECTIONS: (u32, usize) = (4000, 6);
 
-/// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, who is connected
-/// is served on, and when there is memory again, so is everybody.
+/// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, who is
+/// connected is served on, and when there is memory again, so is everybody.
 pub(crate) fn no_memory(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;

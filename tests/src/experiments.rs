@@ -1,5 +1,5 @@
-//! `opentoe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws its plots
-//! and leaves nothing behind. How fast anything was is not looked at.
+//! `opentoe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws
+//! its plots and leaves nothing behind. How fast anything was is not looked at.
 use crate::daemon::beside;
 use crate::leaks::Before;
 use crate::process::Session;
@@ -84,7 +84,8 @@ pub const ALL: &[Experiment] = &[
         name: "opentoe bench idle",
         arguments: &["idle", "--conns", "500"],
         runs: 2,
-        // What the kernel holds for a connection of ours is next to nothing, and differs by that much from look to look.
+        // What the kernel holds for a connection of ours is next to nothing, and differs by that much from look to
+        // look.
         figures: &["/bytes_each"],
         plots: &[],
     },

@@ -32,8 +32,8 @@ pub(crate) fn opens_until_limits(bench: &Bench) -> Outcome {
     attack(bench, "greedy", None)
 }
 
-/// One that repeats descriptors of connections that are over. It opens connections as fast as it can, which an honest program
-/// may do, too: what the others have beside such a one is told with it.
+/// One that repeats descriptors of connections that are over. It opens connections as fast as it can, which an honest
+/// program may do, too: what the others have beside such a one is told with it.
 pub(crate) fn replays(bench: &Bench) -> Outcome {
     attack(bench, "replay", Some("busy"))
 }

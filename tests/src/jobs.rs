@@ -1,7 +1,9 @@
-//! Several drivers at work at the same time: most faults wait for something, and a machine has room for others meanwhile.
+//! Several drivers at work at the same time: most faults wait for something, and a machine has room for others
+//! meanwhile.
 //!
-//! The first driver starts copies of itself and makes a folder. Whoever makes a case's file there runs the case, in namespaces,
-//! folders and processes of its own, which its process number names. At its end each leaves its count in the folder.
+//! The first driver starts copies of itself and makes a folder. Whoever makes a case's file there runs the case, in
+//! namespaces, folders and processes of its own, which its process number names. At its end each leaves its count in
+//! the folder.
 use crate::process::Session;
 use crate::report::Report;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! A shared log (docs/SHARED-LOG.md): real programs write to it, and its reader checks each record: whose it is, which one, every
-//! byte of it, and the order. On the laminar engine.
+//! A shared log (docs/SHARED-LOG.md): real programs write to it, and its reader checks each record: whose it is, which
+//! one, every byte of it, and the order. On the laminar engine.
 use crate::cases::{Bench, app};
 use crate::faults::ends_with_error;
 use crate::lab::Link;
@@ -129,8 +129,8 @@ pub fn full(bench: &Bench) -> Outcome {
     write_all(reader, 1024, RECORDS)
 }
 
-/// Writers that reset in the middle of a record, and one that is killed: what was whole stays, the rest is a hole, and the
-/// others notice nothing.
+/// Writers that reset in the middle of a record, and one that is killed: what was whole stays, the rest is a hole, and
+/// the others notice nothing.
 pub fn writers_die(bench: &Bench) -> Outcome {
     let reader = Reader::start(bench, 3 * CONNECTIONS, [256, 1 << 16, 0])?;
     let mut resets = reader.writer(false, [CONNECTIONS, RECORDS, 256, 1, CONNECTIONS / 2])?;

@@ -229,8 +229,8 @@ pub(crate) fn syn_limit(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
     host.set(&limit, "limits", "0", r#"{"per_second": 2, "burst": 2}"#)?;
     let _echo = bench.python_server("asyncio_echo.py", &["serve", &bench.port()])?;
-    // What is dropped is sent again a second later. Two threads let one more pass for each credit (xdp/syn_limit.c): with
-    // four, none may be dropped.
+    // What is dropped is sent again a second later. Two threads let one more pass for each credit (xdp/syn_limit.c):
+    // with four, none may be dropped.
     let printed = bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "6", "5"])?;
     bystanders.finish()?;
     let dropped = host.verdict(&limit, "drop")?;

@@ -250,8 +250,8 @@ impl Drop for Process<'_> {
     }
 }
 
-/// What each thread of a process does at this moment: its name, state, processor time in ticks, where it waits in the kernel,
-/// and in which system call (proc(5)).
+/// What each thread of a process does at this moment: its name, state, processor time in ticks, where it waits in the
+/// kernel, and in which system call (proc(5)).
 fn threads_of(process: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let threads = tasks.map(|task| {

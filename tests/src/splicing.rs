@@ -99,8 +99,8 @@ pub fn lossy(bench: &Bench) -> Outcome {
     Ok(said.trim().into())
 }
 
-/// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at once;
-/// then the proxy copies, and tries again.
+/// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at
+/// once; then the proxy copies, and tries again.
 pub fn at_once(bench: &Bench) -> Outcome {
     let proxied = Proxied::start_with(bench, &["at-once"])?;
     let mut words = Vec::new();

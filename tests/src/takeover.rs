@@ -4,7 +4,8 @@ use crate::faults::Bystanders;
 use crate::report::Outcome;
 use std::time::Duration;
 
-/// Three daemons, one after the other, under transfers in both directions, requests, and connections that open and close.
+/// Three daemons, one after the other, under transfers in both directions, requests, and connections that open and
+/// close.
 pub(crate) fn under_load(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let (address, port) = (bench.address(), bench.port());

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Turns in an ordinary run, where a command of its own makes more (`endurance modules`).
 const SHORT: usize = 200;
-/// How much more memory the daemon may have after all turns than after a tenth of them, KiB, however many they are: what the
-/// allocator keeps at the ends of its arenas (`shm::reserve::fix_thresholds`).
+/// How much more memory the daemon may have after all turns than after a tenth of them, KiB, however many they are:
+/// what the allocator keeps at the ends of its arenas (`shm::reserve::fix_thresholds`).
 const GROWTH_KIB: u64 = 2048;
 /// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md).
 const REST: Duration = Duration::from_millis(2500);

@@ -257,7 +257,8 @@ pub fn stack(text: &str) -> Result<Stack, String> {
         .ok_or_else(|| format!("there is no stack `{text}`; there are opentoe and linux"))
 }
 
-/// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked for.
+/// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked
+/// for.
 pub fn listed<T>(
     read: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {

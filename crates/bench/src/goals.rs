@@ -1,4 +1,5 @@
-//! What `opentoe bench all` measures, and the goals that it is held against (the table of the project's goals for speed).
+//! What `opentoe bench all` measures, and the goals that it is held against (the table of the project's goals for
+//! speed).
 use crate::cases::compare::three;
 use crate::cases::instructions;
 use crate::report::{Report, Run, middle};

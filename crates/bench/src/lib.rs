@@ -1,5 +1,5 @@
-//! `opentoe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the papers'
-//! experiments on the emulated network.
+//! `opentoe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the
+//! papers' experiments on the emulated network.
 //!
 //! A *case* (`cases/`) builds *labs* (`lab/`: a daemon with a fabric, or two network namespaces with a veth pair), runs
 //! programs in them, and makes a *report* (`report.rs`) of what they print, with *plots* (`plot.rs`).

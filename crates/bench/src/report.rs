@@ -104,8 +104,8 @@ impl Report {
         self.failures.push(sentence);
     }
 
-    /// A measurement at `place`; where it failed, that is noted, and there is none. An error only where the user asked to
-    /// end.
+    /// A measurement at `place`; where it failed, that is noted, and there is none. An error only where the user asked
+    /// to end.
     pub fn measured(&mut self, tools: &Tools, place: &str, run: Result<Run, String>) -> Result<Option<Run>, String> {
         tools.stop.check()?;
         run.map(Some).or_else(|sentence| {

@@ -15,8 +15,8 @@ pub struct Stacks {
     /// Engines of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
-    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux), tap-client (the
-    /// other way round)
+    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux), tap-client
+    /// (the other way round)
     #[arg(long, value_name = "PORT,...", default_value = "fabric", value_parser = listed(port))]
     pub port: String,
     /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core)

@@ -108,8 +108,8 @@ fn few(pids: &[String]) -> String {
     }
 }
 
-/// Of the local end only the port: the address is the host's. The rest of what is known is in `opentoe stats --flow` and in
-/// the JSON.
+/// Of the local end only the port: the address is the host's. The rest of what is known is in `opentoe stats --flow`
+/// and in the JSON.
 fn connections(flows: &[&Value]) -> Table {
     let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "rx", "tx", "rtt"]);
     for flow in flows {

@@ -25,8 +25,8 @@ use arguments::{Arguments, Verb};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// As in `toed`, for the private daemon of `opentoe run`: an allocation that fails would end its program's connections. The other
-/// commands keep no reserve, and then it is the system's allocator.
+/// As in `toed`, for the private daemon of `opentoe run`: an allocation that fails would end its program's connections.
+/// The other commands keep no reserve, and then it is the system's allocator.
 #[global_allocator]
 static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
 

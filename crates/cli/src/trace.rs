@@ -33,8 +33,8 @@ pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
     show(stream, arguments, &enough)
 }
 
-/// Shows lines until the daemon has sent the last one. Who watches and has had enough does not want the thousands that are
-/// on their way; a file gets them all.
+/// Shows lines until the daemon has sent the last one. Who watches and has had enough does not want the thousands that
+/// are on their way; a file gets them all.
 fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enough: &AtomicBool) -> Result<(), String> {
     let (mut shown, mut line, mut out) = (0u64, String::new(), io::BufWriter::new(io::stdout()));
     let (mut known, watched, mut skipped) = (HashSet::new(), io::stdout().is_terminal(), 0);
@@ -112,8 +112,8 @@ fn introduction(record: &Value) -> Option<String> {
     Some(format!("{}: flow {flow} is {local} - {}", cell(&record["host"]), cell(&record["remote"])))
 }
 
-/// `12:30:01.000012 a flow 3 flextoe.protocol.sent seq=1 payload=64 B`; nanoseconds, which a round of the data-path does not
-/// tell apart, are in the JSON only, so that most lines fit 80 columns.
+/// `12:30:01.000012 a flow 3 flextoe.protocol.sent seq=1 payload=64 B`; nanoseconds, which a round of the data-path
+/// does not tell apart, are in the JSON only, so that most lines fit 80 columns.
 fn text(record: &Value) -> String {
     let time = record["time_ns"].as_u64().unwrap_or(0);
     let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);

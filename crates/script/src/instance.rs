@@ -1,9 +1,10 @@
-//! The sockets as several threads call them, and virtual time between them. A call that waits gives the sockets free, and
-//! is made again when another thread has changed something.
+//! The sockets as several threads call them, and virtual time between them. A call that waits gives the sockets free,
+//! and is made again when another thread has changed something.
 //!
-//! Time passes where the runner asks for it (it sleeps, waits for a packet, looks at the clock again and again), and in a call
-//! that waits while all other threads wait for that call. Either way only while all others stand still ([`crate::threads`]): a call
-//! that can end at some moment has ended, and its thread has seen the time, before time goes on.
+//! Time passes where the runner asks for it (it sleeps, waits for a packet, looks at the clock again and again), and in
+//! a call that waits while all other threads wait for that call. Either way only while all others stand still
+//! ([`crate::threads`]): a call that can end at some moment has ended, and its thread has seen the time, before time
+//! goes on.
 use crate::sockets::{Errno, Sockets};
 use crate::threads::{Threads, current};
 use libc::{EAGAIN, EDEADLK, c_int};
@@ -12,14 +13,16 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Virtual time that a look at the clock takes where nothing else was called since the last one: runners wait for the last
-/// millisecond by looking again and again.
+/// Virtual time that a look at the clock takes where nothing else was called since the last one: runners wait for the
+/// last millisecond by looking again and again.
 const LOOK_NS: u64 = 1_000;
-/// How far time passes while the runner waits for a packet, or all of it for a call: a connection that gives up takes minutes.
+/// How far time passes while the runner waits for a packet, or all of it for a call: a connection that gives up takes
+/// minutes.
 const PATIENCE_NS: u64 = 1_000_000_000_000;
 /// Real time between two looks at whether other threads stand still. No result depends on it.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// Real time after which the other threads count as gone astray: then a call that waits fails, and one that passes time goes on.
+/// Real time after which the other threads count as gone astray: then a call that waits fails, and one that passes time
+/// goes on.
 const ASTRAY: Duration = Duration::from_secs(10);
 
 /// What `userdata` points to.
@@ -72,12 +75,14 @@ impl Instance {
         self.changed.notify_all();
     }
 
-    /// Nobody is between waking up and acting. To be asked after what threads do: who slept for the lock then is counted now.
+    /// Nobody is between waking up and acting. To be asked after what threads do: who slept for the lock then is
+    /// counted now.
     fn nobody_enters(&self) -> bool {
         self.entering.load(SeqCst) == 0
     }
 
-    /// Makes a call again and again while it would wait, if it `waits`; at time `until`, nanoseconds, it is over in any case.
+    /// Makes a call again and again while it would wait, if it `waits`; at time `until`, nanoseconds, it is over in any
+    /// case.
     pub fn call<T>(
         &self,
         until: Option<u64>,
@@ -123,8 +128,8 @@ impl Instance {
         Some(state)
     }
 
-    /// Goes to the next moment at which something is due or a call that waits is over, at most to `limit`; false where there
-    /// is none.
+    /// Goes to the next moment at which something is due or a call that waits is over, at most to `limit`; false where
+    /// there is none.
     fn step(&self, state: &mut State, limit: u64) -> bool {
         let State { sockets, threads } = state;
         let end = threads.earliest_end(sockets.stack.now()).filter(|end| *end <= limit);
@@ -194,7 +199,8 @@ impl Instance {
         now + LOOK_NS
     }
 
-    /// The next packet that the host sends, and when, nanoseconds; time passes until it does. Where none comes: the time then.
+    /// The next packet that the host sends, and when, nanoseconds; time passes until it does. Where none comes: the
+    /// time then.
     pub fn next_packet(&self) -> Result<(u64, Vec<u8>), u64> {
         let mut state = self.enter();
         state.sockets.settle();

@@ -1,7 +1,7 @@
 //! The table of callbacks between a packet-script runner and a stack, and what stands between C and [`Sockets`].
 //!
-//! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner may call from several
-//! threads ([`crate::instance`]).
+//! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner may call from
+//! several threads ([`crate::instance`]).
 use crate::flags::Flags;
 use crate::instance::Instance;
 use crate::memory::{address, bytes, gather, give_address, give_value, parts, scatter};

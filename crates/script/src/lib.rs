@@ -2,7 +2,8 @@
 //!
 //! The library exports `packetdrill_interface_init`, so that the packetdrill program, where somebody has it, runs its
 //! scripts against OpenTOE (`--so_filename=libtoe_script.so`). Written from that interface; nothing of packetdrill is
-//! in it. What runs is the product's control plane and an engine; only time, the port and the application are made here.
+//! in it. What runs is the product's control plane and an engine; only time, the port and the application are made
+//! here.
 //!
 //! | file | what |
 //! |---|---|

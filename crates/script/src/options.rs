@@ -89,8 +89,8 @@ fn state(kind: &Kind) -> Option<u8> {
     }
 }
 
-/// The nine words of `SO_MEMINFO` (`sock_diag.h`): memory for reading, its limit, for sending, its limit, ahead, queued for
-/// sending, of options, backlog, drops.
+/// The nine words of `SO_MEMINFO` (`sock_diag.h`): memory for reading, its limit, for sending, its limit, ahead, queued
+/// for sending, of options, backlog, drops.
 fn memory_info([(unread, rx_size), (unacknowledged, tx_size)]: [(u32, u32); 2]) -> Vec<u8> {
     let words = [unread, rx_size, unacknowledged, tx_size, 0, unacknowledged, 0, 0, 0];
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -1,6 +1,6 @@
-//! `getsockopt` for a runner that asks the kernel for figures of its sockets: packetdrill's code blocks (`%{ assert tcpi_... }%`)
-//! call libc's function, not the table's. With this library in `LD_PRELOAD` as well, a descriptor of the table is answered by the
-//! table, and any other one by the kernel.
+//! `getsockopt` for a runner that asks the kernel for figures of its sockets: packetdrill's code blocks (`%{ assert
+//! tcpi_... }%`) call libc's function, not the table's. With this library in `LD_PRELOAD` as well, a descriptor of the
+//! table is answered by the table, and any other one by the kernel.
 use crate::instance::Instance;
 use crate::interface::done;
 use crate::memory::give_value;

@@ -380,7 +380,8 @@ impl Sockets {
         }
     }
 
-    /// Bytes that are buffered for reading and for sending, each with the size of its buffer; none where there is no connection.
+    /// Bytes that are buffered for reading and for sending, each with the size of its buffer; none where there is no
+    /// connection.
     pub(crate) fn buffered(&mut self, fd: i32) -> Option<[(u32, u32); 2]> {
         let connection = self.connection(fd).ok()?;
         let unread = connection.rx_tail.wrapping_sub(connection.rx_head);

@@ -1,10 +1,10 @@
-//! Which threads of the runner stand still. Virtual time passes only while all but the one that lets it pass do, so that what a
-//! script sees does not depend on how the kernel schedules the runner's threads.
+//! Which threads of the runner stand still. Virtual time passes only while all but the one that lets it pass do, so
+//! that what a script sees does not depend on how the kernel schedules the runner's threads.
 //!
-//! A thread stands still where it waits in a call and has seen all that changed, or where it is outside and sleeps until
-//! another thread of the process wakes it (futex(2): locks, condition variables, joins). packetdrill's main thread does the latter
-//! while it waits for the end of a call that its other thread makes. A thread that sleeps in another system call, say for a shell
-//! command, goes on by itself and does not count.
+//! A thread stands still where it waits in a call and has seen all that changed, or where it is outside and sleeps
+//! until another thread of the process wakes it (futex(2): locks, condition variables, joins). packetdrill's main
+//! thread does the latter while it waits for the end of a call that its other thread makes. A thread that sleeps in
+//! another system call, say for a shell command, goes on by itself and does not count.
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -113,8 +113,8 @@ impl Threads {
 fn outside(thread: Thread) -> (bool, bool) {
     let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}"));
     let Ok(before) = read("syscall") else { return (true, false) };
-    // A thread that was just woken on another core still shows the system call that it slept in, but not that it sleeps. Between
-    // the two files it may have gone on to another call.
+    // A thread that was just woken on another core still shows the system call that it slept in, but not that it
+    // sleeps. Between the two files it may have gone on to another call.
     let asleep = sleeps_for_thread(&before)
         && read("stat").is_ok_and(|stat| is_asleep(&stat))
         && read("syscall").is_ok_and(|after| after == before);

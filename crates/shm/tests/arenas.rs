@@ -1,5 +1,5 @@
-//! A block that a thread frees goes back to the system, whatever was freed before. A test of its own, because the allocator's
-//! thresholds are the process'.
+//! A block that a thread frees goes back to the system, whatever was freed before. A test of its own, because the
+//! allocator's thresholds are the process'.
 #![cfg(target_env = "gnu")]
 use shm::reserve::{Allocator, fix_thresholds, give_back};
 use std::hint::black_box;
@@ -31,7 +31,8 @@ fn threads_that_live_keep_nothing_of_the_large_blocks_that_they_freed() {
     let after = thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                // Without the call above, the first block would raise the threshold, and the second one would come from the arena.
+                // Without the call above, the first block would raise the threshold, and the second one would come from
+                // the arena.
                 use_and_free(2 * BLOCK);
                 use_and_free(BLOCK);
                 all_freed.wait();

@@ -26,8 +26,8 @@ impl Connection {
     /// Takes a connected socket.
     ///
     /// # Safety
-    /// While this value lives, nothing else reads, writes or closes the connection: no clone of the stream, no use of its
-    /// descriptor, no other process after a fork. The bytes that slices refer to would change.
+    /// While this value lives, nothing else reads, writes or closes the connection: no clone of the stream, no use of
+    /// its descriptor, no other process after a fork. The bytes that slices refer to would change.
     ///
     /// # Errors
     /// `Unsupported` where `libtoe.so` is not loaded. A connection that is the kernel's is told by the first use of it.

@@ -12,8 +12,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Makes the log, with room for `records` records of `record` bytes, both powers of two. There can be one, which lives as
-    /// long as the process.
+    /// Makes the log, with room for `records` records of `record` bytes, both powers of two. There can be one, which
+    /// lives as long as the process.
     ///
     /// # Errors
     /// As `toe_log_create`; `Unsupported` where `libtoe.so` is not loaded or the host keeps no logs.
@@ -30,8 +30,8 @@ impl Log {
         get()?.log_add(self.fd.as_fd(), connection.as_fd(), mark)
     }
 
-    /// The next records, at most `most` (1 or more); waits for the first one. They are given back when what is returned is
-    /// dropped.
+    /// The next records, at most `most` (1 or more); waits for the first one. They are given back when what is returned
+    /// is dropped.
     ///
     /// # Errors
     /// As `toe_log_read`.
@@ -72,8 +72,8 @@ impl Records<'_> {
     /// In the log's order.
     pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
         self.log.list[..self.count].iter().map(|raw| {
-            // SAFETY: libtoe gave this place, of one record; it stays mapped, and unchanged until it is given back, which
-            // only the drop of `self` does.
+            // SAFETY: libtoe gave this place, of one record; it stays mapped, and unchanged until it is given back,
+            // which only the drop of `self` does.
             let bytes = (!raw.data.is_null()).then(|| unsafe { std::slice::from_raw_parts(raw.data, self.log.record) });
             Record { bytes, index: raw.index, mark: raw.mark, number: raw.number }
         })

@@ -18,8 +18,8 @@ impl<'a> Reader<'a> {
         Reader { stream }
     }
 
-    /// All bytes that have come and were not released; waits for `least` (1 or more), unless the socket does not block. Fewer
-    /// at the end of the stream, then none.
+    /// All bytes that have come and were not released; waits for `least` (1 or more), unless the socket does not block.
+    /// Fewer at the end of the stream, then none.
     ///
     /// # Errors
     /// As `toe_zc_peek`: `WouldBlock`, and what sockets have.
@@ -28,8 +28,8 @@ impl<'a> Reader<'a> {
         Ok(Unread { stream: self.stream, bytes: Bytes { pieces }, of: PhantomData })
     }
 
-    /// The next `len` bytes (1 or more), which stay where they are until what is returned is dropped, in whatever order; waits
-    /// until all are there. Fewer at the end of the stream, then none.
+    /// The next `len` bytes (1 or more), which stay where they are until what is returned is dropped, in whatever
+    /// order; waits until all are there. Fewer at the end of the stream, then none.
     ///
     /// # Errors
     /// As `toe_zc_take`: `WouldBlock`; `ENOBUFS` where so much is kept that `len` bytes cannot come.
@@ -63,8 +63,8 @@ impl Bytes {
             if piece.iov_len == 0 {
                 return &[][..];
             }
-            // SAFETY: libtoe gave this place; it stays mapped and unchanged until it is released, freed or closed, which
-            // the borrow of `self` excludes, and nobody else does (`Connection::new`).
+            // SAFETY: libtoe gave this place; it stays mapped and unchanged until it is released, freed or closed,
+            // which the borrow of `self` excludes, and nobody else does (`Connection::new`).
             unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
         })
     }

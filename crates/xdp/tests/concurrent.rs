@@ -16,8 +16,8 @@ const FRAMES: u32 = 20_000;
 /// Frames before the operator begins, and after the end.
 const FEW: u32 = 500;
 
-/// Runs `REPLICAS` threads with a replica each on frames from 200 addresses: while the operator works, at least [`FRAMES`]
-/// each, and a few before and after. Returns how many frames were seen, and how many of them dropped.
+/// Runs `REPLICAS` threads with a replica each on frames from 200 addresses: while the operator works, at least
+/// [`FRAMES`] each, and a few before and after. Returns how many frames were seen, and how many of them dropped.
 fn under_load(program: &Arc<Program>, operate: impl FnOnce()) -> (u64, u64) {
     let (done, seen, dropped) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let begun = Barrier::new(REPLICAS as usize + 1);
@@ -91,7 +91,8 @@ SEC("xdp.frags") int flows_of(struct xdp_md *ctx)
 }
 "#;
 
-/// Entries come and go in the data-path, by several threads at once, and an operator sets, gets, dumps and deletes them.
+/// Entries come and go in the data-path, by several threads at once, and an operator sets, gets, dumps and deletes
+/// them.
 fn entries_come_and_go(kind: &str, entries: u32) {
     let options = [format!("-DKIND={kind}"), format!("-DENTRIES={entries}")];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();

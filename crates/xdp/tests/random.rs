@@ -61,8 +61,8 @@ fn atomic() -> impl Strategy<Value = Atomic> {
     ])
 }
 
-/// Registers that hold numbers at the start: 0, 2 to 5. 6 is the packet, 7 its end, 8 a map's value, 9 the packet and an
-/// unknown distance.
+/// Registers that hold numbers at the start: 0, 2 to 5. 6 is the packet, 7 its end, 8 a map's value, 9 the packet and
+/// an unknown distance.
 fn reg() -> impl Strategy<Value = u8> {
     prop::sample::select(vec![0_u8, 2, 3, 4, 5, 0, 2, 3, 8, 9])
 }

@@ -75,7 +75,8 @@ fn run(choice: &Choice) -> Result<bool, String> {
     };
     let flextoe = choice.engine == "flextoe";
     let chosen = |name: &str| name.contains(&choice.filter);
-    // One driver runs all experiments: they favour their own programs, and two at the same time would starve each other.
+    // One driver runs all experiments: they favour their own programs, and two at the same time would starve each
+    // other.
     if choice.link.is_none() && flextoe && choice.share.claims("experiments") {
         for experiment in experiments::ALL.iter().filter(|experiment| chosen(experiment.name)) {
             case(experiment.name, EXPERIMENT_LIMIT, &|| experiment.run(&session));

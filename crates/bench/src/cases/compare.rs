@@ -90,9 +90,9 @@ impl Comparison {
         Report::new(case, params)
     }
 
-    /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all alike,
-    /// points that are compared with each other too.
-    /// What fails is noted in the report and does not end the rest.
+    /// Measures every point on every set-up, repetition by repetition, so that what else the machine does meets all
+    /// alike, points that are compared with each other too. What fails is noted in the report and does not end the
+    /// rest.
     pub fn measure(
         &self,
         tools: &Tools,

@@ -1,5 +1,5 @@
-//! Instructions for a request: in the FlexTOE engine (thesis table 4.2 has cycles), and in libtoe under a real memcached.
-//! No matter of time, so they say the same on every machine, however busy.
+//! Instructions for a request: in the FlexTOE engine (thesis table 4.2 has cycles), and in libtoe under a real
+//! memcached. No matter of time, so they say the same on every machine, however busy.
 use super::kv;
 use crate::callgrind::{self, Call};
 use crate::command::Common;

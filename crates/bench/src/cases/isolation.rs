@@ -1,4 +1,5 @@
-//! Isolation (thesis figure 5.19): connections that want answers quickly, alone and beside bulk flows into the same host.
+//! Isolation (thesis figure 5.19): connections that want answers quickly, alone and beside bulk flows into the same
+//! host.
 use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
@@ -21,8 +22,8 @@ pub struct Arguments {
     /// Bulk flows beside them
     #[arg(long, value_name = "N,...", default_value = "4", value_parser = numbered(1000))]
     pub flows: String,
-    /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can. Beside a second, small
-    /// rate it is seen what the bulk programs cost by sharing a core, whatever they send
+    /// 10^6 bits a second that each bulk flow has to send, as the paper's had 5,000; 0: as much as it can. Beside a
+    /// second, small rate it is seen what the bulk programs cost by sharing a core, whatever they send
     #[arg(long, value_name = "N,...", default_value = "0", value_parser = listed(|word| within(word, 0..=100_000)))]
     pub bulk_mbit: String,
     /// Messages are due at this rate in all, whatever the answers take

@@ -1,6 +1,6 @@
-//! Splicing as a row of thesis table 4.3: requests of 64 KiB through a proxy's host, which has a data-path thread to itself,
-//! with the proxy out of the path (`xdp/splice.c`) beside the same proxy that copies. Long requests, because the others'
-//! hosts and all programs share one core: with short ones the proxy's host would wait for them.
+//! Splicing as a row of thesis table 4.3: requests of 64 KiB through a proxy's host, which has a data-path thread to
+//! itself, with the proxy out of the path (`xdp/splice.c`) beside the same proxy that copies. Long requests, because
+//! the others' hosts and all programs share one core: with short ones the proxy's host would wait for them.
 use super::extension;
 use super::extensions::{
     Arguments, Figures, PATIENCE, Part, SPLICE, finish, load, moment, note_errors, observe, pause,

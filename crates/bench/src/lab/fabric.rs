@@ -153,8 +153,8 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
     Ok(content)
 }
 
-/// One data-path thread, or two. A thread that yields gives way to its own process only where the kernel groups processes
-/// by session, so the one on the programs' core sleeps at once where it has no work.
+/// One data-path thread, or two. A thread that yields gives way to its own process only where the kernel groups
+/// processes by session, so the one on the programs' core sleeps at once where it has no work.
 fn threads(two: bool) -> String {
     let first = format!("[[thread]]\ncore = {DAEMON_CORE}\n");
     if two {

@@ -22,8 +22,8 @@ pub enum TapEnd {
     Client,
 }
 
-/// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE, which is empty:
-/// what they do on the kernel's TCP by mistake fails.
+/// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE, which is
+/// empty: what they do on the kernel's TCP by mistake fails.
 pub struct TapLab<'a> {
     tools: &'a Tools,
     on_toe: TapEnd,

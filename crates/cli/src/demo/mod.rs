@@ -1,5 +1,5 @@
-//! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients on
-//! the kernel's TCP.
+//! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients
+//! on the kernel's TCP.
 mod lab;
 pub mod memload;
 mod programs;

@@ -6,7 +6,8 @@ use crate::ast;
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{BinOp, Dst, Expr, ExprKind, Place, Register, RegisterAction, Stmt, StmtKind, Ty};
 
-/// The average moves by the difference shifted by this. On the chip, the control plane sets the filter's time constants.
+/// The average moves by the difference shifted by this. On the chip, the control plane sets the filter's time
+/// constants.
 const WEIGHT: u128 = 3;
 const WORD: Ty = Ty::Bit(32);
 

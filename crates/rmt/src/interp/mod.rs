@@ -2,7 +2,8 @@
 //! registers and tables; [`Machine::ingress`] and [`Machine::egress`] are one pass each; [`Machine::process`] runs
 //! batches through both, with an unlimited traffic manager between.
 //!
-//! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Multicast groups are not replicated.
+//! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Multicast
+//! groups are not replicated.
 mod exec;
 mod hash;
 mod packet;

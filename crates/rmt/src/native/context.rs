@@ -61,8 +61,8 @@ pub(super) struct Context {
     pub mirrors: [MirrorOut; MOST_MIRRORS],
 }
 
-// SAFETY: all that the pointers lead to is owned by the `Native` that owns this, goes along with it to another thread, and
-// is used by passes only, for which the `Native` is borrowed.
+// SAFETY: all that the pointers lead to is owned by the `Native` that owns this, goes along with it to another thread,
+// and is used by passes only, for which the `Native` is borrowed.
 unsafe impl Send for Context {}
 // SAFETY: likewise.
 unsafe impl Send for View {}

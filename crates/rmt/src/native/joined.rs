@@ -27,11 +27,11 @@ pub(super) struct Joint {
     crossings: Vec<(Block, Facts)>,
     /// Egress drops the packet.
     drops: bool,
-    /// The field by whose values egress parts its ways first. What else ingress knows is a constant where it is the same on
-    /// all ways, and parts none: it would multiply them.
+    /// The field by whose values egress parts its ways first. What else ingress knows is a constant where it is the
+    /// same on all ways, and parts none: it would multiply them.
     selector: Option<FieldId>,
-    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only packets
-    /// cross in which it is below this, so that egress needs not look.
+    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only
+    /// packets cross in which it is below this, so that egress needs not look.
     bounds: Vec<(FieldId, FieldId, u32)>,
     /// Fields of egress that came from such fields.
     inside: Vec<FieldId>,
@@ -229,7 +229,8 @@ impl<'p> Lower<'_, 'p> {
         Ok(())
     }
 
-    /// Ends a packet that went through both halves: where it is not known whether egress drops it, with code for either.
+    /// Ends a packet that went through both halves: where it is not known whether egress drops it, with code for
+    /// either.
     fn leave_both(&mut self) -> Result<(), Refusal> {
         let Some(id) = self.half.intrinsic.get(DROP[1]).copied() else { return self.emit_or_drop(false) };
         if let Some(drop) = self.facts.fold_field(self.program, id) {
@@ -276,7 +277,8 @@ impl<'p> Lower<'_, 'p> {
     }
 }
 
-/// Fields that choose entries of registers in egress and that egress does not write, and the size of the smallest register.
+/// Fields that choose entries of registers in egress and that egress does not write, and the size of the smallest
+/// register.
 fn limits(program: &Program) -> HashMap<FieldId, u32> {
     let egress = &program.egress;
     let (mut written, mut used, mut out) = (vec![false; program.fields.len()], Vec::new(), HashMap::new());

@@ -1,5 +1,6 @@
-//! One half of a program to one function, or both ([`super::joined`]): parser, control, deparser. Fields are variables of the function, so what is
-//! never looked at costs nothing; what is known of them on a way needs no code ([`super::ways`]).
+//! One half of a program to one function, or both ([`super::joined`]): parser, control, deparser. Fields are variables
+//! of the function, so what is never looked at costs nothing; what is known of them on a way needs no code
+//! ([`super::ways`]).
 use super::context::{self as at, In};
 use super::facts::{Bits, Facts};
 use super::joined::Joint;

@@ -392,8 +392,8 @@ pub(super) fn key_words(width: u32) -> usize {
     if width > 64 { 2 } else { 1 }
 }
 
-/// Where each key lies in an entry's packed keys: word, and bits to the left in it. Keys share words where they fit; one
-/// of more than 64 bits has two of its own, the low one first.
+/// Where each key lies in an entry's packed keys: word, and bits to the left in it. Keys share words where they fit;
+/// one of more than 64 bits has two of its own, the low one first.
 pub(super) fn packing(widths: &[u32]) -> Vec<(usize, u32)> {
     let (mut word, mut used) = (0, 0);
     let mut place = |width: &u32| {

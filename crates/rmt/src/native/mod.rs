@@ -50,7 +50,8 @@ pub struct Native {
     now_ns: u64,
     /// Most bytes of headers that each half may emit.
     head_bytes: [usize; 2],
-    /// For generated code: what a pass gets and gives, and the addresses of all the above, as long as they are `settled`.
+    /// For generated code: what a pass gets and gives, and the addresses of all the above, as long as they are
+    /// `settled`.
     context: Box<Context>,
     addresses: [Vec<u64>; 3],
     views: Vec<View>,

@@ -212,7 +212,8 @@ impl<'p> Lower<'_, 'p> {
         self.b.def_var(var, sum);
     }
 
-    /// A checksum over the whole header that was extracted just now is one over the packet's bytes. The unit and the sum.
+    /// A checksum over the whole header that was extracted just now is one over the packet's bytes. The unit and the
+    /// sum.
     fn sum_of_header(&mut self, op: &ParseOp, before: Option<&ParseOp>, cursor: u32) -> Option<(usize, Value)> {
         let (ParseOp::Checksum(unit, values, false), Some(ParseOp::Extract(h, _))) = (op, before) else { return None };
         let header = &self.program.headers[*h];
@@ -422,7 +423,8 @@ impl<'p> Lower<'_, 'p> {
         Ok(self.resize(sum, I32))
     }
 
-    /// A sum of less than 2^16 values of 48 bits each, with all carries come round: 16 bits, zero only if all were zero.
+    /// A sum of less than 2^16 values of 48 bits each, with all carries come round: 16 bits, zero only if all were
+    /// zero.
     fn carried_down(&mut self, mut total: Value) -> Value {
         // A number and itself with its halves exchanged: the upper half is their sum, with the carry of the lower one.
         let turned = self.b.ins().rotl_imm(total, 32);
@@ -496,8 +498,8 @@ impl<'p> Lower<'_, 'p> {
         }
     }
 
-    /// Writes the low bytes of a number, most significant first, at a place of so many bytes. A number of an odd size is
-    /// written with zeros behind it where other bytes follow, which are written later.
+    /// Writes the low bytes of a number, most significant first, at a place of so many bytes. A number of an odd size
+    /// is written with zeros behind it where other bytes follow, which are written later.
     fn put(&mut self, value: Option<Value>, count: u32, address: Value, (at, bytes): (u32, u32)) {
         let Some(mut value) = value else { return };
         let (mut at, mut left) = (at, count);

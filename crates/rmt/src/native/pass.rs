@@ -107,8 +107,8 @@ impl Batch {
 /// What became of a packet that was given to both halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Through {
-    /// It went through both. Otherwise `output` is what ingress made of it; where it was kept and does not bypass egress,
-    /// this way has no joined code, and the traffic manager has it now.
+    /// It went through both. Otherwise `output` is what ingress made of it; where it was kept and does not bypass
+    /// egress, this way has no joined code, and the traffic manager has it now.
     pub crossed: bool,
     /// Of a packet that crossed: what egress made of it, with the port that ingress chose, and the bytes of the packet
     /// that ingress took. Where egress dropped it, it has no headers.

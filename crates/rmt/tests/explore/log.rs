@@ -1,5 +1,5 @@
-//! A shared log: two connections write records of two bytes, in segments of one to three bytes that come in any order and as
-//! often as they like. Each record gets one place in the log, whole, and each connection's are in its own order.
+//! A shared log: two connections write records of two bytes, in segments of one to three bytes that come in any order
+//! and as often as they like. Each record gets one place in the log, whole, and each connection's are in its own order.
 use super::flow::{Flow, HOST, NET, Out, Registers, segment_of, word};
 use super::{Model, bytes, explore};
 

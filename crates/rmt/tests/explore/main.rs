@@ -1,7 +1,8 @@
 //! Every order of events, not some (thesis 5.3: "TCP state is always kept consistent"): small streams through the
 //! compiled P4 program, exhaustively. Segments may be lost, doubled and overtaken, pseudo segments wait, overtake each
 //! other and are lost at the traffic manager, an application reads when it likes. In every state that can be reached
-//! the application's bytes are right, and from every state the stream can be finished. So with two writers of a shared log.
+//! the application's bytes are right, and from every state the stream can be finished. So with two writers of a shared
+//! log.
 //!
 //! `EXPLORE=7 cargo test --release -p rmt --test explore -- --nocapture` explores longer streams (bytes).
 //!

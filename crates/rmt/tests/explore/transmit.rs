@@ -1,5 +1,5 @@
-//! Transmission: segments of one and two bytes by credits, to a receiver that takes what is in order; both directions lose,
-//! double and overtake.
+//! Transmission: segments of one and two bytes by credits, to a receiver that takes what is in order; both directions
+//! lose, double and overtake.
 use super::flow::{CONTROL, Flow, HOST, NET, Registers, descriptor, segment, word};
 use super::{Model, bytes, explore};
 

@@ -163,8 +163,8 @@ fn three_duplicates_retransmit_and_halve_the_credits() {
     assert_eq!(register(&m, "dup_ack_count"), [0]);
 }
 
-/// The window's scale rounds, so that the edge seems to be here and there: a peer's acknowledgements of 1,460 bytes each with a
-/// scale of 3 tell of it by 4 bytes less every second time.
+/// The window's scale rounds, so that the edge seems to be here and there: a peer's acknowledgements of 1,460 bytes
+/// each with a scale of 3 tell of it by 4 bytes less every second time.
 #[test]
 fn what_the_scale_rounds_off_hides_no_duplicate() {
     let mut m = machine(10_000);

@@ -183,7 +183,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Notes what a store of `bytes` may change of the packet. Where the front moved, it may have moved less than it should.
+    /// Notes what a store of `bytes` may change of the packet. Where the front moved, it may have moved less than it
+    /// should.
     pub(super) fn written(&mut self, state: &State, pointer: Value, off: i64, bytes: u32) {
         if let Value::Packet { off: at, .. } = pointer {
             let at = at.plus(off);

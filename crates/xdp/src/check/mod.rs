@@ -1,10 +1,10 @@
 //! The check of a program before it is let in: every way through it is followed with what is known of each register
 //! and each byte of its stack, as the kernel's verifier does (Documentation/bpf/verifier.rst).
 //!
-//! Different from the kernel's: where an access to the packet or to a map's value cannot be proved to be in bounds, or a
-//! loop to end, the program is not refused; the code gets a check, and what fails ends the run. So the search need not be
-//! exact: where many ways meet at one instruction, what is known on them is made one, and loops end soon. What would need
-//! a check that cannot be made (a pointer of unknown kind, memory that was never written) is refused.
+//! Different from the kernel's: where an access to the packet or to a map's value cannot be proved to be in bounds, or
+//! a loop to end, the program is not refused; the code gets a check, and what fails ends the run. So the search need
+//! not be exact: where many ways meet at one instruction, what is known on them is made one, and loops end soon. What
+//! would need a check that cannot be made (a pointer of unknown kind, memory that was never written) is refused.
 mod access;
 pub(crate) mod alu;
 pub(crate) mod branch;
@@ -59,8 +59,8 @@ pub(crate) struct Argument {
     pub bytes: Option<u32>,
 }
 
-/// What a branch compares. Metadata ends where the packet starts, for a program; but it lies elsewhere in memory, so that
-/// the packet's start stands for the end of metadata.
+/// What a branch compares. Metadata ends where the packet starts, for a program; but it lies elsewhere in memory, so
+/// that the packet's start stands for the end of metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
     Plainly,
@@ -153,8 +153,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The state, or one that stands for it, was followed from there already. Otherwise it is noted; with many there, it
-    /// becomes one with the last.
+    /// The state, or one that stands for it, was followed from there already. Otherwise it is noted; with many there,
+    /// it becomes one with the last.
     fn known(&mut self, at: usize, state: &mut State) -> bool {
         let seen = &mut self.seen[at];
         if seen.iter().any(|old| old.contains(state)) {

@@ -209,8 +209,8 @@ impl State {
 
     /// Makes this state stand for the other one too.
     pub fn join(&mut self, other: &State, at: usize) {
-        // Names of what is made by joining here: apart from those that instructions make. What bears one from an earlier
-        // time is another thing now.
+        // Names of what is made by joining here: apart from those that instructions make. What bears one from an
+        // earlier time is another thing now.
         let names = 1 << 31 | (at as Id & 0xffff) << 14;
         let mut other = other.clone();
         for state in [&mut *self, &mut other] {

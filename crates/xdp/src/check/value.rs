@@ -10,8 +10,8 @@ pub(super) struct Number {
     pub id: u32,
 }
 
-/// Names what pointers of one origin share. It is made of the instruction that made it, so that the same state looks the
-/// same at the second visit.
+/// Names what pointers of one origin share. It is made of the instruction that made it, so that the same state looks
+/// the same at the second visit.
 pub(super) type Id = u32;
 
 /// Shares with no other.
@@ -41,8 +41,8 @@ pub(super) enum Value {
     Context,
     /// In the stack of the function at this depth of calls, from its frame pointer.
     Stack(u8, Offset),
-    /// In the packet. `proved`: so many bytes are there behind the variable part of what has the name `id` (0: the start
-    /// of the packet).
+    /// In the packet. `proved`: so many bytes are there behind the variable part of what has the name `id` (0: the
+    /// start of the packet).
     Packet {
         id: Id,
         off: Offset,

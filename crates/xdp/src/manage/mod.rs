@@ -1,5 +1,5 @@
-//! What people do with a loaded program's maps: list, dump, get, set, delete, read rings. No I/O: text and JSON in, text
-//! and JSON out; errors are sentences.
+//! What people do with a loaded program's maps: list, dump, get, set, delete, read rings. No I/O: text and JSON in,
+//! text and JSON out; errors are sentences.
 mod format;
 mod parse;
 
@@ -72,8 +72,8 @@ impl Program {
             .ok_or_else(|| format!("the map \"{}\" has no entry {key}", map.definition.name))
     }
 
-    /// Adds or replaces an entry. `value`: as for keys, or JSON as [`Program::dump`] shows it (members that are left out
-    /// keep what they had, or are 0). Per-CPU maps get it for the first replica, and zeros for the others.
+    /// Adds or replaces an entry. `value`: as for keys, or JSON as [`Program::dump`] shows it (members that are left
+    /// out keep what they had, or are 0). Per-CPU maps get it for the first replica, and zeros for the others.
     pub fn set(&self, map: &str, key: &str, value: &str) -> Result<(), String> {
         let map = self.keyed(map)?;
         let name = &map.definition.name;

@@ -141,8 +141,8 @@ impl Hash {
         self.writer().count
     }
 
-    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that, so that a look-up
-    /// finds one of them, whole; with `in_place`, only the value is written. `put` writes the value: slot, new
+    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that, so that a
+    /// look-up finds one of them, whole; with `in_place`, only the value is written. `put` writes the value: slot, new
     /// entry. True: the key is new.
     pub fn update(&self, key: &[u8], how: Update, in_place: bool, put: impl Fn(u32, bool)) -> Result<bool, Error> {
         let key = key.get(..self.key_bytes).ok_or(Error::Invalid)?;

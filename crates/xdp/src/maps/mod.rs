@@ -1,8 +1,8 @@
 //! Maps: what a module shares with its replicas, with other modules' replicas of the same object, and with people.
 //!
 //! Values lie in place at addresses that stay, because a program holds pointers to them. Look-ups take no lock; what
-//! adds and removes entries does (the kernel's maps are the same in this). All memory is made of atomic words, so that a
-//! value can be read and written from all sides at any time; a reader may see half of a change, as in the kernel, and
+//! adds and removes entries does (the kernel's maps are the same in this). All memory is made of atomic words, so that
+//! a value can be read and written from all sides at any time; a reader may see half of a change, as in the kernel, and
 //! programs that mind use atomic operations.
 mod epochs;
 mod hash;
