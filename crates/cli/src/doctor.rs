@@ -72,7 +72,10 @@ fn installed(program: &'static str, package: &str, purpose: &str) -> Finding {
 }
 
 fn daemon(arguments: &DoctorArguments) -> Finding {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = match locate::daemon(arguments.daemon.socket.as_deref()) {
+        Ok(socket) => socket,
+        Err(several) => return ok("daemon", several),
+    };
     match daemon::client::ask(&socket, &daemon::protocol::Question::Hello) {
         Ok(hello) => {
             let hosts = hello["hosts"].as_array().map_or(0, Vec::len);

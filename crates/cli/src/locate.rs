@@ -1,4 +1,5 @@
 //! Which daemon a command is about.
+use crate::private::{self, Found};
 use context::attach::SOCKET_VARIABLE;
 use daemon::client;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,28 @@ pub fn named(argument: Option<&Path>) -> Option<PathBuf> {
     argument.map(PathBuf::from).or_else(from_environment)
 }
 
-/// The daemon of this command: the named one, or the first that runs in the usual places.
-pub fn daemon(argument: Option<&Path>) -> PathBuf {
-    named(argument).or_else(running).unwrap_or_else(daemon::default_socket)
+/// The daemon of this command: the named one, the first that runs in the usual places, or the only private one.
+///
+/// # Errors
+/// Several private daemons run, and none is named.
+pub fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(socket) = named(argument).or_else(running) {
+        return Ok(socket);
+    }
+    let mut found = private::running();
+    match found.len() {
+        0 | 1 => Ok(found.pop().map_or_else(daemon::default_socket, |only| only.socket)),
+        _ => Err(choice(&found)),
+    }
+}
+
+/// A sentence with all private daemons that run.
+fn choice(found: &[Found]) -> String {
+    let line = |found: &Found| {
+        format!("\n  --socket {}   {} (process {})", found.socket.display(), found.program, found.owner)
+    };
+    let lines: String = found.iter().map(line).collect();
+    format!("{} programs have a private daemon each; say which one:{lines}", found.len())
 }
 
 /// The first daemon that runs in the usual places: the user's own, then the system's.

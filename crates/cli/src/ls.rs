@@ -14,7 +14,7 @@ const PIDS: usize = 28;
 
 /// Lists hosts, attached programs, connections and listeners.
 pub fn ls(arguments: &LsArguments) -> Result<(), String> {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let mut answer = client::ask(&socket, &Question::Ls)?;
     if arguments.all || arguments.json {
         client::all_flows(&socket, &mut answer)?;

@@ -36,7 +36,7 @@ fn load(arguments: &P4LoadArguments) -> Result<(), String> {
     let program = ProgramFiles { main: main.to_string(), files, defines: arguments.define.clone() };
     let body = serde_json::to_vec(&program).map_err(|e| e.to_string())?;
     let question = Question::Program { host: arguments.host.clone(), bytes: body.len() as u64 };
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let answer = client::send(&socket, &question, &body)
         .map_err(|reason| format!("{} does not run, what ran before goes on:\n{reason}", file.display()))?;
     println!("{} runs on host {}", file.display(), answer["host"].as_str().unwrap_or_default());

@@ -32,7 +32,7 @@ pub fn pcap(arguments: &PcapArguments) -> Result<(), String> {
         filter,
         program,
     };
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let (answer, stream) = client::open(&socket, &Question::Capture(wish))?;
     let names = answer["interfaces"].as_array().into_iter().flatten().filter_map(|name| name.as_str());
     let names: Vec<String> = names.map(String::from).collect();

@@ -119,12 +119,58 @@ pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
     done
 }
 
+/// A private daemon that runs, started by a program that `opentoe run` became.
+pub struct Found {
+    /// Its attach socket.
+    pub socket: PathBuf,
+    /// The process for which it was started.
+    pub owner: u32,
+    /// Name of that process, as `/proc` gives it.
+    pub program: String,
+}
+
+/// Private daemons that run and whose directories this user may list: a user's own, for root everybody's. The oldest
+/// process number first.
+pub fn running() -> Vec<Found> {
+    let users = fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut bases: Vec<PathBuf> = users.chain(runtime_directory()).chain([std::env::temp_dir()]).collect();
+    bases.sort();
+    bases.dedup();
+    let mut found: Vec<Found> = bases.iter().flat_map(|base| running_in(base)).collect();
+    found.sort_by_key(|found| found.owner);
+    found
+}
+
+fn running_in(base: &Path) -> impl Iterator<Item = Found> {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let owner: u32 = name.strip_prefix(DIRECTORY)?.split('-').next()?.parse().ok()?;
+        let files = fs::read_dir(entry.path()).ok()?.flatten().map(|file| file.path());
+        let socket = files.filter(|file| is_socket_name(file)).find(|file| client::is_running(file))?;
+        let program = fs::read_to_string(format!("/proc/{owner}/comm")).unwrap_or_default().trim().into();
+        Some(Found { socket, owner, program })
+    })
+}
+
+/// The random name that [`start`] gives an attach socket; other files of the directory have names with an ending.
+fn is_socket_name(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// How the names of private daemons' directories begin.
+const DIRECTORY: &str = "toe-";
+
+fn runtime_directory() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir())
+}
+
 /// A directory of its own. Others may pass through it but not list it: who knows the socket's random name may attach,
 /// which includes a server that gave root up before it opens its first socket.
 fn directory() -> Result<PathBuf, String> {
-    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
-    let base = base.unwrap_or_else(std::env::temp_dir);
-    let named = |attempt| base.join(format!("toe-{}-{attempt}", std::process::id()));
+    let base = runtime_directory().unwrap_or_else(std::env::temp_dir);
+    let named = |attempt| base.join(format!("{DIRECTORY}{}-{attempt}", std::process::id()));
     for attempt in 0..16 {
         match fs::DirBuilder::new().mode(0o711).create(named(attempt)) {
             Ok(()) => return Ok(named(attempt)),

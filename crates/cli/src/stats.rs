@@ -13,7 +13,7 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
         return tracepoints(arguments);
     }
     let question = Question::Stats { host: arguments.host.clone(), flow: arguments.flow };
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let mut answer = client::ask(&socket, &question)?;
     if arguments.json {
         client::all_flows(&socket, &mut answer)?;
@@ -35,7 +35,7 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
 /// What tracepoints counted, after some have been turned on or off.
 fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
     let (host, enable, disable) = (arguments.host.clone(), arguments.enable.clone(), arguments.disable.clone());
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let answer = client::ask(&socket, &Question::Tracepoints { host, enable, disable })?;
     if arguments.json {
         say_json(&answer);

@@ -36,7 +36,7 @@ const LINES: (usize, usize) = (40, 2000);
 
 /// Shows it until somebody has seen enough.
 pub fn top(arguments: &TopArguments) -> Result<(), String> {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let watch = Watch { socket, interval: Duration::from_secs_f64(arguments.interval) };
     let state = State {
         sort: arguments.sort,

@@ -25,7 +25,7 @@ pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
         return Ok(());
     }
     let wish = Trace { points: arguments.patterns.clone(), host: arguments.host.clone(), flow: arguments.flow };
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let (answer, stream) = client::open(&socket, &Question::Trace(wish))?;
     eprintln!("opentoe: {} tracepoints are on; Ctrl-C ends it", answer["points"]);
     let enough =

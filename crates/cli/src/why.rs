@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Explains drops, a descriptor, or a connection.
 pub fn why(arguments: &WhyArguments) -> Result<(), String> {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let (answer, explain): (Value, fn(&Value)) = match (arguments.pid, arguments.fd, arguments.flow) {
         (Some(pid), Some(fd), _) => (client::ask(&socket, &Question::Descriptor { pid, fd })?, descriptor),
         (_, _, Some(flow)) => (client::ask(&socket, &Question::Stats { host: None, flow: Some(flow) })?, flows),

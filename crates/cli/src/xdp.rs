@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Loads, lists, unloads; looks into maps and changes them.
 pub fn xdp(arguments: &XdpArguments) -> Result<(), String> {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref());
+    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let host = arguments.host.clone();
     let ask = |question| client::ask(&socket, &Question::Xdp(question));
     let (answer, show): (Value, fn(&Value)) = match &arguments.verb {

@@ -203,6 +203,29 @@ fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
     scratch.becomes_empty();
 }
 
+#[test]
+fn a_private_daemon_is_found_where_it_is_the_only_one() {
+    let scratch = Scratch::new();
+    let file = scratch.0.join("lab.toml");
+    fs::write(&file, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
+    let (file, toe, library) = (file.to_str().unwrap(), env!("CARGO_BIN_EXE_opentoe"), any_library());
+    let look = format!("unset TOE_SOCKET; {toe} ls");
+    let run = |script: &str| scratch.toe(&["run", "-q", "--lib", &library, "--config", file, "--", "sh", "-c", script]);
+    let one = run(&look);
+    let printed = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert!(printed.contains("10.0.0.1/24"), "{printed}{}", error(&one));
+    let two = run(&format!("{toe} run -q --lib {library} --config {file} -- sh -c '{look}'"));
+    let sentence = error(&two);
+    assert_eq!(two.status.code(), Some(1), "{sentence}");
+    assert!(
+        sentence.starts_with("opentoe: 2 programs have a private daemon each; say which one:\n  --socket "),
+        "{sentence}"
+    );
+    assert_eq!(sentence.matches("   sh (process ").count(), 2, "{sentence}");
+    fs::remove_file(file).unwrap();
+    scratch.becomes_empty();
+}
+
 /// On a terminal that `script` makes: `typed` is what is typed there, by a shell command.
 fn top_on_a_terminal(scratch: &Scratch, typed: &str) -> String {
     let configuration = scratch.0.join("lab.toml");
