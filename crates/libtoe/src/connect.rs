@@ -3,9 +3,10 @@ use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
 use crate::readiness;
+use crate::signals::Signals;
 use crate::socket::{ANY, Attempt, Bound, Kind, Socket};
 use crate::state::{Key, Lib};
-use crate::wait::{self, Signals, Target, Wait};
+use crate::wait::{self, Target, Wait};
 use context::{Congestion, Endpoint, Reply, Request, Slot, Unaccelerated};
 use std::time::Instant;
 

@@ -2,10 +2,11 @@
 use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::signals::Signals;
 use crate::socket::{Kind, Pending, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
-use crate::wait::{self, Signals, Wait};
+use crate::wait::{self, Wait};
 use crate::{fast, readiness, table};
 use context::attach::Welcome;
 use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};

@@ -6,7 +6,7 @@
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`, `options` (what
-//! sockets do), `epoll`, `poll`, `readiness`, `wait`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
+//! sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
 //! daemon).
 
 mod address;
@@ -35,6 +35,7 @@ mod real;
 mod rest;
 mod ring;
 mod share;
+mod signals;
 mod socket;
 mod splice;
 mod stand_in;

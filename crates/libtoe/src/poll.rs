@@ -3,9 +3,10 @@ use crate::errno::Result;
 use crate::lock::Guard;
 use crate::readiness;
 use crate::share;
+use crate::signals::Signals;
 use crate::state::Lib;
 use crate::table::{self, Entry};
-use crate::wait::{self, Signals, Target, Wait};
+use crate::wait::{self, Target, Wait};
 use libc::{c_short, pollfd, sigset_t};
 use std::time::Instant;
 

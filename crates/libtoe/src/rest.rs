@@ -8,10 +8,11 @@
 use crate::context_side::Context;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::signals::Signals;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::Stream;
-use crate::wait::{self, Signals, Wait};
+use crate::wait::{self, Wait};
 use context::{Request, Slot};
 use std::time::{Duration, Instant};
 

@@ -3,11 +3,6 @@
 //! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than
 //! one: so a waiting thread yields first and sleeps late. While it yields it only looks at the rings' positions, without
 //! the lock.
-//!
-//! From the moment a call is about to sleep until it returns, signals are blocked, except inside the one system
-//! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
-//! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
-//! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
 use crate::confine;
 use crate::epoll;
 use crate::errno::{self, Result};
@@ -15,6 +10,7 @@ use crate::lock::{self, Guard};
 use crate::lookout::{End, Lookout};
 use crate::real;
 use crate::share;
+use crate::signals::{BlockedSignals, Signals};
 use crate::socket::Kind;
 use crate::state::{Key, Lib, Link};
 use crate::thread;
@@ -48,17 +44,6 @@ const SHARED_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::f
 const NOBODY: RawFd = -1;
 /// Longest sleep while a bump waits for room in the ring.
 const OWED_NAP: Duration = Duration::from_millis(1);
-
-/// What to do about a signal whose handler ran while the thread slept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signals {
-    /// Go on waiting.
-    Keep,
-    /// Go on if all handlers were installed with `SA_RESTART`, otherwise `EINTR`: read, write, accept, connect.
-    Restart,
-    /// `EINTR`: poll, select, epoll, and calls with a timeout.
-    Interrupt,
-}
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy)]
@@ -491,63 +476,6 @@ pub fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Optio
 pub fn milliseconds(time: Option<timespec>) -> c_int {
     let whole = |time: timespec| (time.tv_sec * 1000 + (time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64);
     time.map_or(-1, |time| whole(time) as c_int)
-}
-
-/// Signals blocked for the time of a wait; what was before comes back at its end.
-pub struct BlockedSignals {
-    before: sigset_t,
-    outside: sigset_t,
-}
-
-impl BlockedSignals {
-    /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
-    pub fn new(mask: Option<sigset_t>) -> BlockedSignals {
-        // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.
-        let before = unsafe {
-            let mut all: sigset_t = std::mem::zeroed();
-            let mut before: sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            before
-        };
-        BlockedSignals { before, outside: mask.unwrap_or(before) }
-    }
-
-    /// The mask in force while the thread sleeps.
-    pub fn outside(&self) -> *const sigset_t {
-        &self.outside
-    }
-
-    /// Whether a call goes on after a handler ran. Which one ran is not known, so a call is restarted only if every
-    /// handler that could have run asks for it.
-    pub fn goes_on(&self, signals: Signals) -> bool {
-        match signals {
-            Signals::Keep => true,
-            Signals::Interrupt => false,
-            Signals::Restart => (1..=64).all(|signal| self.restarts_after(signal)),
-        }
-    }
-
-    fn restarts_after(&self, signal: c_int) -> bool {
-        // SAFETY: reads the disposition into a local; for the two signals that the C library keeps for itself it
-        // fails and leaves the zeroes, which mean the default.
-        let (action, blocked) = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut action);
-            (action, libc::sigismember(&self.outside, signal) == 1)
-        };
-        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        blocked || !handled || action.sa_flags & libc::SA_RESTART != 0
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        let errno = errno::get();
-        // SAFETY: restores the mask that `new` saved.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
-        errno::set(errno);
-    }
 }
 
 /// How often anybody was woken.

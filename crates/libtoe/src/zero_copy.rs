@@ -3,10 +3,11 @@
 use crate::data::{self, can_write};
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::signals::Signals;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib};
 use crate::stream::{RX_FIN, SHUT_READ, Stream};
-use crate::wait::{self, Signals, Target, Wait};
+use crate::wait::{self, Target, Wait};
 use libc::{c_int, iovec};
 use std::time::{Duration, Instant};
 

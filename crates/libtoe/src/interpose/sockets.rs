@@ -2,10 +2,11 @@
 use crate::address::{self, Address};
 use crate::errno::{self, Result, give};
 use crate::lock::{self, Guard};
+use crate::signals::Signals;
 use crate::socket::{self, ANY, Bound, Kind, Socket};
 use crate::state::Key;
 use crate::table::{self, Entry};
-use crate::wait::{self, Signals, Target, Wait};
+use crate::wait::{self, Target, Wait};
 use crate::{attach, connect as opening, options, real, share};
 use context::{Endpoint, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};

@@ -1,0 +1,76 @@
+//! Signals during a wait.
+//!
+//! From the moment a call is about to sleep until it returns, signals are blocked, except inside the one system
+//! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
+//! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
+//! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
+use crate::errno;
+use libc::{c_int, sigset_t};
+
+/// What to do about a signal whose handler ran while the thread slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signals {
+    /// Go on waiting.
+    Keep,
+    /// Go on if all handlers were installed with `SA_RESTART`, otherwise `EINTR`: read, write, accept, connect.
+    Restart,
+    /// `EINTR`: poll, select, epoll, and calls with a timeout.
+    Interrupt,
+}
+
+/// Signals blocked for the time of a wait; what was before comes back at its end.
+pub struct BlockedSignals {
+    before: sigset_t,
+    outside: sigset_t,
+}
+
+impl BlockedSignals {
+    /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
+    pub fn new(mask: Option<sigset_t>) -> BlockedSignals {
+        // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.
+        let before = unsafe {
+            let mut all: sigset_t = std::mem::zeroed();
+            let mut before: sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            before
+        };
+        BlockedSignals { before, outside: mask.unwrap_or(before) }
+    }
+
+    /// The mask in force while the thread sleeps.
+    pub fn outside(&self) -> *const sigset_t {
+        &self.outside
+    }
+
+    /// Whether a call goes on after a handler ran. Which one ran is not known, so a call is restarted only if every
+    /// handler that could have run asks for it.
+    pub fn goes_on(&self, signals: Signals) -> bool {
+        match signals {
+            Signals::Keep => true,
+            Signals::Interrupt => false,
+            Signals::Restart => (1..=64).all(|signal| self.restarts_after(signal)),
+        }
+    }
+
+    fn restarts_after(&self, signal: c_int) -> bool {
+        // SAFETY: reads the disposition into a local; for the two signals that the C library keeps for itself it
+        // fails and leaves the zeroes, which mean the default.
+        let (action, blocked) = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action);
+            (action, libc::sigismember(&self.outside, signal) == 1)
+        };
+        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+        blocked || !handled || action.sa_flags & libc::SA_RESTART != 0
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        let errno = errno::get();
+        // SAFETY: restores the mask that `new` saved.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        errno::set(errno);
+    }
+}
