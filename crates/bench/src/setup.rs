@@ -3,7 +3,7 @@ use crate::command::{list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
-use daemon::config::EngineName;
+use daemon::config::EngineKind;
 use std::process::Command;
 
 /// Which set-ups are measured, in turn.
@@ -156,8 +156,10 @@ impl Way {
 
 /// The engine of this name.
 pub fn engine(text: &str) -> Result<&'static str, String> {
-    let found = EngineName::ALL.iter().map(|engine| engine.name()).find(|name| *name == text);
-    found.ok_or_else(|| format!("there is no engine `{text}`; there are flextoe and laminar"))
+    EngineKind::of_name(text).map(EngineKind::name).ok_or_else(|| {
+        let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("there is no engine `{text}`; there are {}", names.join(" and "))
+    })
 }
 
 fn port(text: &str) -> Result<Port, String> {

@@ -4,7 +4,7 @@
 //! its own would meet a stranger. An intermediate process starts the daemon and ends.
 use crate::arguments::{PrivateArguments, parse_network};
 use daemon::client;
-use daemon::config::{self, EngineName};
+use daemon::config::{self, EngineKind};
 use daemon::protocol::Question;
 use daemon::{Options, logging};
 use std::collections::hash_map::RandomState;
@@ -37,9 +37,9 @@ pub fn from_file(file: &Path) -> Result<Private, String> {
 /// A private daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
 pub fn embedded(host: Option<&str>, engine: Option<&str>, network: Option<&str>) -> Result<Private, String> {
     let host = host.unwrap_or("toe");
-    let engine = engine.unwrap_or(EngineName::Flextoe.name());
-    if !EngineName::ALL.iter().any(|known| known.name() == engine) {
-        let names: Vec<&str> = EngineName::ALL.iter().map(|known| known.name()).collect();
+    let engine = engine.unwrap_or(EngineKind::default().name());
+    if EngineKind::of_name(engine).is_none() {
+        let names: Vec<&str> = EngineKind::ALL.iter().map(|known| known.name()).collect();
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
     }
     let (network, bits) = network.map_or_else(free_network, parse_network)?;

@@ -1,14 +1,10 @@
 //! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
 use crate::access::Access;
 use crate::clock::Clock;
-use crate::config::{Config, EngineName, FabricSection, HostSection, PortKind, PortSection};
+use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
 use crate::takeover::OldTap;
 use control::Host;
-use engine::stream::Stream;
-use engine::{Engine, Limits};
-use flextoe::FlexToe;
-use laminar::{Extensions, Laminar};
 use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
 use std::io::Read;
@@ -139,17 +135,7 @@ fn seat(
 }
 
 fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FramePool) -> Result<Host, String> {
-    let limits = Limits { flows: section.stack.max_flows, contexts: section.stack.max_contexts };
-    let engine: Box<dyn Engine<Stream>> = match section.engine {
-        EngineName::Flextoe => Box::new(FlexToe::new(limits, section.mapping.clone(), pool.clone())),
-        EngineName::Laminar => {
-            // TIMELY's round-trip times are the data-path's own (thesis 5.5.3).
-            let timely = section.stack.default_congestion().needs.timestamps;
-            let shared_log = section.stack.memory.log_bytes > 0;
-            let extensions = Extensions { timely, shared_log, ..Extensions::default() };
-            Box::new(Laminar::new(limits, section.stack.window_shift(), extensions)?)
-        }
-    };
+    let engine = section.engine.make(&section.stack, &section.mapping, pool)?;
     Host::new(section.stack.clone(), caps, mac, engine, secret()?)
 }
 

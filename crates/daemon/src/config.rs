@@ -2,10 +2,10 @@
 mod check;
 mod read;
 
+pub use engines::{EngineKind, Mapping};
 pub use read::{parse, read};
 
 use control::HostConfig;
-use flextoe::Mapping;
 use port::FabricConfig;
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -109,7 +109,7 @@ pub struct HostSection {
     /// Where its frames go.
     pub port: PortSection,
     /// Its data-path.
-    pub engine: EngineName,
+    pub engine: EngineKind,
     /// Which modules of the engine run on which threads.
     pub mapping: Mapping,
     /// Index of its thread in [`ServiceConfig::thread`].
@@ -133,16 +133,6 @@ pub struct ModuleSection {
     pub name: Option<String>,
     /// Modules of a stage run in the order of their positions; last where it is not said.
     pub position: Option<u32>,
-}
-
-/// The engines that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineName {
-    /// FlexTOE's pipeline of modules.
-    Flextoe,
-    /// Laminar's P4 program on a match-action pipeline.
-    Laminar,
 }
 
 /// A port of a host or an uplink of a fabric.
@@ -192,19 +182,6 @@ impl PortKind {
             PortKind::Fabric => "fabric",
             PortKind::Tap => "tap",
             PortKind::Afxdp => "afxdp",
-        }
-    }
-}
-
-impl EngineName {
-    /// Every engine.
-    pub const ALL: &'static [EngineName] = &[EngineName::Flextoe, EngineName::Laminar];
-
-    /// Its name in the configuration and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            EngineName::Flextoe => "flextoe",
-            EngineName::Laminar => "laminar",
         }
     }
 }

@@ -1,9 +1,8 @@
 //! P4 programs that take the place of a host's running one (docs/P4.md).
 use crate::build::HostPlace;
-use crate::config::EngineName;
 use crate::protocol::ProgramFiles;
 use crate::views::Observer;
-use engine::{Limits, ProgramSource};
+use engine::ProgramSource;
 use serde_json::{Value, json};
 
 /// Loads a program: checked and compiled on this thread, so that the data-path only changes over. The error is a
@@ -13,12 +12,8 @@ pub(crate) fn load(observer: &Observer, host: Option<&str>, body: &[u8]) -> Resu
         serde_json::from_slice(body).map_err(|e| format!("these are no files of a P4 program: {e}"))?;
     let place = only(observer, host)?;
     let stack = &place.config.stack;
-    if place.config.engine != EngineName::Laminar {
-        return Err(format!("host {} does not run the laminar engine, and so no P4 program", stack.name));
-    }
     let source = ProgramSource { main: files.main, files: files.files, defines: files.defines };
-    let limits = Limits { flows: stack.max_flows, contexts: stack.max_contexts };
-    laminar::prepare(&limits, stack.window_shift(), &source)?;
+    place.config.engine.prepare(stack, &source)?;
     observer.at(place, move |seat| seat.host.load_program(&source))??;
     Ok(json!({ "host": stack.name }))
 }

@@ -1,5 +1,5 @@
 //! Wrong configurations: each is refused with file, line and what was probably meant.
-use daemon::config::{EngineName, PortKind, parse};
+use daemon::config::{EngineKind, PortKind, parse};
 
 const HOST: &str = "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n";
 
@@ -81,7 +81,7 @@ fn parts_that_do_not_fit_together_are_refused() {
 #[test]
 fn what_is_not_said_has_a_default() {
     let config = parse(HOST, "test.toml").unwrap();
-    assert_eq!(config.hosts[0].engine, EngineName::Flextoe);
+    assert_eq!(config.hosts[0].engine, EngineKind::Flextoe);
     assert_eq!(config.hosts[0].port.kind, PortKind::Fabric);
     assert_eq!(config.hosts[0].thread, 0);
     assert!(!config.hosts[0].mapping.threads);

@@ -1,25 +1,20 @@
 //! What `--so_flags` may say: words `key=value`, separated by commas.
 use control::HostConfig;
+use engines::{EngineKind, Mapping};
 use std::net::Ipv4Addr;
 use tcp::congestion::CongestionName;
 use wire::IpAddress;
 
-/// Which engine runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineName {
-    /// FlexTOE, all modules on one thread.
-    Flextoe,
-    /// FlexTOE with replicated modules, which take turns here.
-    Threads,
-    /// Laminar.
-    Laminar,
-}
+/// What `engine=threads` stands for.
+const REPLICATED: Mapping = Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 };
 
 /// A host and its engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flags {
-    /// Its engine: `engine=flextoe`, `threads`, `laminar`.
-    pub engine: EngineName,
+    /// Its engine: `engine=flextoe`, `laminar`; or `threads`: FlexTOE with replicated modules, which take turns here.
+    pub engine: EngineKind,
+    /// The replication of its modules.
+    pub mapping: Mapping,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `min_rto_ms`, `ecn`,
     /// `congestion`.
     pub host: HostConfig,
@@ -40,7 +35,7 @@ impl Flags {
         host.memory.slots = 64;
         host.memory.rx_bytes = 1 << 16;
         host.memory.tx_bytes = 1 << 16;
-        let mut flags = Flags { engine: EngineName::Flextoe, host };
+        let mut flags = Flags { engine: EngineKind::default(), mapping: Mapping::default(), host };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
             flags.set(key, value)?;
@@ -55,12 +50,9 @@ impl Flags {
         let number = || value.parse::<u32>().map_err(|_| refused());
         match key {
             "engine" => {
-                self.engine = match value {
-                    "flextoe" => EngineName::Flextoe,
-                    "threads" => EngineName::Threads,
-                    "laminar" => EngineName::Laminar,
-                    _ => return Err(refused()),
-                }
+                let threads = value == "threads";
+                self.engine = EngineKind::of_name(if threads { "flextoe" } else { value }).ok_or_else(refused)?;
+                self.mapping = if threads { REPLICATED } else { Mapping::default() };
             }
             "address" => self.host.address = address()?,
             "gateway" => self.host.gateway = Some(address()?),
@@ -85,7 +77,7 @@ mod tests {
     #[test]
     fn flags_are_read_and_wrong_ones_named() {
         let flags = Flags::parse("engine=laminar,address=10.0.0.1, min_rto_ms=200").unwrap();
-        assert_eq!((flags.engine, flags.host.timers.min_rto_ms), (EngineName::Laminar, 200));
+        assert_eq!((flags.engine, flags.host.timers.min_rto_ms), (EngineKind::Laminar, 200));
         assert_eq!(flags.host.address, Ipv4Addr::new(10, 0, 0, 1));
         for (wrong, says) in [("engine=tofino", "engine=tofino"), ("speed=9", "speed"), ("ecn", "key=value")] {
             assert!(Flags::parse(wrong).unwrap_err().contains(says), "{wrong}");

@@ -27,5 +27,5 @@ pub mod sockets;
 pub mod stack;
 mod threads;
 
-pub use flags::{EngineName, Flags};
+pub use flags::Flags;
 pub use interface::{Interface, packetdrill_interface_init};

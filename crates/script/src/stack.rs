@@ -1,11 +1,8 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when it is told to.
-use crate::flags::{EngineName, Flags};
+use crate::flags::Flags;
 use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
-use engine::stream::Stream;
-use engine::{Engine, Limits, Worker};
-use flextoe::{FlexToe, Mapping};
-use laminar::{Extensions, Laminar};
+use engine::Worker;
 use port::{Capabilities, Frame, FramePool, Nanos};
 use shm::{Doorbell, Region};
 use std::collections::VecDeque;
@@ -40,17 +37,7 @@ impl Stack {
     /// A host with one application; the error is a sentence.
     pub fn new(flags: Flags) -> Result<Stack, String> {
         let pool = FramePool::new(1024);
-        let limits = Limits { flows: flags.host.max_flows, contexts: flags.host.max_contexts };
-        let replicated = Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 };
-        let engine: Box<dyn Engine<Stream>> = match flags.engine {
-            EngineName::Flextoe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
-            EngineName::Threads => Box::new(FlexToe::new(limits, replicated, pool.clone())),
-            EngineName::Laminar => {
-                let timely = flags.host.default_congestion().needs.timestamps;
-                let extensions = Extensions { timely, ..Extensions::default() };
-                Box::new(Laminar::new(limits, flags.host.window_shift(), extensions)?)
-            }
-        };
+        let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
         let mut host = Host::new(flags.host, CAPABILITIES, OWN, engine, [7; 16])?;
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();

@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 use crate::generate::generate_on;
-use crate::plan::EngineName;
 use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
 use clap::Args;
+use engines::EngineKind;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub struct Arguments {
     pub jobs: usize,
     /// The engine of all hosts, instead of those that the seeds choose
     #[arg(long, value_name = "NAME", conflicts_with = "plan")]
-    pub engine: Option<EngineName>,
+    pub engine: Option<EngineKind>,
     /// Stop after so many failures
     #[arg(long, default_value_t = 5)]
     pub failures: usize,
@@ -126,7 +126,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     }
     println!("{}", summary(&tally, begin));
     for (seed, failure) in &tally.failures {
-        let engine = if arguments.engine == Some(EngineName::Laminar) { " --engine laminar" } else { "" };
+        let engine = if arguments.engine == Some(EngineKind::Laminar) { " --engine laminar" } else { "" };
         println!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{engine} --shrink");
     }
     if let Some((seed, _)) = tally.failures.first() {

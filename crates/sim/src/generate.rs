@@ -1,10 +1,9 @@
 //! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
 use crate::plan::{
-    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, EngineName, HostPlan, Jump, ListenPlan, Midst, Plan, Script, Takeover,
-    Turns,
+    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, Jump, ListenPlan, Midst, Plan, Script, Takeover, Turns,
 };
 use crate::random::Random;
-use flextoe::Mapping;
+use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 
 /// Most bytes that the applications of a generated scenario send in all.
@@ -14,7 +13,7 @@ const MOST_BYTES: u64 = 600_000;
 const SCALED: u32 = 128 << 10;
 
 /// The scenario of a seed, all of whose hosts have this engine, if one is named.
-pub fn generate_on(seed: u64, engine: Option<EngineName>) -> Plan {
+pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
     let mut plan = generate(seed);
     if let Some(engine) = engine {
         plan.hosts.iter_mut().for_each(|host| host.engine = engine);
@@ -67,7 +66,7 @@ fn host(random: &mut Random) -> HostPlan {
     let slots = random.pick(&[2, 8, 64, 64, 256]);
     let large = if tiny { 1 } else { random.between(0, if slots > 64 { 3 } else { 8 }) };
     HostPlan {
-        engine: if random.one_in(4) { EngineName::Laminar } else { EngineName::Flextoe },
+        engine: if random.one_in(4) { EngineKind::Laminar } else { EngineKind::Flextoe },
         mapping: mapping(random),
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),

@@ -1,14 +1,11 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
-use crate::plan::{Cut, EngineName, HostPlan, Jump, Plan};
+use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::takeover::Takeovers;
 use context::{AppEnd, ControlEnd, EngineEnd};
 use control::{Application, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
-use engine::stream::Stream;
-use engine::{ContextId, DropReason, Engine, Limits, Worker};
-use flextoe::FlexToe;
-use laminar::{Extensions, Laminar};
+use engine::{ContextId, DropReason, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
@@ -260,16 +257,7 @@ pub(crate) fn fresh_host(
     pool: &FramePool,
     secret: [u8; 16],
 ) -> Result<Host, String> {
-    let limits = Limits { flows: plan.flows, contexts: CONTEXTS };
-    let engine: Box<dyn Engine<Stream>> = match plan.engine {
-        EngineName::Flextoe => Box::new(FlexToe::new(limits, plan.mapping.clone(), pool.clone())),
-        EngineName::Laminar => {
-            // As the daemon has it.
-            let timely = config.default_congestion().needs.timestamps;
-            let extensions = Extensions { timely, ..Extensions::default() };
-            Box::new(Laminar::new(limits, config.window_shift(), extensions)?)
-        }
-    };
+    let engine = plan.engine.make(&config, &plan.mapping, pool)?;
     Host::new(config, capabilities, mac, engine, secret)
 }
 

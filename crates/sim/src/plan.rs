@@ -1,5 +1,5 @@
 //! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
-use flextoe::Mapping;
+use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -59,24 +59,13 @@ pub enum AimAt {
     ClientTimestamp,
 }
 
-/// Which engine a host has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum EngineName {
-    /// FlexTOE, with the mapping of the plan.
-    #[default]
-    Flextoe,
-    /// Laminar.
-    Laminar,
-}
-
 /// One host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
     /// Its engine.
     #[serde(default)]
-    pub engine: EngineName,
+    pub engine: EngineKind,
     /// Module mapping of the engine. The simulation polls each thread's modules in an order that follows from the
     /// seed; there are no real threads.
     #[serde(default)]

@@ -1,9 +1,9 @@
 //! Runs many scenarios: on several threads, with panics caught and told like any other failure.
 use crate::Plan;
 use crate::generate::generate_on;
-use crate::plan::EngineName;
 use crate::scene::Figures;
 use crate::world::{Failure, run};
+use engines::EngineKind;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -68,7 +68,7 @@ pub struct Search {
     /// Begins none after this moment.
     pub until: Option<Instant>,
     /// The engine of all hosts, in the place of those that the seeds choose.
-    pub engine: Option<EngineName>,
+    pub engine: Option<EngineKind>,
 }
 
 /// Runs seeds one after another. `progress` is told of each.

@@ -1,6 +1,6 @@
 //! Makes a scenario that fails smaller, as long as it goes on failing.
-use crate::plan::{Ending, EngineName, Plan, Script};
-use flextoe::Mapping;
+use crate::plan::{Ending, Plan, Script};
+use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 
 /// A smaller scenario that fails too, after at most `tries` runs. `fails` says whether one does.
@@ -176,7 +176,7 @@ fn smaller_script(index: usize, client: bool, add: &mut Add<'_>) {
 }
 
 fn simpler_host(index: usize, add: &mut Add<'_>) {
-    add(&|plan| plan.hosts[index].engine = EngineName::Flextoe);
+    add(&|plan| plan.hosts[index].engine = EngineKind::Flextoe);
     add(&|plan| plan.hosts[index].mapping = Mapping::default());
     add(&|plan| plan.hosts[index].stall = 0.0);
     add(&|plan| plan.hosts[index].syn_backlog = None);

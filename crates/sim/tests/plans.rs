@@ -1,5 +1,5 @@
 //! Replays every saved scenario, and a number of random ones.
-use sim::plan::EngineName;
+use engines::EngineKind;
 use sim::runner::{Search, run_seeds};
 use sim::{Plan, run, run_caught};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn saved_scenarios_pass() {
     }
 }
 
-fn pass(first: u64, count: u64, engine: Option<EngineName>) {
+fn pass(first: u64, count: u64, engine: Option<EngineKind>) {
     let search = Search { first, count, jobs: 2, failures: 3, until: None, engine };
     let tally = run_seeds(search, |_| ());
     for (seed, failure) in &tally.failures {
@@ -45,7 +45,7 @@ fn random_scenarios_pass() {
 /// Seeds choose Laminar for every fourth host; here all have it.
 #[test]
 fn random_scenarios_pass_on_laminar() {
-    pass(1 << 32, SEEDS / 3, Some(EngineName::Laminar));
+    pass(1 << 32, SEEDS / 3, Some(EngineKind::Laminar));
 }
 
 #[test]

@@ -21,6 +21,7 @@ const ROWS: &[&[&str]] = &[
     &["daemon"],
     &["sim", "script"],
     &["libtoe", "libverbs"],
+    &["engines"],
     &["control"],
     &["flextoe", "laminar", "zeronic", "smartns"],
     &["rmt", "xdp"],

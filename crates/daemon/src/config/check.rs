@@ -1,5 +1,5 @@
 //! What single keys cannot say: that the parts of a configuration fit together.
-use super::{Config, EngineName, PortKind, PortSection};
+use super::{Config, PortKind, PortSection};
 use std::collections::HashSet;
 
 /// A sentence about the first thing that does not fit.
@@ -26,7 +26,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         host.stack.validate()?;
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
         check_port(&host.port).map_err(said)?;
-        if host.stack.memory.log_bytes > 0 && host.engine != EngineName::Laminar {
+        if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
             return Err(said(
                 "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
             ));

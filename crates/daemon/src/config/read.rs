@@ -1,5 +1,5 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
-use super::{Config, EngineName, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, check};
+use super::{Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, check};
 use control::HostConfig;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -107,7 +107,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     for (module, at) in tables(&mut table, "module")? {
         modules.push(rest::<ModuleSection>(module, at, &[])?);
     }
-    let engine = take(&mut table, "engine")?.unwrap_or(EngineName::Flextoe);
+    let engine = take::<EngineKind>(&mut table, "engine")?.unwrap_or_default();
     let names_flows = table.contains_key("max_flows");
     let mut host = HostSection {
         modules,
@@ -122,8 +122,8 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     if !named {
         return Err(Fault::new("this host has no `name`".into(), span));
     }
-    if engine == EngineName::Laminar && !names_flows {
-        host.stack.max_flows = host.stack.max_flows.min(laminar::MOST_FLOWS);
+    if let Some(most) = engine.most_flows().filter(|_| !names_flows) {
+        host.stack.max_flows = host.stack.max_flows.min(most);
     }
     Ok(host)
 }

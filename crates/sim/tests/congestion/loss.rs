@@ -1,7 +1,8 @@
 //! Bulk flows through random loss (thesis figure 5.17), with each engine at either end.
-use crate::network::{EngineName, Plan, SECOND};
+use crate::network::{Plan, SECOND};
 use crate::programs::{Load, Run};
 use crate::{FLEXTOE, LAMINAR};
+use engines::EngineKind;
 use port::{FabricConfig, Nanos};
 use tcp::congestion;
 
@@ -14,7 +15,7 @@ struct Outcome {
     fast: u64,
 }
 
-fn measure(engines: [EngineName; 2], flows: u32, loss: f64, time: Nanos) -> Outcome {
+fn measure(engines: [EngineKind; 2], flows: u32, loss: f64, time: Nanos) -> Outcome {
     let network = FabricConfig { loss, ..FabricConfig::default() };
     let congestion = congestion::CUBIC;
     let plan = Plan { hosts: 2, network, congestion, engines, buffer: 256 << 10, connections: flows, stall: 0 };

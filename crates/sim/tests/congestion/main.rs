@@ -4,13 +4,14 @@ mod loss;
 mod network;
 mod programs;
 
-use network::{EngineName, MS, Plan, SECOND};
+use engines::EngineKind;
+use network::{MS, Plan, SECOND};
 use port::{FabricConfig, Nanos};
 use programs::{Load, Run};
 use tcp::congestion::{self, CongestionName};
 
-const FLEXTOE: [EngineName; 2] = [EngineName::FlexToe; 2];
-const LAMINAR: [EngineName; 2] = [EngineName::Laminar; 2];
+const FLEXTOE: [EngineKind; 2] = [EngineKind::Flextoe; 2];
+const LAMINAR: [EngineKind; 2] = [EngineKind::Laminar; 2];
 
 /// Jain's index: 1 where all are equal, 1/n where one has everything.
 fn jain(values: &[u64]) -> f64 {

@@ -2,10 +2,7 @@
 //! every host that has something to do is polled.
 use context::{AppEnd, Reply, Request, daemon_ends};
 use control::{Application, Host, HostConfig, MemoryConfig};
-use engine::stream::Stream;
-use engine::{Engine, Limits};
-use flextoe::{FlexToe, Mapping};
-use laminar::{Extensions, Laminar};
+use engines::{EngineKind, Mapping};
 use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port, PortDrops};
 use shm::{Doorbell, Region};
 use std::net::Ipv4Addr;
@@ -21,13 +18,6 @@ const EACH: Nanos = 300;
 /// Frames that a host takes in one round.
 const BURST: usize = 64;
 
-/// An engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineName {
-    FlexToe,
-    Laminar,
-}
-
 /// What the network and the hosts are to be.
 #[derive(Clone)]
 pub struct Plan {
@@ -35,7 +25,7 @@ pub struct Plan {
     pub network: FabricConfig,
     pub congestion: CongestionName,
     /// The engine of the host that receives, and of those that send.
-    pub engines: [EngineName; 2],
+    pub engines: [EngineKind; 2],
     /// Bytes of each connection's buffers.
     pub buffer: u32,
     /// Connections of one host at most.
@@ -70,19 +60,6 @@ fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, index as u8 + 1)
 }
 
-impl EngineName {
-    fn make(self, limits: Limits, config: &HostConfig, pool: &FramePool) -> Box<dyn Engine<Stream>> {
-        match self {
-            EngineName::FlexToe => Box::new(FlexToe::new(limits, Mapping::default(), pool.clone())),
-            EngineName::Laminar => {
-                let timely = config.default_congestion().needs.timestamps;
-                let extensions = Extensions { timely, ..Extensions::default() };
-                Box::new(Laminar::new(limits, config.window_shift(), extensions).unwrap())
-            }
-        }
-    }
-}
-
 impl Station {
     fn new(plan: &Plan, index: usize, fabric: &Fabric) -> Station {
         let (ip, mac) = (address(index), Mac([2, 0, 0, 0, 0, index as u8 + 1]));
@@ -109,8 +86,7 @@ impl Station {
             ..HostConfig::default()
         };
         let pool = FramePool::new(65_536);
-        let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
-        let engine = plan.engines[index.min(1)].make(limits, &config, &pool);
+        let engine = plan.engines[index.min(1)].make(&config, &Mapping::default(), &pool).unwrap();
         let mut host = Host::new(config, port.capabilities(), mac, engine, [index as u8; 16]).unwrap();
         let geometry = memory.geometry();
         let region = Arc::new(Region::create("shares", geometry.region_len()).unwrap());
