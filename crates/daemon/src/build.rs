@@ -3,9 +3,10 @@ use crate::access::Access;
 use crate::clock::Clock;
 use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
+use crate::ports::PortPlan;
 use crate::takeover::OldTap;
 use control::Host;
-use port::{AfXdp, AfXdpConfig, Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
+use port::{Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ fn fabrics(config: &Config, clock: Clock) -> Result<Vec<(String, Fabric)>, Strin
 }
 
 fn add_uplink(fabric: &Fabric, section: &FabricSection, uplink: &PortSection, clock: Clock) -> Result<(), String> {
-    let port = open(uplink, &section.name)?;
+    let port = uplink.plan()?.open(&section.name)?;
     let name = port.name();
     fabric.uplink(&name, captured(port, uplink, clock)?).map_err(|e| e.to_string())
 }
@@ -115,19 +116,17 @@ fn seat(
     traces: &Traces,
 ) -> Result<(), String> {
     let name = &section.stack.name;
-    let port: Box<dyn Port> = match (section.port.kind, old) {
-        (PortKind::Fabric, _) => {
-            let wanted = section.port.fabric.as_deref();
-            let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
+    let port: Box<dyn Port> = match (section.port.plan()?, old) {
+        (PortPlan::Fabric { fabric: wanted, mac }, _) => {
+            let found = fabrics.iter().find(|(fabric, _)| wanted.as_ref().is_none_or(|wanted| wanted == fabric));
             let (_, fabric) = found.ok_or("its fabric is not there")?;
-            let derived = local_mac(&format!("{name} {}", section.stack.address));
-            let mac = section.port.mac()?.unwrap_or(derived);
+            let mac = mac.unwrap_or_else(|| local_mac(&format!("{name} {}", section.stack.address)));
             Box::new(fabric.join(name, mac).map_err(|e| format!("cannot join the fabric: {e}"))?)
         }
-        (PortKind::Tap, Some((device, mac, fd))) => {
-            Box::new(Tap::adopt(fd, &TapConfig { name: device, mac: Some(mac), ..tap_config(&section.port)? }))
+        (PortPlan::Tap(config), Some((device, mac, fd))) => {
+            Box::new(Tap::adopt(fd, &TapConfig { name: device, mac: Some(mac), ..config }))
         }
-        (PortKind::Tap | PortKind::Afxdp, _) => open(&section.port, name)?,
+        (plan, _) => plan.open(name)?,
     };
     let port = captured(port, &section.port, path.clock)?;
     let host = host(section, port.capabilities(), port.mac(), pool)?;
@@ -137,40 +136,6 @@ fn seat(
 fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FramePool) -> Result<Host, String> {
     let engine = section.engine.make(&section.stack, &section.mapping, pool)?;
     Host::new(section.stack.clone(), caps, mac, engine, secret()?)
-}
-
-/// Opens a TAP or an AF_XDP port.
-fn open(section: &PortSection, owner: &str) -> Result<Box<dyn Port>, String> {
-    match section.kind {
-        PortKind::Fabric => Err(format!("a fabric is no device that {owner} can open")),
-        PortKind::Tap => {
-            let tap = Tap::open(&tap_config(section)?)?;
-            Ok(Box::new(tap))
-        }
-        PortKind::Afxdp => {
-            let default = AfXdpConfig::default();
-            let afxdp = AfXdp::open(&AfXdpConfig {
-                interface: section.device.clone().unwrap_or(default.interface),
-                queue: section.queue.unwrap_or(default.queue),
-                netns: section.netns.clone(),
-                mac: section.mac()?,
-                ..default
-            })?;
-            Ok(Box::new(afxdp))
-        }
-    }
-}
-
-fn tap_config(section: &PortSection) -> Result<TapConfig, String> {
-    let default = TapConfig::default();
-    Ok(TapConfig {
-        name: section.device.clone().unwrap_or(default.name),
-        mtu: section.mtu.unwrap_or(default.mtu),
-        mac: section.mac()?,
-        netns: section.netns.clone(),
-        kernel_address: section.kernel_address()?,
-        offload: section.offload.unwrap_or(default.offload),
-    })
 }
 
 /// The port, and around it the capture where one is asked for.

@@ -2,15 +2,15 @@
 mod check;
 mod read;
 
+pub use crate::ports::{PortKind, PortSection};
 pub use engines::{EngineKind, Mapping};
 pub use read::{parse, read};
 
 use control::HostConfig;
 use port::FabricConfig;
 use serde::Deserialize;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use wire::Mac;
 
 /// Everything that a daemon is told.
 #[derive(Debug, Clone)]
@@ -135,57 +135,6 @@ pub struct ModuleSection {
     pub position: Option<u32>,
 }
 
-/// A port of a host or an uplink of a fabric.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortSection {
-    /// Which sort; the other keys depend on it.
-    pub kind: PortKind,
-    /// `fabric`: which one; the first where there is none.
-    pub fabric: Option<String>,
-    /// `tap`: name of the device, made where it does not exist. `afxdp`: name of an existing interface.
-    pub device: Option<String>,
-    /// `tap`, `afxdp`: network namespace of the device, by name or path; the daemon's where there is none.
-    pub netns: Option<String>,
-    /// `tap`: address and prefix length to give to the kernel's side, as `10.77.0.1/24`.
-    pub kernel_address: Option<String>,
-    /// `tap`: super-segments and checksum offload; on where it is not said.
-    pub offload: Option<bool>,
-    /// `afxdp`: receive queue of the interface; 0 where it is not said.
-    pub queue: Option<u32>,
-    /// `tap`: most bytes of an IP packet; 1500 where it is not said.
-    pub mtu: Option<u16>,
-    /// Hardware address of the host; derived from names where there is none.
-    pub mac: Option<String>,
-    /// File to which all frames are written, as pcapng.
-    pub capture: Option<PathBuf>,
-    /// Most MiB of that file; 1024 where it is not said.
-    pub capture_mib: Option<u64>,
-}
-
-/// The sorts of ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PortKind {
-    /// A member of an emulated network.
-    Fabric,
-    /// A Linux TAP device.
-    Tap,
-    /// An AF_XDP socket on an interface.
-    Afxdp,
-}
-
-impl PortKind {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            PortKind::Fabric => "fabric",
-            PortKind::Tap => "tap",
-            PortKind::Afxdp => "afxdp",
-        }
-    }
-}
-
 impl Default for ServiceConfig {
     fn default() -> ServiceConfig {
         ServiceConfig {
@@ -215,49 +164,5 @@ impl ServiceConfig {
         bits.filter(|bits| *bits <= 0o777).ok_or_else(|| {
             format!("socket_mode is `{}`: it must be octal permissions such as \"0660\"", self.socket_mode)
         })
-    }
-}
-
-impl Default for PortSection {
-    fn default() -> PortSection {
-        PortSection {
-            kind: PortKind::Fabric,
-            fabric: None,
-            device: None,
-            netns: None,
-            kernel_address: None,
-            offload: None,
-            queue: None,
-            mtu: None,
-            mac: None,
-            capture: None,
-            capture_mib: None,
-        }
-    }
-}
-
-impl PortSection {
-    /// The kernel side's address and prefix length.
-    pub fn kernel_address(&self) -> Result<Option<(Ipv4Addr, u8)>, String> {
-        let Some(text) = &self.kernel_address else { return Ok(None) };
-        let parsed = text.split_once('/').and_then(|(address, prefix)| {
-            Some((address.parse().ok()?, prefix.parse().ok().filter(|bits| (1..=32).contains(bits))?))
-        });
-        parsed.map(Some).ok_or_else(|| {
-            format!("kernel_address is `{text}`: it must be an address with its prefix length, such as 10.77.0.1/24")
-        })
-    }
-
-    /// The hardware address that was asked for.
-    pub fn mac(&self) -> Result<Option<Mac>, String> {
-        let Some(text) = &self.mac else { return Ok(None) };
-        let parts: Vec<Option<u8>> = text
-            .split(':')
-            .map(|part| if part.len() == 2 { u8::from_str_radix(part, 16).ok() } else { None })
-            .collect();
-        let bytes: Option<Vec<u8>> = parts.into_iter().collect();
-        let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok()).filter(|bytes| bytes[0] & 1 == 0);
-        mac.map(|bytes| Some(Mac(bytes)))
-            .ok_or_else(|| format!("mac is `{text}`: it must be a unicast hardware address such as 02:00:00:00:00:01"))
     }
 }

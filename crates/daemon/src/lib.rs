@@ -15,6 +15,7 @@ pub mod logging;
 mod management;
 mod metrics;
 mod modules;
+mod ports;
 mod programs;
 pub mod protocol;
 mod service;

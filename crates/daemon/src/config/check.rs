@@ -1,5 +1,5 @@
 //! What single keys cannot say: that the parts of a configuration fit together.
-use super::{Config, PortKind, PortSection};
+use super::{Config, PortKind};
 use std::collections::HashSet;
 
 /// A sentence about the first thing that does not fit.
@@ -14,7 +14,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         fabric.config.check().map_err(|sentence| format!("fabric {}: {sentence}", fabric.name))?;
         for uplink in &fabric.uplinks {
             let said = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
-            check_port(uplink).map_err(said)?;
+            uplink.plan().map_err(said)?;
             if uplink.kind == PortKind::Fabric {
                 return Err(said("a fabric is no uplink of a fabric; use tap or afxdp".into()));
             }
@@ -25,7 +25,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         let said = |sentence| format!("host {}: {sentence}", host.stack.name);
         host.stack.validate()?;
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
-        check_port(&host.port).map_err(said)?;
+        host.port.plan().map_err(said)?;
         if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
             return Err(said(
                 "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
@@ -67,27 +67,4 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<HashSe
         }
     }
     Ok(seen)
-}
-
-/// Each sort of port has its own keys.
-fn check_port(port: &PortSection) -> Result<(), String> {
-    port.mac()?;
-    port.kernel_address()?;
-    let (tap, afxdp) = (port.kind == PortKind::Tap, port.kind == PortKind::Afxdp);
-    let keys = [
-        ("fabric", port.fabric.is_some(), port.kind == PortKind::Fabric),
-        ("device", port.device.is_some(), tap || afxdp),
-        ("netns", port.netns.is_some(), tap || afxdp),
-        ("kernel_address", port.kernel_address.is_some(), tap),
-        ("offload", port.offload.is_some(), tap),
-        ("mtu", port.mtu.is_some(), tap),
-        ("queue", port.queue.is_some(), afxdp),
-    ];
-    if let Some((key, ..)) = keys.iter().find(|(_, given, belongs)| *given && !*belongs) {
-        return Err(format!("`{key}` means nothing for a port of kind {}", port.kind.name()));
-    }
-    if afxdp && port.device.is_none() {
-        return Err("a port of kind afxdp needs `device`: the interface to use".into());
-    }
-    Ok(())
 }

@@ -1,0 +1,175 @@
+//! Ports in the configuration: the kinds, the keys of each, and opening one.
+//!
+//! A new kind of port is a variant of [`PortKind`] and of [`PortPlan`] with its keys here, and a file in the crate `port`.
+use port::{AfXdp, AfXdpConfig, Port, Tap, TapConfig};
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use wire::Mac;
+
+/// A port of a host or an uplink of a fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortSection {
+    /// Which sort; the other keys depend on it.
+    pub kind: PortKind,
+    /// `fabric`: which one; the first where there is none.
+    pub fabric: Option<String>,
+    /// `tap`: name of the device, made where it does not exist. `afxdp`: name of an existing interface.
+    pub device: Option<String>,
+    /// `tap`, `afxdp`: network namespace of the device, by name or path; the daemon's where there is none.
+    pub netns: Option<String>,
+    /// `tap`: address and prefix length to give to the kernel's side, as `10.77.0.1/24`.
+    pub kernel_address: Option<String>,
+    /// `tap`: super-segments and checksum offload; on where it is not said.
+    pub offload: Option<bool>,
+    /// `afxdp`: receive queue of the interface; 0 where it is not said.
+    pub queue: Option<u32>,
+    /// `tap`: most bytes of an IP packet; 1500 where it is not said.
+    pub mtu: Option<u16>,
+    /// Hardware address of the host; derived from names where there is none.
+    pub mac: Option<String>,
+    /// File to which all frames are written, as pcapng.
+    pub capture: Option<PathBuf>,
+    /// Most MiB of that file; 1024 where it is not said.
+    pub capture_mib: Option<u64>,
+}
+
+/// The sorts of ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// A member of an emulated network.
+    Fabric,
+    /// A Linux TAP device.
+    Tap,
+    /// An AF_XDP socket on an interface.
+    Afxdp,
+}
+
+impl PortKind {
+    /// The keys that mean something for it, beside those of every port.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            PortKind::Fabric => &["fabric"],
+            PortKind::Tap => &["device", "netns", "kernel_address", "offload", "mtu"],
+            PortKind::Afxdp => &["device", "netns", "queue"],
+        }
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortKind::Fabric => "fabric",
+            PortKind::Tap => "tap",
+            PortKind::Afxdp => "afxdp",
+        }
+    }
+}
+
+/// A port of one kind, with what this kind needs.
+pub(crate) enum PortPlan {
+    /// A member of an emulated network: which one, the first where it is not said, and with which hardware address.
+    Fabric { fabric: Option<String>, mac: Option<Mac> },
+    /// A Linux TAP device.
+    Tap(TapConfig),
+    /// An AF_XDP socket.
+    Afxdp(AfXdpConfig),
+}
+
+impl PortPlan {
+    /// Opens a device. A fabric is none: its members join it.
+    pub(crate) fn open(self, owner: &str) -> Result<Box<dyn Port>, String> {
+        Ok(match self {
+            PortPlan::Fabric { .. } => return Err(format!("a fabric is no device that {owner} can open")),
+            PortPlan::Tap(config) => Box::new(Tap::open(&config)?),
+            PortPlan::Afxdp(config) => Box::new(AfXdp::open(&config)?),
+        })
+    }
+}
+
+impl Default for PortSection {
+    fn default() -> PortSection {
+        PortSection {
+            kind: PortKind::Fabric,
+            fabric: None,
+            device: None,
+            netns: None,
+            kernel_address: None,
+            offload: None,
+            queue: None,
+            mtu: None,
+            mac: None,
+            capture: None,
+            capture_mib: None,
+        }
+    }
+}
+
+impl PortSection {
+    /// What its keys ask for; a sentence where one means nothing for its kind, is missing, or is no value.
+    pub(crate) fn plan(&self) -> Result<PortPlan, String> {
+        let (mac, kernel_address) = (self.mac()?, self.kernel_address()?);
+        let given = [
+            ("fabric", self.fabric.is_some()),
+            ("device", self.device.is_some()),
+            ("netns", self.netns.is_some()),
+            ("kernel_address", self.kernel_address.is_some()),
+            ("offload", self.offload.is_some()),
+            ("mtu", self.mtu.is_some()),
+            ("queue", self.queue.is_some()),
+        ];
+        if let Some((key, _)) = given.iter().find(|(key, given)| *given && !self.kind.keys().contains(key)) {
+            return Err(format!("`{key}` means nothing for a port of kind {}", self.kind.name()));
+        }
+        Ok(match self.kind {
+            PortKind::Fabric => PortPlan::Fabric { fabric: self.fabric.clone(), mac },
+            PortKind::Tap => {
+                let default = TapConfig::default();
+                PortPlan::Tap(TapConfig {
+                    name: self.device.clone().unwrap_or(default.name),
+                    mtu: self.mtu.unwrap_or(default.mtu),
+                    mac,
+                    netns: self.netns.clone(),
+                    kernel_address,
+                    offload: self.offload.unwrap_or(default.offload),
+                })
+            }
+            PortKind::Afxdp => {
+                let interface = self.device.clone();
+                let default = AfXdpConfig::default();
+                PortPlan::Afxdp(AfXdpConfig {
+                    interface: interface.ok_or("a port of kind afxdp needs `device`: the interface to use")?,
+                    queue: self.queue.unwrap_or(default.queue),
+                    netns: self.netns.clone(),
+                    mac,
+                    ..default
+                })
+            }
+        })
+    }
+
+    /// The kernel side's address and prefix length.
+    fn kernel_address(&self) -> Result<Option<(Ipv4Addr, u8)>, String> {
+        let Some(text) = &self.kernel_address else { return Ok(None) };
+        let parsed = text.split_once('/').and_then(|(address, prefix)| {
+            Some((address.parse().ok()?, prefix.parse().ok().filter(|bits| (1..=32).contains(bits))?))
+        });
+        parsed.map(Some).ok_or_else(|| {
+            format!("kernel_address is `{text}`: it must be an address with its prefix length, such as 10.77.0.1/24")
+        })
+    }
+
+    /// The hardware address that was asked for.
+    fn mac(&self) -> Result<Option<Mac>, String> {
+        let Some(text) = &self.mac else { return Ok(None) };
+        let parts: Vec<Option<u8>> = text
+            .split(':')
+            .map(|part| if part.len() == 2 { u8::from_str_radix(part, 16).ok() } else { None })
+            .collect();
+        let bytes: Option<Vec<u8>> = parts.into_iter().collect();
+        let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok()).filter(|bytes| bytes[0] & 1 == 0);
+        mac.map(|bytes| Some(Mac(bytes)))
+            .ok_or_else(|| format!("mac is `{text}`: it must be a unicast hardware address such as 02:00:00:00:00:01"))
+    }
+}
