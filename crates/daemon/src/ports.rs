@@ -1,6 +1,7 @@
 //! Ports in the configuration: the kinds, the keys of each, and opening one.
 //!
-//! A new kind of port is a variant of [`PortKind`] and of [`PortPlan`] with its keys here, and a file in the crate `port`.
+//! A new kind of port is a variant of [`PortKind`] and of [`PortPlan`] with its keys here, and a file in the crate
+//! `port`.
 use port::{AfXdp, AfXdpConfig, Port, Tap, TapConfig};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
