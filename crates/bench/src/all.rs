@@ -1,6 +1,8 @@
 //! `opentoe bench all`: every part, one after the other, into a directory; then the goals and the page.
-use crate::command::{Case, Common};
+use crate::arguments::Common;
 use crate::goals::{self, PARTS, Part, Row};
+use crate::measurement::{Case, measure};
+use crate::output::print;
 use crate::page;
 use crate::report::{Report, table};
 use crate::tools::Tools;
@@ -55,7 +57,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     ));
     let mut failed = Vec::new();
     for (part, case) in cases {
-        let done = crate::command::measure(&case, tools).and_then(|(report, _)| {
+        let done = measure(&case, tools).and_then(|(report, _)| {
             report.write(&directory.join(format!("{}.json", part.name)))?;
             report.verdict()
         });
@@ -76,11 +78,11 @@ pub fn report(directory: &Path) -> Result<(), String> {
         return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));
     }
     let rows = goals::rows(&reports);
-    crate::command::print(&text(&rows));
+    print(&text(&rows));
     let file = directory.join("report.html");
     let page = page::page(&reports, &rows)?;
     std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-    crate::command::print(&format!("the page: {}\n", file.display()));
+    print(&format!("the page: {}\n", file.display()));
     Ok(())
 }
 
@@ -124,7 +126,7 @@ fn text(rows: &[Row]) -> String {
     let mut lines = vec![["what", "goal", ""].map(String::from).to_vec()];
     let mut said = Vec::new();
     for row in rows {
-        lines.push([row.goal.what, row.goal.goal, verdict(row)].map(String::from).to_vec());
+        lines.push([row.goal.what, row.goal.goal, goals::verdict(row)].map(String::from).to_vec());
         said.push(row.measured.clone().unwrap_or_default());
     }
     let aligned = table(&lines);
@@ -137,15 +139,6 @@ fn text(rows: &[Row]) -> String {
     }
     let (met, measured) = (rows.iter().filter(|row| row.met).count(), rows.iter().filter(|row| row.measured.is_some()));
     text + &format!("{met} of {} goals met, {} measured\n", rows.len(), measured.count())
-}
-
-/// One word for a row.
-pub fn verdict(row: &Row) -> &'static str {
-    match (row.met, &row.measured) {
-        (true, _) => "met",
-        (false, Some(_)) => "not met",
-        (false, None) => "-",
-    }
 }
 
 #[cfg(test)]
@@ -161,12 +154,8 @@ mod tests {
         for part in PARTS {
             let case = case(part, &common(false)).unwrap();
             assert!(case.estimate() > 0.0);
-            assert_eq!(
-                case.common().map(|common| common.pairs),
-                Some(if part.repeated { PAIRS } else { 1 }),
-                "{}",
-                part.name
-            );
+            let pairs = if part.repeated { PAIRS } else { 1 };
+            assert_eq!(case.common().pairs, pairs, "{}", part.name);
         }
         assert!(chosen(&["nothing".into()]).is_err_and(|sentence| sentence.contains("echo-128")));
     }

@@ -329,6 +329,15 @@ pub const GOALS: &[Goal] = &[
     )),
 ];
 
+/// One word for a row.
+pub fn verdict(row: &Row) -> &'static str {
+    match (row.met, &row.measured) {
+        (true, _) => "met",
+        (false, Some(_)) => "not met",
+        (false, None) => "-",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

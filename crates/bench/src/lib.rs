@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod all;
+mod arguments;
 mod callgrind;
 mod cases;
 mod charts;
@@ -14,7 +15,9 @@ pub mod directory;
 mod goals;
 mod lab;
 pub mod machine;
+mod measurement;
 mod memory;
+mod output;
 mod page;
 mod plot;
 pub mod process;

@@ -1,7 +1,6 @@
 //! One HTML page of all reports, with everything it needs inside.
-use crate::all::verdict;
-use crate::command::{plots, shown};
-use crate::goals::{PARTS, Row};
+use crate::goals::{PARTS, Row, verdict};
+use crate::measurement::{plots, shown};
 use crate::report::Report;
 use std::collections::BTreeMap;
 use std::fmt::Write;

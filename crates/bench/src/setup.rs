@@ -1,5 +1,5 @@
 //! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
-use crate::command::{list, listed, stack};
+use crate::arguments::{list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;

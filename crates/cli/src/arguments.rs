@@ -54,7 +54,7 @@ Examples:
   opentoe bench incast --json incast.json --plots plots")]
     Bench {
         #[command(subcommand)]
-        case: bench::command::Case,
+        case: bench::command::Verb,
     },
     /// List hosts, attached programs, connections and listeners
     #[command(after_help = "Examples:

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
-        Verb::Bench { case: bench::command::Case::Report(arguments) } => bench::command::report(&arguments),
+        Verb::Bench { case: bench::command::Verb::Report(arguments) } => bench::command::report(&arguments),
         Verb::Bench { case } => {
             let named = case.common().and_then(|common| common.lib.as_deref());
             library::find(named).and_then(|library| bench::command::run(&case, library))

@@ -2,7 +2,7 @@
 use super::compare::{Comparison, number, numbers};
 use super::kv::note_said;
 use super::window::server_and_stack;
-use crate::command::{list, listed, numbered};
+use crate::arguments::{list, listed, numbered};
 use crate::report::{Report, Run};
 use crate::servers::{self, split};
 use crate::setup::Needs;

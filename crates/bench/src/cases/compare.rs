@@ -1,5 +1,5 @@
 //! What all cases of speed have in common: points, each measured on every set-up in turn, and the table.
-use crate::command::{Common, list};
+use crate::arguments::{Common, list};
 use crate::lab::{FabricPlan, Stack};
 use crate::report::{Report, Run, label, table};
 use crate::setup::{Setup, Stacks};

@@ -1,7 +1,7 @@
 //! Short connections: open, request, reply, close (`apps/connect_client`, `apps/rpc_server -1`).
 use super::compare::{Comparison, number, numbers};
 use super::window;
-use crate::command::numbered;
+use crate::arguments::numbered;
 use crate::report::{Report, Run};
 use crate::sample::Sample;
 use crate::setup::Needs;

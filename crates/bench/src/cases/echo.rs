@@ -2,7 +2,7 @@
 use super::compare::{Buffers, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::numbered;
+use crate::arguments::numbered;
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;

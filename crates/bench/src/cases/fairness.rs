@@ -1,6 +1,6 @@
 //! Fairness (FlexTOE figure 16, thesis figure 4.17): many bulk flows between two hosts, over a link that they fill.
 use super::bulk::{self, Flows};
-use crate::command::{Common, count, list, listed, numbered, stack};
+use crate::arguments::{Common, count, list, listed, numbered, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, label, table};

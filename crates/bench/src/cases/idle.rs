@@ -5,7 +5,7 @@
 use super::compare::{self, Column, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::numbered;
+use crate::arguments::numbered;
 use crate::lab::Lab;
 use crate::memory::Memory;
 use crate::process::Process;

@@ -2,7 +2,7 @@
 //! at once, through a switch port that is slower than all of them together and whose buffer is small.
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, list, listed};
+use crate::arguments::{Common, list, listed};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};

@@ -1,8 +1,8 @@
 //! Instructions for a request: in the FlexTOE engine (thesis table 4.2 has cycles), and in libtoe under a real
 //! memcached. No matter of time, so they say the same on every machine, however busy.
 use super::kv;
+use crate::arguments::Common;
 use crate::callgrind::{self, Call};
-use crate::command::Common;
 use crate::directory::Directory;
 use crate::lab::Stack;
 use crate::process::Process;

@@ -4,7 +4,7 @@ use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{listed, numbered, within};
+use crate::arguments::{listed, numbered, within};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};
 use crate::tools::Tools;

@@ -1,7 +1,7 @@
 //! Key-value stores: memcached with `apps/kv_client`, redis with redis-benchmark.
 use super::compare::{Comparison, number, numbers};
 use super::window::{self, server_and_stack};
-use crate::command::{list, listed, numbered};
+use crate::arguments::{list, listed, numbered};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Report, Run};

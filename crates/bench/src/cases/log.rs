@@ -2,7 +2,7 @@
 //! that receives to the log's end, and by the data-path, where the engine can.
 use super::bulk::{self, Ends};
 use super::compare::{Comparison, combine, number, numbers};
-use crate::command::{list, listed, numbered};
+use crate::arguments::{list, listed, numbered};
 use crate::lab::{FabricPlan, Lab, Stack};
 use crate::report::{Report, Run};
 use crate::setup::{Needs, Setup};

@@ -3,7 +3,7 @@
 use super::bulk::{self, Flows};
 use super::rpc::{self, Load};
 use super::window;
-use crate::command::{Common, list, listed, stack};
+use crate::arguments::{Common, list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
 use crate::plot::{Chart, Line};
 use crate::report::{Report, Run, table};

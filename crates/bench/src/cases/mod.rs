@@ -15,6 +15,7 @@ pub mod isolation;
 pub mod kv;
 pub mod log;
 pub mod loss;
+mod observed;
 mod rpc;
 mod spliced;
 pub mod stream;

@@ -2,9 +2,7 @@
 //! itself, with the proxy out of the path (`xdp/splice.c`) beside the same proxy that copies. Long requests, because
 //! the others' hosts and all programs share one core: with short ones the proxy's host would wait for them.
 use super::extension;
-use super::extensions::{
-    Arguments, Figures, PATIENCE, Part, SPLICE, finish, load, moment, note_errors, observe, pause,
-};
+use super::observed::{Arguments, Figures, PATIENCE, Part, SPLICE, finish, load, moment, note_errors, observe, pause};
 use super::rpc::{self, Load};
 use crate::lab::{FabricLab, FabricPlan, Lab};
 use crate::report::{Report, Run, middle};

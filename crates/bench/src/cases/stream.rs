@@ -1,7 +1,7 @@
 //! Bulk flows: `apps/flows`, through sockets or the zero-copy interface.
 use super::bulk::{self, Flows};
 use super::compare::{Buffers, Comparison, number, numbers};
-use crate::command::{list, listed, numbered};
+use crate::arguments::{list, listed, numbered};
 use crate::lab::Stack;
 use crate::report::{Report, Run};
 use crate::setup::Needs;

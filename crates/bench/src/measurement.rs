@@ -1,0 +1,145 @@
+//! All cases: how each is measured, shown and drawn.
+use crate::arguments::Common;
+use crate::cases::compare::Comparison;
+use crate::cases::{
+    block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
+    stream,
+};
+use crate::charts;
+use crate::plot::Chart;
+use crate::report::Report;
+use crate::tools::Tools;
+use clap::Subcommand;
+
+/// A measurement and its arguments. A new one is a file in `cases/`, a line in `cases/mod.rs`, and its lines here.
+#[derive(Subcommand, Debug)]
+pub enum Case {
+    /// Small messages there and back: rate, latency, CPU
+    Echo(echo::Arguments),
+    /// Bulk flows: throughput, CPU
+    Stream(stream::Arguments),
+    /// memcached and redis: rate, latency, CPU
+    Kv(kv::Arguments),
+    /// Short connections: open, request, reply, close
+    Connect(connect::Arguments),
+    /// nginx and wrk: requests a second
+    Http(http::Arguments),
+    /// A disk over the network: random blocks a second (thesis figure 5.16)
+    Block(block::Arguments),
+    /// Many open connections with nothing to say: memory of each, CPU
+    Idle(idle::Arguments),
+    /// Instructions for a request, in the engine and in libtoe (needs valgrind)
+    Instructions(instructions::Arguments),
+    /// Quick answers beside bulk flows (thesis figure 5.19)
+    Isolation(isolation::Arguments),
+    /// Records of many connections appended to one log, by a server and by the data-path (thesis 5.5.2)
+    Log(log::Arguments),
+    /// Many hosts send to one through a slow port: throughput, tail latency, fairness (thesis table 4.5)
+    Incast(incast::Arguments),
+    /// Many bulk flows over one link: the share that each of them gets (thesis figure 4.17)
+    Fairness(fairness::Arguments),
+    /// Throughput over loss rates: small echoes and bulk flows (thesis figure 4.16)
+    Loss(loss::Arguments),
+    /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
+    Extensions(extensions::Arguments),
+}
+
+impl Case {
+    /// What all cases take.
+    pub fn common(&self) -> &Common {
+        match self {
+            Case::Echo(arguments) => &arguments.comparison.common,
+            Case::Stream(arguments) => &arguments.comparison.common,
+            Case::Kv(arguments) => &arguments.comparison.common,
+            Case::Connect(arguments) => &arguments.comparison.common,
+            Case::Http(arguments) => &arguments.comparison.common,
+            Case::Block(arguments) => &arguments.comparison.common,
+            Case::Idle(arguments) => &arguments.comparison.common,
+            Case::Instructions(arguments) => &arguments.common,
+            Case::Isolation(arguments) => &arguments.comparison.common,
+            Case::Log(arguments) => &arguments.comparison.common,
+            Case::Incast(arguments) => &arguments.common,
+            Case::Fairness(arguments) => &arguments.common,
+            Case::Loss(arguments) => &arguments.common,
+            Case::Extensions(arguments) => &arguments.common,
+        }
+    }
+
+    /// How long it takes, seconds, roughly.
+    pub fn estimate(&self) -> f64 {
+        let points = |text: &str| text.split(',').count();
+        let speed = |comparison: &Comparison, points: usize| {
+            comparison.estimate(comparison.stacks.all().map_or(1, |setups| setups.len()), points)
+        };
+        match self {
+            Case::Echo(a) => {
+                speed(&a.comparison, points(&a.conns) * points(&a.size) * points(&a.depth) * a.rate.len().max(1))
+            }
+            Case::Stream(a) => speed(&a.comparison, points(&a.flows) * points(&a.size) * points(&a.dir)),
+            // Two measurements, and time to become quiet before each.
+            Case::Idle(a) => speed(&a.comparison, points(&a.conns)) * 4.0,
+            Case::Kv(a) => speed(&a.comparison, points(&a.server) * points(&a.conns) * points(&a.depth)),
+            Case::Connect(a) => speed(&a.comparison, points(&a.conns) * points(&a.size)),
+            Case::Http(a) => speed(&a.comparison, points(&a.conns)),
+            Case::Block(a) => speed(&a.comparison, points(&a.disk) * points(&a.depth) * points(&a.size)),
+            Case::Instructions(_) => instructions::estimate(),
+            Case::Isolation(a) => speed(&a.comparison, 1 + points(&a.flows)),
+            Case::Log(a) => {
+                let ways = a.comparison.stacks.all().map_or(1, |setups| log::ways(&setups));
+                a.comparison.estimate(ways, points(&a.conns) * points(&a.size))
+            }
+            Case::Loss(a) => {
+                let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
+                measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Measures; the table is for people.
+pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
+    let report = match case {
+        Case::Echo(arguments) => echo::run(tools, arguments),
+        Case::Stream(arguments) => stream::run(tools, arguments),
+        Case::Kv(arguments) => kv::run(tools, arguments),
+        Case::Connect(arguments) => connect::run(tools, arguments),
+        Case::Http(arguments) => http::run(tools, arguments),
+        Case::Block(arguments) => block::run(tools, arguments),
+        Case::Idle(arguments) => idle::run(tools, arguments),
+        Case::Instructions(arguments) => instructions::run(tools, arguments),
+        Case::Isolation(arguments) => isolation::run(tools, arguments),
+        Case::Log(arguments) => log::run(tools, arguments),
+        Case::Incast(arguments) => incast::run(tools, arguments),
+        Case::Fairness(arguments) => fairness::run(tools, arguments),
+        Case::Loss(arguments) => loss::run(tools, arguments),
+        Case::Extensions(arguments) => extensions::run(tools, arguments),
+    }?
+    .unless_empty()?;
+    let table = shown(&report);
+    Ok((report, table))
+}
+
+/// A report's table.
+pub fn shown(report: &Report) -> String {
+    match report.case.as_str() {
+        "idle" => idle::show(report),
+        "instructions" => instructions::show(report),
+        "isolation" => isolation::show(report),
+        "incast" => incast::show(report),
+        "fairness" => fairness::show(report),
+        "loss" => loss::show(report),
+        "extensions" => extensions::show(report),
+        _ => compare::show(report),
+    }
+}
+
+/// What can be drawn of a report, with a name for each plot.
+pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+    match report.case.as_str() {
+        "incast" => incast::plots(report),
+        "fairness" => fairness::plots(report),
+        "loss" => loss::plots(report),
+        _ => charts::of(report),
+    }
+}
