@@ -50,8 +50,10 @@ struct egress_metadata_t {
     bit<16> payload_sum;
     bit<8> notes;
 #ifdef TIMELY
-    bit<32> clock;         // this flow's
-    bit<32> rtt;           // first in units of the clock, then ns
+    bit<32> clock;         // of this flow before that of all, ms
+    bit<32> now;           // ns, odd; then the round-trip time
+    bit<32> timed_end;     // acknowledgement number of the timed segment; then how far it was passed
+    bit<32> timed_start;
 #endif
 #ifdef DELAYED_ACKS
     bit<8> waiting;        // segments whose acknowledgement is delayed, with this one
@@ -96,6 +98,7 @@ parser LaminarEgressParser(
         meta.options = 0;
 #ifdef TIMELY
         meta.clock = 0;
+        meta.timed_start = 0;
 #endif
 #ifdef DELAYED_ACKS
         meta.waiting = 0;
@@ -149,8 +152,21 @@ control LaminarEgress(
 
     // ---- the window that is advertised ----
 
-    action scale_window() {
+    action scaled() {
         meta.window = meta.room >> RX_SCALE;
+    }
+
+    action unscaled() {
+        meta.window = meta.room;
+    }
+
+    table scaling {
+        key = { meta.options: ternary; }
+        actions = { scaled; unscaled; }
+        const entries = {
+            OPTION_UNSCALED &&& OPTION_UNSCALED: unscaled();
+        }
+        const default_action = scaled();
     }
 
     action fits() {
@@ -352,6 +368,8 @@ control LaminarEgress(
 #ifdef NOTIFY_ACKS
             (KIND_RX, _, TX_ACKED, _, _, _, _, _): notify();
             (KIND_RX, _, TX_WINDOW, _, _, _, _, _): notify();
+            (KIND_RX, _, TX_DUP_ACK, _, _, _, _, 1): notify();
+            (KIND_RX, _, TX_DUP_ACK, _, _, _, _, 2): notify();
 #endif
             (KIND_RX, _, _, _, _, _, _, _): discard();
             (KIND_TX, _, TX_SEND, _, _, _, 0, _): discard();
@@ -371,7 +389,7 @@ control LaminarEgress(
         transmission.apply(hdr, meta);
         kinds.apply();
         headers.apply();
-        scale_window();
+        scaling.apply();
         window.apply();
         finish.apply();
 #ifdef TIMELY

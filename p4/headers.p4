@@ -10,8 +10,8 @@
 #ifndef LOGS
 #define LOGS 64
 #endif
-// Scale of the windows that this end advertises (RFC 7323): the same for every flow, since a pipeline shifts by
-// constants only.
+// Scale of the windows that this end advertises (RFC 7323): the same for every flow whose peer scales, since a pipeline
+// shifts by constants only.
 #ifndef RX_SCALE
 #define RX_SCALE 7
 #endif
@@ -40,6 +40,7 @@ const bit<8> DMA_RX = 4;    // to the host: payload to place, bytes to read
 const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
 const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
 const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
+const bit<8> DMA_DUP_ACK = 0x20;         // to the host: the first or the second duplicate acknowledgement (RFC 3042)
 #ifdef SHARED_LOG
 const bit<8> DMA_LOG_FILL = 0x10;        // to the host: some of it had its place before; only the host knows where
 #endif
@@ -55,6 +56,7 @@ const bit<8> TCP_FROM_HOST = 0x89; // FIN, PSH and CWR are the application's to 
 // TCP options of a flow, as `options` of `headers` says.
 const bit<8> OPTION_SACK = 0x01;
 const bit<8> OPTION_TIMESTAMPS = 0x02;
+const bit<8> OPTION_UNSCALED = 0x04; // the peer does not scale windows
 
 const MirrorType_t MIRROR_ACK = 1;
 const MirrorId_t SESSION_ACK = 1;
@@ -150,7 +152,7 @@ header seg_h {
     bit<8> flags;      // TCP flags of what is sent: of the segment (TX) or of its acknowledgement (RX)
     bit<8> marks;      // RX: ECE of the segment; TX: ECN bits of the IP header
     bit<6> _pad;
-    bit<1> stamped;    // RX: with timestamps, in `amount` and `grant` (TIMELY)
+    bit<1> stamped;    // RX: with timestamps, in `amount` (TIMELY)
     PortId_t port;     // network port of the flow
     bit<8> notes;      // DMA flags to hand on
     bit<16> flow;

@@ -283,11 +283,10 @@ control LaminarIngress(
     }
 
 #ifdef TIMELY
-    // For egress: the peer's clock, and its echo of ours.
+    // For egress: the peer's clock.
     action stamps() {
         hdr.seg.stamped = 1;
         hdr.seg.amount = hdr.options.first;
-        hdr.seg.grant = hdr.options.second;
     }
 #endif
 

@@ -1,11 +1,14 @@
-// Extension: timestamps (RFC 7323) on all that is sent, and an average of the round-trip times that their echoes tell
-// for each flow, for TIMELY in the control plane (thesis 5.5.3). A timestamp counts 2^TS_SHIFT ns; the control plane
-// gives each flow's clock its offset. Half the range is 2.4 hours by default: keepalives come before (RFC 1122 4.2.3.6),
-// so a peer that protects itself against wrapped sequence numbers never takes an idle flow's clock for an old one.
+// Extension: timestamps (RFC 7323) on all that is sent, and a round-trip time in each round trip, for TIMELY in the control
+// plane (thesis 5.5.3). The thesis takes round-trip times from the timestamps' echoes, so their clock has to be fine. RFC 7323
+// section 5.4 wants ticks of 1 ms to 1 s: with ticks of 4 us, a clock passes half its range in 2.4 hours, and a peer that
+// protects itself against wrapped sequence numbers (PAWS) drops what a flow sends after such a silence. So timestamps count
+// milliseconds, and one segment of each round trip is timed by the switch's own clock, in nanoseconds (RFC 6298 section 3).
 
-#ifndef TS_SHIFT
-#define TS_SHIFT 12
-#endif
+// The segment that is timed: its acknowledgement number, and when it left; 0 where none is.
+struct timed_t {
+    bit<32> end;
+    bit<32> start;
+}
 
 control Timely(
     inout egress_headers_t hdr,
@@ -48,26 +51,95 @@ control Timely(
         const default_action = get_recent();
     }
 
-    action read_clock() { meta.clock = meta.clock + eg_prsr_md.global_tstamp[TS_SHIFT + 31:TS_SHIFT]; }
+    // Milliseconds, the same for all flows: 32 bits of them are more than the switch's clock of 48 bits can give. The control
+    // plane writes it; on a chip, packets of the generator can count it.
+    Register<bit<32>, bit<16>>(1, 0) ts_clock;
 
-    action measure() { meta.rtt = meta.clock - hdr.seg.grant; }
+    RegisterAction<bit<32>, bit<16>, bit<32>>(ts_clock) clock_get = {
+        void apply(inout bit<32> value, out bit<32> now) { now = value; }
+    };
 
-    action to_ns() { meta.rtt = meta.rtt << TS_SHIFT; }
+    action read_clock() {
+        hdr.timestamps.value = clock_get.execute(0);
+        meta.now = eg_prsr_md.global_tstamp[31:0] | 1;
+    }
 
-    // The average, in nanoseconds.
-    Lpf<bit<32>, bit<16>>(FLOWS) rtt_average;
+    Register<timed_t, bit<16>>(FLOWS, {0, 0}) timed;
 
-    action average() { meta.rtt = rtt_average.execute(meta.rtt, hdr.seg.flow); }
+    RegisterAction<timed_t, bit<16>, bit<32>>(timed) timed_begin = {
+        void apply(inout timed_t t) {
+            if (t.start == 0) {
+                t.end = hdr.seg.seq_end;
+                t.start = meta.now;
+            }
+        }
+    };
+
+    RegisterAction2<timed_t, bit<16>, bit<32>, bit<32>>(timed) timed_end = {
+        void apply(inout timed_t t, out bit<32> end, out bit<32> start) {
+            end = t.end;
+            start = t.start;
+            if ((int<32>)(hdr.seg.ack - t.end) >= 0) {
+                t.start = 0;
+            }
+        }
+    };
+
+    // What is sent twice is not timed (Karn's algorithm).
+    RegisterAction<timed_t, bit<16>, bit<32>>(timed) timed_void = {
+        void apply(inout timed_t t) {
+            t.start = 0;
+        }
+    };
+
+    action begin_timing() { timed_begin.execute(hdr.seg.flow); }
+    action end_timing() { meta.timed_end = timed_end.execute(hdr.seg.flow, meta.timed_start); }
+    action void_timing() { timed_void.execute(hdr.seg.flow); }
+
+    table timing {
+        key = {
+            hdr.seg.kind: ternary;
+            meta.tx: ternary;
+            meta.unacked: ternary;
+            meta.credits: ternary;
+        }
+        actions = { begin_timing; end_timing; void_timing; NoAction; }
+        const entries = {
+            // New data that leaves: it begins at the highest number ever sent.
+            (KIND_TX, TX_SEND, _, 0): NoAction();
+            (KIND_TX, TX_SEND, 0, _): begin_timing();
+            (KIND_TX, TX_SEND, _, _): void_timing();
+            (KIND_RX, TX_ACKED, _, _): end_timing();
+        }
+        const default_action = NoAction();
+    }
+
+    action measure() {
+        meta.now = meta.now - meta.timed_start;
+        meta.timed_end = hdr.seg.ack - meta.timed_end;
+    }
+
+    // The last round-trip time, nanoseconds, until the control plane takes it.
+    Register<bit<32>, bit<16>>(FLOWS, 0) rtt;
+
+    RegisterAction<bit<32>, bit<16>, bit<32>>(rtt) rtt_set = {
+        void apply(inout bit<32> value, out bit<32> now) {
+            value = meta.now;
+            now = value;
+        }
+    };
+
+    action sample() { rtt_set.execute(hdr.seg.flow); }
 
     table samples {
         key = {
-            hdr.seg.kind: exact;
-            hdr.seg.stamped: exact;
-            meta.tx: exact;
+            meta.timed_start: ternary;
+            meta.timed_end: ternary;
         }
-        actions = { average; NoAction; }
+        actions = { sample; NoAction; }
         const entries = {
-            (KIND_RX, 1, TX_ACKED): average();
+            (0, _): NoAction();
+            (_, 0 &&& 0x80000000): sample();
         }
         const default_action = NoAction();
     }
@@ -75,7 +147,7 @@ control Timely(
     action stamp() {
         hdr.timestamps.setValid();
         hdr.timestamps.kinds = 0x0101080a;
-        hdr.timestamps.value = meta.clock;
+        hdr.timestamps.value = hdr.timestamps.value + meta.clock;
         hdr.tcp.data_offset = hdr.tcp.data_offset + 3;
         hdr.ipv4.total_len = hdr.ipv4.total_len + 12;
         meta.tcp_len = meta.tcp_len + 12;
@@ -96,8 +168,8 @@ control Timely(
     apply {
         recent.apply();
         read_clock();
+        timing.apply();
         measure();
-        to_ns();
         samples.apply();
         stamps.apply();
     }

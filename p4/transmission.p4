@@ -270,6 +270,10 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.credits = credits_halve.execute(hdr.seg.flow);
         meta.notes = meta.notes | DMA_FAST_RETRANSMIT;
     }
+#ifdef NOTIFY_ACKS
+    // Limited transmit (RFC 3042) is the host's: it has the congestion window.
+    action tell_duplicate() { meta.notes = meta.notes | DMA_DUP_ACK; }
+#endif
 
     table credits {
         key = {
@@ -277,10 +281,19 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             meta.tx: exact;
             meta.dup_acks: exact;
         }
-        actions = { do_spend; do_grant; do_halve; NoAction; }
+        actions = {
+            do_spend; do_grant; do_halve; NoAction;
+#ifdef NOTIFY_ACKS
+            tell_duplicate;
+#endif
+        }
         const entries = {
             (KIND_TX, TX_SEND, 0): do_spend();
             (KIND_GRANT, TX_NONE, 0): do_grant();
+#ifdef NOTIFY_ACKS
+            (KIND_RX, TX_DUP_ACK, 1): tell_duplicate();
+            (KIND_RX, TX_DUP_ACK, 2): tell_duplicate();
+#endif
             (KIND_RX, TX_DUP_ACK, 3): do_halve();
         }
         const default_action = NoAction();

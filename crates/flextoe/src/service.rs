@@ -87,6 +87,8 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     let too = work.events.has(Events::ENDED_BEFORE);
     let each = [
         (Events::ACTIVE, Event::Transport(stream::Event::Active(flow))),
+        // Before FIN_ACKED, after which a closed connection leaves the engine without a reset (RFC 9293 section 3.6.1).
+        (Events::ORPHAN_DATA, Event::Transport(stream::Event::OrphanData(flow))),
         (Events::FIN_ACKED, Event::Transport(stream::Event::FinAcked(flow))),
         (
             Events::PEER_FIN,
@@ -97,7 +99,6 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
             },
         ),
         (Events::RESET, Event::Transport(stream::Event::Reset(flow))),
-        (Events::ORPHAN_DATA, Event::Transport(stream::Event::OrphanData(flow))),
     ];
     burst.events.extend(each.iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| *event));
     burst.events.extend(work.aside.take().and_then(|aside| match *aside {

@@ -267,7 +267,7 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
     assert!(solo.receive(&[seg(1000, 1001, ACK, 10)]).is_empty());
     assert_eq!(
         solo.events(),
-        [Event::Transport(stream::Event::FinAcked(FLOW)), Event::Transport(stream::Event::OrphanData(FLOW))]
+        [Event::Transport(stream::Event::OrphanData(FLOW)), Event::Transport(stream::Event::FinAcked(FLOW))]
     );
     assert_eq!(acks(&solo.receive(&[seg(1000, 1001, Flags(0x11), 0)])), [1001], "FIN is taken");
     assert_eq!((solo.events(), solo.notice()), (vec![Event::Transport(stream::Event::PeerFinToo(FLOW))], None));

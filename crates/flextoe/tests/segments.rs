@@ -344,6 +344,50 @@ fn the_smaller_window_limits() {
     assert_eq!(solo.command(stream::Command::Window(FLOW, 9000)).len(), 2, "the peer's window");
 }
 
+// Checks RFC 5681: 3.2-e, 3.2-f.
+#[test]
+fn limited_transmit_takes_new_selective_acknowledgements() {
+    let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    let sacked = |ack, right| Seg { sack: Some((2000, right)), window: 65535, ..seg(1000, ack, ACK, 0) };
+    let numbers = |sent: Vec<Seg>| sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>();
+    solo.command(stream::Command::Window(FLOW, 4000));
+    assert_eq!(solo.write(9000, false).len(), 4);
+    assert_eq!(numbers(solo.receive(&[sacked(1000, 3000)])), [(5000, 1000)]);
+    assert_eq!(numbers(solo.receive(&[sacked(1000, 3000)])), [], "the same block again");
+    // The window has not changed: what was sent beyond it is in flight when the hole is filled.
+    assert_eq!(numbers(solo.receive(&[seg(1000, 5000, ACK, 0)])), []);
+    solo.receive(&[Seg { window: 65535, ..seg(1000, 5000, ACK, 0) }]);
+    assert_eq!(solo.side.stats.read().retransmitted_segments, 0);
+}
+
+// Checks RFC 5681: 3.2-e.
+#[test]
+fn limited_transmit_keeps_to_the_peers_window() {
+    let mut solo = Solo::new(Config { timestamps: false, sack: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    let windowed = |ack, window| Seg { window, ..seg(1000, ack, ACK, 0) };
+    solo.receive(&[windowed(1000, 4000)]);
+    solo.command(stream::Command::Window(FLOW, 4000));
+    assert_eq!(solo.write(9000, false).len(), 4);
+    assert!(solo.receive(&[windowed(1000, 4000); 2]).is_empty());
+    let sent = solo.receive(&[windowed(5000, 5500)]);
+    assert_eq!(sent.len(), 4, "the congestion window again, and no more");
+}
+
+// Checks RFC 9293: MUST-38.
+#[test]
+fn the_congestion_window_makes_no_small_segments() {
+    let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
+    let windowed = |ack| Seg { window: 65535, ..seg(1000, ack, ACK, 0) };
+    solo.receive(&[windowed(1000)]);
+    solo.command(stream::Command::Window(FLOW, 2264));
+    let lengths = |sent: Vec<Seg>| sent.iter().map(|s| s.len).collect::<Vec<_>>();
+    assert_eq!(lengths(solo.write(9000, false)), [1000, 1000], "264 more would be silly");
+    assert_eq!(lengths(solo.receive(&[windowed(2000)])), [1000]);
+    solo.receive(&[windowed(4000)]);
+    solo.command(stream::Command::Window(FLOW, 300));
+    assert_eq!(lengths(solo.receive(&[windowed(6000)])), [300], "nothing is in flight that would open the window");
+}
+
 // Checks RFC 9293: MUST-66.
 #[test]
 fn a_closed_window_does_not_keep_a_reset_out() {

@@ -1,8 +1,9 @@
 //! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
-use crate::descriptor::{BAD_ACK, DMA_GRANT, Dma, FAST_RETRANSMIT, TIMEOUT};
+use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
-use crate::program::Program;
+use crate::program::{Program, largest_window};
+use crate::slow::Challenges;
 use context::{Bump, Notice, Slot};
 use engine::stream::{self, FlowParams, FlowStats, Stream};
 use engine::{Event, FlowId, Nanos};
@@ -30,7 +31,8 @@ pub(crate) struct Flow {
     pub max_wnd: u32,
     /// As the pipeline counts them.
     pub credits: u32,
-    pub cwnd: u32,
+    /// What may be in flight as far as congestion control goes: the congestion window, and `limited`.
+    allowed: u32,
     /// Sequence numbers of stream position 0.
     pub tx_base: Seq,
     pub rx_base: Seq,
@@ -48,14 +50,18 @@ pub(crate) struct Flow {
     pub rx: Arc<Mirror>,
     pub tx: Arc<Mirror>,
     pub rx_size: u32,
+    /// The largest window that is advertised.
+    pub rx_window: u32,
     pub tx_size: u32,
     pub stats: Pooled<FlowStats>,
-    /// Added to the pipeline's clock to give the flow's timestamps; nothing where it has none.
+    /// Added to the pipeline's clock, milliseconds, to give the flow's timestamps; nothing where it has none.
     pub clock: Option<u32>,
     rtt_start: Nanos,
     rtt_end: Seq,
     timing: bool,
-    pub recovering: bool,
+    /// Something of `recovering`, `limited`, `sacked` and `skipped` is set.
+    losing: bool,
+    recovering: bool,
     pub fin: bool,
     pub fin_acked: bool,
     pub peer_fin: bool,
@@ -80,11 +86,17 @@ pub(crate) struct Flow {
     pub rate: u64,
     /// Sequence number of the peer's FIN, until all before it is there.
     pub fin_held: Option<Seq>,
-    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing.
+    /// The congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
+    cwnd: u32,
+    limited: u32,
+    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing. And what it was at the
+    /// duplicate acknowledgement before.
     sacked: (Seq, Seq),
+    sacked_before: (Seq, Seq),
     /// The hole before it was sent again up to here, and the rest left out.
     skipped: Option<Seq>,
     ecn_seen: u32,
+    pub challenges: Challenges,
     /// What it was installed with; its rings are those of now.
     pub params: FlowParams,
 }
@@ -137,7 +149,9 @@ impl Flow {
             edge: p.snd_nxt + p.snd_wnd,
             max_wnd: p.snd_wnd,
             credits: 0,
+            allowed: p.cwnd,
             cwnd: p.cwnd,
+            limited: 0,
             rate: p.rate,
             mss: 0,
             tx_most: 0,
@@ -148,16 +162,20 @@ impl Flow {
             rx: Arc::clone(&p.rx),
             tx: Arc::clone(&p.tx),
             rx_size: p.rx.full_size(),
+            rx_window: largest_window(&p),
             tx_size: p.tx.full_size(),
             stats: p.stats.clone(),
             recover: p.snd_nxt,
+            losing: false,
             recovering: false,
             sacked: (p.snd_nxt, p.snd_nxt),
+            sacked_before: (p.snd_nxt, p.snd_nxt),
             skipped: None,
             rtt_end: p.snd_nxt,
             rtt_start: 0,
             timing: false,
             ecn_seen: 0,
+            challenges: Challenges::new(),
             clock: None,
             ack_due: None,
             ack_listed: false,
@@ -243,11 +261,11 @@ impl Flow {
         true
     }
 
-    /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the buffer (thesis 5.3.1.7), or
-    /// two segments where the window is nearly closed (RFC 9293 section 3.8.6.2.2).
+    /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the window (thesis 5.3.1.7), or
+    /// two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
     pub fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
-        let size = self.rx_size;
+        let size = self.rx_window;
         let open = size - self.rx_tail.wrapping_sub(self.synced);
         let step = (size / 4).min(2 * self.mss);
         let worth = gain >= size / 4 || (open < 2 * self.mss && gain >= step);
@@ -279,15 +297,18 @@ impl Flow {
         if dma.op == DMA_GRANT && self.rate > 0 {
             self.credits = dma.credits;
         }
-        if dma.flags & (FAST_RETRANSMIT | TIMEOUT) != 0 {
+        if dma.flags & (FAST_RETRANSMIT | TIMEOUT | DUP_ACK) != 0 {
             self.lost(dma);
         }
         change
     }
 
-    /// The pipeline says that something was lost.
+    /// The pipeline tells of a loss, or of a duplicate acknowledgement that may mean one.
     #[cold]
     fn lost(&mut self, dma: &Dma) {
+        if dma.flags & DUP_ACK != 0 {
+            self.transmit_limited();
+        }
         if dma.flags & FAST_RETRANSMIT != 0 {
             self.credits = dma.credits;
             if !self.recovering {
@@ -306,6 +327,29 @@ impl Flow {
         }
     }
 
+    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something new
+    /// (RFC 5681 section 3.2 step 1; RFC 3042).
+    // Meets RFC 5681: 3.2-e, 3.2-f.
+    fn transmit_limited(&mut self) {
+        let news = !self.params.sack || self.sacked != self.sacked_before;
+        self.sacked_before = self.sacked;
+        if !self.recovering && self.nxt == self.max && news {
+            self.limit_transmit(self.limited + self.mss);
+        }
+    }
+
+    /// So many bytes may be in flight beyond the congestion window.
+    fn limit_transmit(&mut self, beyond: u32) {
+        self.losing |= beyond > 0;
+        (self.limited, self.allowed) = (beyond, self.cwnd.saturating_add(beyond));
+    }
+
+    /// The control plane sets the congestion window, bytes.
+    pub fn set_window(&mut self, cwnd: u32) {
+        self.cwnd = cwnd;
+        self.limit_transmit(self.limited);
+    }
+
     fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
         let fin_acked = self.fin && una == self.end();
         let bytes = (una - self.una) - (fin_acked && !self.fin_acked) as u32;
@@ -317,7 +361,7 @@ impl Flow {
         change.acked = true;
         change.fin_acked = fin_acked && !self.fin_acked;
         self.fin_acked |= fin_acked;
-        if self.recovering || self.sacked.0 != self.sacked.1 || self.skipped.is_some() {
+        if self.losing {
             self.recover_further();
         }
         if self.timing && self.rtt_end.at_or_before(una) {
@@ -345,6 +389,8 @@ impl Flow {
                 self.timing = false;
             }
         }
+        self.limit_transmit(0);
+        self.losing = self.recovering || self.sacked.0 != self.sacked.1 || self.skipped.is_some();
     }
 
     /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of it:
@@ -353,6 +399,7 @@ impl Flow {
         let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(header.ack);
         if let Some(block) = header.options.lowest_block_above(header.ack).filter(|(_, right)| sent(*right)) {
             self.sacked = block;
+            self.losing = true;
         }
     }
 
@@ -388,15 +435,21 @@ impl Flow {
 
     /// Sends again from the oldest byte that is not acknowledged (go-back-N), but for what the peer has.
     pub fn go_back(&mut self) {
-        (self.recovering, self.recover) = (true, self.max);
+        self.limit_transmit(0);
+        self.recover_from_here();
         self.nxt = self.una;
         self.skipped = None;
         self.timing = false;
     }
 
-    /// What the congestion window leaves.
+    /// What was sent before is lost, or sent again from the front.
+    pub fn recover_from_here(&mut self) {
+        (self.losing, self.recovering, self.recover) = (true, true, self.max);
+    }
+
+    /// What congestion control leaves.
     fn allowance(&self) -> u32 {
-        self.cwnd.saturating_sub(self.nxt - self.una)
+        self.allowed.saturating_sub(self.nxt - self.una)
     }
 
     /// Credits to ask for, so that the next segment may go: all that the window leaves. Flows with a rate get theirs
@@ -495,7 +548,7 @@ impl Flow {
 
     /// What the pipeline measured until this acknowledgement: bytes under ECN echo, if it has one.
     #[inline]
-    pub fn measure(&mut self, id: u32, echoes: bool, program: &Program) {
+    pub fn measure(&mut self, id: u32, echoes: bool, program: &mut Program) {
         if self.params.ecn && echoes {
             let bytes = program.ecn_bytes(id);
             if bytes != self.ecn_seen {
@@ -503,7 +556,7 @@ impl Flow {
             }
         }
         if self.clock.is_some() {
-            if let Some(rtt) = program.rtt(id) {
+            if let Some(rtt) = program.take_rtt(id) {
                 self.took(rtt);
             }
         }

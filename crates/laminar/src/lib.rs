@@ -40,7 +40,6 @@ use flow::Flow;
 use log::Logs;
 use outcome::Place;
 use program::Program;
-use slow::Challenges;
 use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Switch};
 use wire::Ipv4Tuple;
@@ -79,7 +78,6 @@ pub struct Laminar {
     pushed: u32,
     bumps: Vec<(u32, Bump)>,
     limits: Limits,
-    challenges: Challenges,
     logs: Logs,
     /// Flows that wait for the bytes before the peer's FIN, and got some.
     fins: Vec<u32>,
@@ -110,7 +108,6 @@ impl Laminar {
             pushed: 0,
             bumps: Vec::with_capacity(DESCRIPTORS),
             limits,
-            challenges: Challenges::new(),
             logs: Logs::default(),
             fins: Vec::new(),
             slow_path_again: false,
@@ -190,7 +187,7 @@ impl Laminar {
             }
             stream::Command::Window(id, cwnd) => {
                 if let Some(flow) = self.flow(id.0) {
-                    flow.cwnd = cwnd;
+                    flow.set_window(cwnd);
                     self.may_send(id.0, burst);
                 }
             }
@@ -221,10 +218,8 @@ impl Laminar {
         let id = params.flow.0;
         let free = self.flows.get(id as usize).is_some_and(Option::is_none);
         debug_assert!(free, "flow {id} is beyond the limit or in use");
-        // The control plane counts milliseconds; the flow's clock goes on from there, in units of its own.
-        let milliseconds = (self.now / 1_000_000) as u32;
-        let clock = params.timestamps.filter(|_| self.switch.program.has_timestamps());
-        let clock = clock.map(|stamps| stamps.offset.wrapping_add(milliseconds).wrapping_sub(Program::ticks(self.now)));
+        let stamps = params.timestamps.filter(|_| self.switch.program.has_timestamps());
+        let clock = stamps.map(|stamps| stamps.offset);
         let Some(tuple) = params.tuple.as_v4().filter(|_| free) else { return };
         if !self.switch.program.install(&params, clock.unwrap_or(0)) {
             return;
@@ -524,7 +519,7 @@ impl Engine<Stream> for Laminar {
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         self.now = now;
         self.pushed = 0;
-        self.switch.program.native.set_time(now);
+        self.switch.program.set_time(now);
         let mut done = self.take_commands(burst);
         done += self.take_frames(burst);
         done += self.take_descriptors(burst);
@@ -543,7 +538,7 @@ impl Engine<Stream> for Laminar {
     /// What the program's extensions write into headers.
     fn features(&self) -> Features<stream::Features> {
         let program = &self.switch.program;
-        let carries = Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: true };
+        let carries = Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: false };
         let transport = stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true };
         Features { hands_over: true, stages: &[], transport }
     }

@@ -1,5 +1,5 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, Dma, FAST_RETRANSMIT, LogPlace};
+use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{ACK_DELAY, Laminar, slow};
@@ -158,9 +158,10 @@ impl Laminar {
         }
         let edge = flow.edge;
         let change = flow.follow(&dma, now);
-        let moved = change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & FAST_RETRANSMIT != 0;
+        let moved =
+            change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
         if change.acked {
-            flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(frame)), &self.switch.program);
+            flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(frame)), &mut self.switch.program);
         }
         if dma.flags & ACK_DELAYED != 0 {
             flow.ack_due.get_or_insert(now + ACK_DELAY);
@@ -206,6 +207,10 @@ impl Laminar {
         let Some(flow) = self.flow(id) else { return };
         let (orphan, logged, fin_waits) = (flow.orphan, flow.member.is_some(), flow.fin_held.is_some());
         if orphan && length > 0 {
+            // Nobody will read it: the connection is reset, and does not acknowledge it (RFC 9293 section 3.6.1).
+            flow.rx_tail = flow.rx_tail.wrapping_sub(change.delivered);
+            self.switch.forget_copies();
+            self.count_drop(Some(id), DropReason::AfterClose, burst);
             burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
         }
         if change.fin_acked {

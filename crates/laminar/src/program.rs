@@ -62,11 +62,10 @@ impl Extensions {
     }
 }
 
-/// A timestamp counts 2^12 ns.
-const TS_SHIFT: u32 = 12;
 /// `options` of `headers`.
 const OPTION_SACK: u8 = 0x01;
 const OPTION_TIMESTAMPS: u8 = 0x02;
+const OPTION_UNSCALED: u8 = 0x04;
 
 /// Numbers of the program's registers.
 struct Registers {
@@ -79,8 +78,10 @@ struct Registers {
     ecn_bytes: usize,
     /// Of extensions.
     unacknowledged: Option<usize>,
-    rtt_average: Option<usize>,
     ts_recent: Option<usize>,
+    ts_clock: Option<usize>,
+    timed: Option<usize>,
+    rtt: Option<usize>,
     log_reserved: Option<usize>,
     log_tail: Option<usize>,
 }
@@ -138,7 +139,6 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
     let mut defines = vec![
         define("FLOWS", flows.to_string()),
         define("RX_SCALE", rx_scale.to_string()),
-        define("TS_SHIFT", TS_SHIFT.to_string()),
         define("NOTIFY_ACKS", String::new()),
         define("PORT_CHECKSUMS", String::new()),
     ];
@@ -189,8 +189,10 @@ impl Program {
             dup_ack_count: register("dup_ack_count")?,
             ecn_bytes: register("ecn_bytes")?,
             unacknowledged: native.register("unacknowledged").ok(),
-            rtt_average: native.register("rtt_average").ok(),
             ts_recent: native.register("ts_recent").ok(),
+            ts_clock: native.register("ts_clock").ok(),
+            timed: native.register("timed").ok(),
+            rtt: native.register("rtt").ok(),
             log_reserved: native.register("log_reserved").ok(),
             log_tail: native.register("log_tail").ok(),
         };
@@ -229,8 +231,9 @@ impl Program {
             .iter()
             .enumerate()
             .filter_map(|(to, mine)| {
-                // The tails of logs are no flow's.
-                let same = |r: &rmt::ir::Register| r.name == mine.name && r.words == mine.words && r.name != "log_tail";
+                // The tails of logs are no flow's, nor is the clock.
+                let flows = mine.name != "log_tail" && mine.name != "ts_clock";
+                let same = |r: &rmt::ir::Register| flows && r.name == mine.name && r.words == mine.words;
                 Some((theirs.iter().position(same)?, to))
             })
             .collect();
@@ -239,9 +242,19 @@ impl Program {
         }
     }
 
-    /// Its segments carry timestamps, and it averages their round-trip times.
+    /// Its segments carry timestamps, and it measures round-trip times.
     pub fn has_timestamps(&self) -> bool {
-        self.registers.rtt_average.is_some()
+        let r = &self.registers;
+        [r.ts_recent, r.ts_clock, r.timed, r.rtt].iter().all(Option::is_some)
+    }
+
+    /// The time of what goes through the pipeline next: for the switch's clock, and for that of timestamps.
+    #[inline]
+    pub fn set_time(&mut self, now: Nanos) {
+        self.native.set_time(now);
+        if let Some(register) = self.registers.ts_clock {
+            self.native.write(register, 0, [Program::ticks(now), 0]);
+        }
     }
 
     /// Its acknowledgements tell of the out-of-order interval.
@@ -255,16 +268,16 @@ impl Program {
         self.registers.log_reserved.is_some() && self.registers.log_tail.is_some()
     }
 
-    /// Sets everything of a flow, whose clock for timestamps runs `clock` before the pipeline's. False where the
-    /// tables are full.
+    /// Sets everything of a flow, whose clock for timestamps runs `clock` milliseconds before the pipeline's. False where
+    /// the tables are full.
     pub fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
-        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + p.rx.full_size()).0]);
+        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + largest_window(p)).0]);
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
-        let extras = [r.unacknowledged, r.rtt_average].into_iter().flatten();
+        let extras = [r.unacknowledged, r.timed, r.rtt].into_iter().flatten();
         for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes].into_iter().chain(extras) {
             self.native.write(register, flow, [0, 0]);
         }
@@ -318,7 +331,8 @@ impl Program {
         if self.has_timestamps() {
             addresses.push(clock as u128);
         }
-        addresses.push((sack | stamps) as u128);
+        let unscaled = if p.rcv_wscale == 0 { OPTION_UNSCALED } else { 0 };
+        addresses.push((sack | stamps | unscaled) as u128);
         self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, "addresses", &addresses).is_ok()
     }
 
@@ -398,16 +412,20 @@ impl Program {
         self.native.write(self.registers.rx_ooo, flow, [0, 0]);
     }
 
-    /// The pipeline's clock for timestamps at a time.
+    /// The pipeline's clock for timestamps at a time: milliseconds, as the control plane's on SYN (RFC 7323 section 5.4).
+    // Meets RFC 7323: 5.4-a.
     pub fn ticks(now: Nanos) -> u32 {
-        (now >> TS_SHIFT) as u32
+        (now / 1_000_000) as u32
     }
 
-    /// The average round-trip time that the data-path keeps, nanoseconds; nothing before the first, or where it keeps
-    /// none.
-    pub fn rtt(&self, flow: u32) -> Option<u32> {
-        let rtt = self.native.word(self.registers.rtt_average?, flow);
-        (rtt > 0).then_some(rtt)
+    /// Takes the round-trip time that the data-path measured last, nanoseconds; nothing where it measured none since.
+    pub fn take_rtt(&mut self, flow: u32) -> Option<u32> {
+        let register = self.registers.rtt?;
+        let rtt = self.native.word(register, flow);
+        (rtt > 0).then(|| {
+            self.native.write(register, flow, [0, 0]);
+            rtt
+        })
     }
 
     /// The peer's clock, as last seen in order.
@@ -418,6 +436,13 @@ impl Program {
     pub fn ecn_bytes(&self, flow: u32) -> u32 {
         self.native.word(self.registers.ecn_bytes, flow)
     }
+}
+
+/// The largest window that the flow can advertise, bytes: what the buffer holds, as far as the header's field can tell it. So
+/// nothing beyond what is advertised is accepted (RFC 9293 section 3.10.7.4), but for the rounding of the scale.
+pub(crate) fn largest_window(p: &FlowParams) -> u32 {
+    let scale = p.rcv_wscale.min(14);
+    p.rx.full_size().min(u32::from(u16::MAX) << scale) & u32::MAX << scale
 }
 
 /// What a flow's segments are looked up by; `None` where it is not over IPv4.

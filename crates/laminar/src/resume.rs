@@ -2,7 +2,6 @@
 //! flow, in the terms of TCP. A pipeline keeps no more of a flow than its registers, so this is little.
 use crate::Laminar;
 use crate::flow::Flow;
-use crate::program::Program;
 use engine::stream::{FlowEnd, Resume, Stream, TimestampState};
 use engine::{Burst, FlowId};
 use wire::Seq;
@@ -10,13 +9,10 @@ use wire::Seq;
 impl Laminar {
     /// What a flow is when it leaves, or stands still.
     pub(crate) fn flow_end(&self, flow: &Flow) -> FlowEnd {
-        let (program, now) = (&self.switch.program, self.now);
+        let program = &self.switch.program;
         let id = flow.params.flow.0;
-        let timestamps = flow.clock.zip(program.ts_recent(id)).map(|(clock, recent)| {
-            // The control plane's clock counts milliseconds, and goes on from here.
-            let offset = Program::ticks(now).wrapping_add(clock).wrapping_sub((now / 1_000_000) as u32);
-            TimestampState { recent, offset }
-        });
+        let stamps = flow.clock.zip(program.ts_recent(id));
+        let timestamps = stamps.map(|(offset, recent)| TimestampState { recent, offset });
         let edge = Seq(program.rx_window(id)[1]);
         FlowEnd {
             snd_nxt: flow.max,
@@ -56,11 +52,13 @@ impl Flow {
         (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
         self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
         self.max = end.snd_nxt;
-        (self.recovering, self.recover) = (self.max != self.una, self.max);
+        if self.max != self.una {
+            self.recover_from_here();
+        }
         self.rx_tail = resume.rx_pos.wrapping_sub(resume.peer_fin as u32);
         self.rx_head = self.rx_tail.wrapping_sub(end.unread);
         // The right edge stays where it is, whatever the application has read since.
-        self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_size);
+        self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_window);
         // The application may have said of its ring what is not so.
         if end.unread > self.rx_most {
             self.outgrow();

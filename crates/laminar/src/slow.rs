@@ -18,20 +18,22 @@ const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
 /// Headers without options.
 pub(crate) const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
 
-/// The limit on challenge acknowledgements (RFC 5961 section 7).
+/// How many more challenge acknowledgements a flow answers with in the present interval (RFC 5961 section 7). Each flow has
+/// its own limit: one for all flows would be a side channel (CVE-2016-5696; RFC 5961 section 10).
 pub(crate) struct Challenges {
-    left: u32,
+    left: u8,
     start: Nanos,
 }
 
 impl Challenges {
-    const PER_INTERVAL: u32 = 100;
+    const PER_INTERVAL: u8 = 10;
     const INTERVAL: Nanos = 100_000_000;
 
     pub fn new() -> Challenges {
         Challenges { left: Self::PER_INTERVAL, start: 0 }
     }
 
+    // Meets RFC 5961: 7-a, 10-a.
     fn allow(&mut self, now: Nanos) -> bool {
         if now.saturating_sub(self.start) >= Self::INTERVAL {
             *self = Challenges { left: Self::PER_INTERVAL, start: now };
@@ -167,6 +169,11 @@ impl Laminar {
         }
         let fin = parts.tcp.seq + parts.payload;
         let fits = next.at_or_before(fin) && fin - next <= window;
+        // Nobody will read what it brings. The pipeline would acknowledge it (RFC 9293 section 3.6.1).
+        if flow.orphan && parts.payload > 0 && next.before(fin) && fits {
+            burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
+            return Err(Some(DropReason::AfterClose));
+        }
         if flags.has(Flags::FIN) && !flow.peer_fin && fits {
             flow.fin_held = Some(fin);
         }
@@ -174,7 +181,8 @@ impl Laminar {
     }
 
     fn challenge(&mut self, flow: u32, reason: DropReason, burst: &mut Burst<'_, Stream>) -> DropReason {
-        if !self.challenges.allow(self.now) {
+        let now = self.now;
+        if !self.flow(flow).is_some_and(|flow| flow.challenges.allow(now)) {
             return DropReason::ChallengeLimit;
         }
         self.acknowledge(flow, burst);
@@ -222,7 +230,7 @@ impl Laminar {
             seq: flow.una - 1,
             ack: next,
             flags: Flags::ACK,
-            window: (open >> self.rx_scale).min(u16::MAX as u32) as u16,
+            window: (open >> p.rcv_wscale).min(u16::MAX as u32) as u16,
             options: Options { timestamps: stamps, ..Options::default() },
         };
         let mut frame = burst.pool.small();

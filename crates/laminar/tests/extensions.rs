@@ -178,6 +178,7 @@ fn what_must_not_wait() {
     assert_eq!(acks(s.receive(&[seg(S + 4400, S, ACK, 100)])), [S + 4500], "part of a gap");
 }
 
+// Checks RFC 7323: 3.2-b, 4.3-a, 5.4-a.
 #[test]
 fn everything_carries_timestamps() {
     let mut s = solo(timely, true, false);
@@ -196,27 +197,53 @@ fn everything_carries_timestamps() {
     let at = s.now;
     s.wait(4_096_000);
     let later = s.write(10, false)[0].timestamps.unwrap().value;
-    assert_eq!(later.wrapping_sub(begin) as u64, (s.now >> 12) - (at >> 12), "units of 4.096 us");
+    assert_eq!(later.wrapping_sub(begin) as u64, s.now / 1_000_000 - at / 1_000_000, "milliseconds");
     let probe = s.command(stream::Command::Probe(FLOW));
     assert!(probe.iter().all(|s| s.timestamps.is_some()), "{probe:?}");
 }
 
+// Checks RFC 7323: 5.4-a.
 #[test]
-fn round_trip_times_are_averaged_in_the_data_path() {
+fn an_idle_flows_timestamps_do_not_seem_to_go_back() {
+    // PAWS compares as signed differences (RFC 7323 section 5.2): a keepalive a day would do, and 24 days without one.
     let mut s = solo(timely, true, false);
-    let mut average = 0;
-    for (round, rtt) in [80u64, 80, 160, 160].into_iter().enumerate() {
-        let sent = s.write(100, false);
-        let echo = sent[0].timestamps.unwrap().value;
-        let begin = s.now >> 12;
-        s.wait(rtt << 12);
-        let answer = Timestamps { value: round as u32 + 2, echo };
-        s.receive(&[Seg { timestamps: Some(answer), ..seg(S, S + 100 * (round as u32 + 1), ACK, 0) }]);
-        let sample = ((s.now >> 12) - begin) << 12;
-        average = if average == 0 { sample } else { average + (sample - average) / 8 };
-        let figures = s.side.stats.read();
-        assert_eq!((figures.rtt_ns as u64, figures.rtt_samples as usize), (average, round + 1));
+    let mut before = s.write(10, false)[0].timestamps.unwrap().value;
+    for hours in [1, 3, 10, 23 * 24] {
+        s.wait(hours * 3_600_000_000_000);
+        let now = s.write(10, false)[0].timestamps.unwrap().value;
+        assert!(now.wrapping_sub(before) as i32 > 0, "{hours} h: {before}, then {now}");
+        before = now;
     }
+}
+
+// Checks RFC 6298: 3.
+#[test]
+fn one_segment_of_each_round_trip_is_timed_in_the_data_path() {
+    let mut s = solo(timely, true, false);
+    let answer =
+        |ack, value| Seg { timestamps: Some(Timestamps { value, echo: 1 }), window: 65_535, ..seg(S, S + ack, ACK, 0) };
+    let figures = |s: &Solo| {
+        let figures = s.side.stats.read();
+        (figures.rtt_samples, figures.rtt_ns)
+    };
+    for (round, rtt) in [80_000u64, 160_000, 20_000_000].into_iter().enumerate() {
+        let round = round as u32;
+        s.write(100, false);
+        let begin = s.now;
+        s.write(100, false);
+        s.wait(rtt);
+        s.receive(&[answer(200 * round + 200, round + 2)]);
+        let (samples, measured) = figures(&s);
+        assert_eq!((samples, u64::from(measured).abs_diff(s.now - begin) <= 1), (round + 1, true), "{measured}");
+    }
+    // Of the segments that were sent twice, no acknowledgement says which it answers (Karn's algorithm).
+    assert_eq!(s.write(100, false).len(), 1);
+    assert_eq!(s.command(stream::Command::Retransmit(FLOW)).len(), 1);
+    s.receive(&[answer(700, 9)]);
+    assert_eq!(figures(&s).0, 3);
+    s.write(100, false);
+    s.receive(&[answer(800, 10)]);
+    assert_eq!(figures(&s).0, 4);
 }
 
 #[test]

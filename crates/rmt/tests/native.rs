@@ -300,7 +300,7 @@ fn laminar(extensions: &[&str]) -> Both {
         both.add("flows", &tuple, 0, "rx_flow", &[flow as u128, 3, 8, 77, 0xffff, 0x1000, flow as u128]);
         both.add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[5000, 8, flow as u128 % 4]);
         let mut headers = vec![2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000];
-        headers.extend(clock.into_iter().chain([flow as u128]));
+        headers.extend(clock.into_iter().chain([(flow | (flow & 1) << 2) as u128]));
         both.add("headers", &[exact(flow)], 0, "addresses", &headers);
         both.add("grants", &[exact(flow)], 0, "granted", &[3, 3000, 8000]);
     }

@@ -132,6 +132,28 @@ fn three_duplicate_acknowledgements_send_again_at_once() {
     });
 }
 
+// Checks RFC 5681: 3.2-e.
+#[test]
+fn the_first_two_duplicate_acknowledgements_send_a_new_segment_each() {
+    // RFC 3042: limited transmit, beyond the congestion window of ten segments, which stays as it is.
+    on_all("min_rto_ms=1000", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.write(fd, &[7; 20_000]).unwrap();
+        for part in 0..10 {
+            s.expect(segment(ACK, 1 + part * 1000, 1).payload(&[7; 1000]));
+        }
+        s.silence(1);
+        for part in [10, 11] {
+            s.send(segment(ACK, 1, 1));
+            s.expect(segment(ACK, 1 + part * 1000, 1).payload(&[7; 1000]));
+            s.silence(1);
+        }
+        s.send(segment(ACK, 1, 1));
+        s.expect(segment(ACK, 1, 1).payload(&[7; 1000]));
+    });
+}
+
 #[test]
 fn a_closed_window_is_probed_and_goes_on_when_it_opens() {
     // RFC 9293 section 3.8.6.1.
@@ -203,6 +225,27 @@ fn a_syn_on_an_open_connection_is_challenged() {
         s.send(segment(PSH | ACK, 1, 1).payload(b"still here"));
         s.expect(segment(ACK, 1, 11));
         assert_eq!(s.read(fd).unwrap(), b"still here");
+    });
+}
+
+// Checks RFC 5961: 7-a, 10-a.
+#[test]
+fn challenges_of_one_connection_use_up_no_other_connections() {
+    // CVE-2016-5696: a limit for all connections would tell a stranger whether a guess at another connection hit.
+    on_all("", |s| {
+        let listener = s.listen();
+        s.establish(listener);
+        (0..150).for_each(|_| s.send(segment(SYN, 1, 0)));
+        s.send(segment(PSH | ACK, 1, 1).payload(b"end"));
+        let mut challenges = 0;
+        while s.next().ack == 1 {
+            challenges += 1;
+        }
+        assert_eq!(challenges, 10, "challenges of one connection in one interval");
+        s.next_peer();
+        s.establish(listener);
+        s.send(segment(SYN, 1, 0));
+        s.expect(segment(ACK, 1, 1));
     });
 }
 
@@ -287,6 +330,59 @@ fn closing_with_bytes_unread_resets() {
     });
 }
 
+// Checks RFC 9293: SHLD-3.
+#[test]
+fn data_after_close_resets() {
+    // RFC 9293 section 3.6.1, RFC 1122 section 4.2.2.13. The data may come with the acknowledgement of the host's FIN, with the
+    // peer's FIN, or both, before or after that acknowledgement.
+    for (flags, ack, acknowledged) in [
+        (PSH | ACK, 1, false),
+        (PSH | ACK, 2, false),
+        (PSH | ACK, 2, true),
+        (FIN | ACK, 1, false),
+        (FIN | ACK, 2, false),
+        (FIN | ACK, 2, true),
+    ] {
+        on_all("", |s| {
+            let listener = s.listen();
+            let fd = s.establish(listener);
+            s.close(fd);
+            s.expect(segment(FIN | ACK, 1, 1));
+            if acknowledged {
+                s.send(segment(ACK, 1, 2));
+                s.silence(10);
+            }
+            s.send(segment(flags, 1, ack).payload(&[7; 1000]));
+            let reset = s.next();
+            assert!(reset.flags.has(RST), "{flags:?} ack {ack}: {reset:?}");
+            assert_eq!((reset.seq, reset.ack <= 1), (2, true), "{flags:?} ack {ack}");
+        });
+    }
+}
+
+#[test]
+fn old_data_and_an_empty_fin_after_close_do_not_reset() {
+    on_all("", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.send(segment(PSH | ACK, 1, 1).payload(b"read"));
+        s.expect(segment(ACK, 1, 5));
+        assert_eq!(s.read(fd).unwrap(), b"read");
+        s.close(fd);
+        s.expect(segment(FIN | ACK, 1, 5));
+        s.send(segment(PSH | ACK, 1, 1).payload(b"read"));
+        s.expect(segment(ACK, 2, 5));
+        s.send(segment(FIN | ACK, 1, 2).payload(b"read"));
+        loop {
+            let answer = s.next();
+            assert_eq!((answer.flags, answer.seq), (ACK, 2), "{answer:?}");
+            if answer.ack == 6 {
+                break;
+            }
+        }
+    });
+}
+
 #[test]
 fn linger_with_no_time_resets() {
     on_all("", |s| {
@@ -335,6 +431,32 @@ fn what_does_not_fit_the_window_is_not_taken() {
         let again = s.next();
         assert_eq!(again.ack, answer.ack);
         assert_eq!(s.read(fd).unwrap().len() as u32, answer.ack - 1);
+    });
+}
+
+// Checks RFC 9293: MUST-1.
+// Checks RFC 5961: 3.2-a.
+#[test]
+fn what_lies_beyond_the_advertised_window_is_not_taken_though_the_buffer_has_room() {
+    // RFC 9293 section 3.10.7.4: the window is the one that was advertised, here 65,535 bytes at most, since the peer does not
+    // scale. RFC 5961 section 3.2: a reset beyond it is dropped silently.
+    on_all("rx_bytes=8388608", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.send(segment(PSH | ACK, 100_001, 1).payload(&[7; 1000]));
+        let answer = s.expect(segment(ACK, 1, 1));
+        s.send(segment(RST, 100_001, 0));
+        s.silence(10);
+        let edge = 1 + u32::from(answer.window);
+        s.send(segment(RST, edge, 0));
+        s.silence(10);
+        s.send(segment(RST, edge - 1, 0));
+        s.expect(segment(ACK, 1, 1));
+        // A segment across the edge is cut there, or not taken at all.
+        s.send(segment(ACK, edge - 10, 1).payload(&[7; 20]));
+        s.expect(segment(ACK, 1, 1));
+        assert_eq!(s.write(fd, b"alive"), Ok(5));
+        s.expect(segment(ACK, 1, 1).payload(b"alive"));
     });
 }
 

@@ -289,6 +289,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
     }
     work.report = state.report(work.sent());
     state.plain = state.is_plain();
+    state.set_plain_end();
     state.publish();
     state.check();
 }
@@ -336,11 +337,13 @@ impl ProtocolState {
 
     /// Tells the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).
     fn update_window(&mut self) {
-        let gain = self.rcv_edge() - self.rcv_adv;
-        let open = if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 };
-        let small = open < 2 * self.fixed.mss as u32;
-        let wide = gain >= self.fixed.rx_size / 4;
-        self.ack_now |= !self.peer_fin && (wide || (small && gain >= self.window_step()));
+        if self.untold() < self.fixed.window_step {
+            return;
+        }
+        let gain = self.window_gain();
+        let small = self.open_window() < 2 * self.fixed.mss as u32;
+        let wide = gain >= self.largest_window() / 4;
+        self.ack_now |= !self.peer_fin && (wide || (small && gain >= self.fixed.window_step));
     }
 
     /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.

@@ -15,20 +15,21 @@ impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
     pub fn is_plain(&self) -> bool {
         let ended = self.fin || self.peer_fin || self.fin_held || self.orphan || self.dead || self.frozen;
-        let lost = self.recovering || self.jumped || self.ooo_len > 0 || self.sacked.0 != self.sacked.1;
+        let lost =
+            self.recovering || self.jumped || self.dup_acks > 0 || self.ooo_len > 0 || self.sacked.0 != self.sacked.1;
         let told = self.overriding || self.ece || self.cwr;
         !(ended || lost || told)
     }
 
     /// The expected segment, but for its timestamps: the next one, with payload or an acknowledgement of something new,
-    /// or both. Its payload fits where the stream is now.
+    /// or both. Its payload is within the advertised window and fits where the stream is now.
     #[inline(always)]
     fn expects(&self, seg: &Summary) -> bool {
         let acked = seg.ack - self.una;
         seg.seq == self.rcv_nxt
             && seg.flags.0 & !Flags::PSH.0 == Flags::ACK.0
             && acked <= self.max - self.una
-            && seg.payload_len <= self.rcv_head + self.fixed.rx_place - self.rcv_nxt
+            && seg.payload_len <= self.plain_end - self.rcv_nxt
             && seg.payload_len | acked != 0
             && seg.sack.is_none()
             && !seg.ce
@@ -86,7 +87,6 @@ impl ProtocolState {
     fn take_ack_plain(&mut self, ack: Seq, now: Nanos) -> u32 {
         self.una = ack;
         self.nxt = self.nxt.max(ack);
-        self.dup_acks = 0;
         if self.timing && self.rtt_end.at_or_before(ack) {
             self.timing = false;
             return self.rtt(now);
@@ -327,6 +327,7 @@ mod tests {
                 let mut states = [&mut short, &mut long].map(|protocol| {
                     let state = protocol.flows.get_mut(0).expect("the flow");
                     state.plain = state.is_plain();
+                    state.set_plain_end();
                     if state.sacked.0 == state.sacked.1 {
                         // Empty, wherever it is said to be.
                         state.sacked = (state.una, state.una);

@@ -87,14 +87,12 @@ impl ProtocolState {
     // Meets RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
     fn check_reset_and_syn(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
         if seg.flags.has(Flags::RST) {
-            let edge = self.rcv_edge();
-            let window = if self.rcv_nxt.before(edge) { edge - self.rcv_nxt } else { 0 };
             if seg.seq == self.rcv_nxt {
                 self.dead = true;
                 work.events.add(Events::RESET);
                 return Err(Done);
             }
-            if seg.seq.within(self.rcv_nxt, window) {
+            if seg.seq.within(self.rcv_nxt, self.open_window()) {
                 return Err(self.challenge(work, DropReason::RstChallenged, now));
             }
             return Err(drop(work, DropReason::OutsideWindow));
@@ -120,7 +118,7 @@ impl ProtocolState {
         let end = seg.seq + seg.payload_len + seg.flags.has(Flags::FIN) as u32;
         let old = end.before(self.last_ack);
         // FIN takes no place in the buffer, so it may stand at the edge; so may an empty segment.
-        let beyond = self.rcv_edge().max(self.rcv_nxt).before(seg.seq);
+        let beyond = self.rcv_adv.max(self.rcv_nxt).before(seg.seq);
         if !old && !beyond {
             return Ok(());
         }
@@ -187,6 +185,7 @@ impl ProtocolState {
             self.nxt = self.una;
         }
         self.dup_acks = 0;
+        self.limit_transmit(0);
         if self.timing && self.rtt_end.at_or_before(self.una) {
             self.timing = false;
             work.tally.rtt = self.rtt(now);
@@ -243,14 +242,20 @@ impl ProtocolState {
         outstanding && empty && window == self.snd_wnd
     }
 
-    // Meets RFC 5681: 3.2-c.
+    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates send a new segment
+    /// each, with SACK only where they tell of something new (step 1; RFC 3042).
+    // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
     fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);
+        let before = self.sacked;
         self.note_sack(seg);
         if self.recovering {
             return;
         }
         self.dup_acks += 1;
+        if self.nxt == self.max && (!self.fixed.sack || self.sacked != before) {
+            self.limit_transmit(self.limited + self.fixed.mss as u32);
+        }
         if self.dup_acks >= DUPLICATES {
             (self.recovering, self.recover) = (true, self.max);
             self.go_back();
@@ -316,7 +321,7 @@ impl ProtocolState {
             work.drops.add(DropReason::AfterClose);
             return None;
         }
-        let room = self.rcv_edge() - part.seq;
+        let room = if part.seq.before(self.rcv_adv) { self.rcv_adv - part.seq } else { 0 };
         if part.len > room {
             work.drops.add(DropReason::Trimmed);
             (part.len, part.fin) = (room, false);

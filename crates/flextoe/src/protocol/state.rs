@@ -34,7 +34,11 @@ pub(crate) struct ProtocolState {
     pub snd_wnd: u32,
     /// The largest that it ever was (silly window avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: u32,
+    /// The congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
     pub cwnd: u32,
+    pub limited: u32,
+    /// The sum of both: what may be in flight as far as congestion control goes.
+    pub allowed: u32,
     /// Sequence and acknowledgement number of the last window update (RFC 9293 section 3.10.7.4).
     pub wl1: Seq,
     pub wl2: Seq,
@@ -42,8 +46,11 @@ pub(crate) struct ProtocolState {
     pub rcv_nxt: Seq,
     /// Up to where the application has read.
     pub rcv_head: Seq,
-    /// Right edge of the advertised window.
+    /// Right edge of the advertised window: what lies beyond it is not accepted (RFC 9293 section 3.10.7.4).
     pub rcv_adv: Seq,
+    /// Up to where plain segments reach: the advertised window's edge, or the end of the place where the stream is now, whichever
+    /// comes first. It may be old and too low, since neither moves back.
+    pub plain_end: Seq,
     /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
     pub last_ack: Seq,
     /// The one out-of-order interval.
@@ -112,6 +119,11 @@ pub(crate) struct Fixed {
     pub super_segment: u32,
     pub rx_size: u32,
     pub tx_size: u32,
+    /// The largest window that the header's field can tell, bytes, and the unit in which it counts, as a mask.
+    pub window_most: u32,
+    pub window_mask: u32,
+    /// The step in which the advertised window grows (RFC 9293 section 3.8.6.2.2).
+    pub window_step: u32,
     /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in its small ring.
     pub rx_place: u32,
     /// Sequence number of stream position 0, in each direction.
@@ -128,19 +140,23 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// `tx_most` is set with the MSS: [`ProtocolState::set_mss`].
+    /// `tx_most` and `window_step` are set with the MSS: [`ProtocolState::set_mss`].
     fn new(p: &FlowParams) -> Fixed {
+        let rcv_wscale = p.rcv_wscale.min(14);
         Fixed {
             mss: p.mss.max(1),
             tx_most: 0,
             super_segment: p.super_segment,
             rx_size: p.rx.full_size(),
             tx_size: p.tx.full_size(),
+            window_most: u32::from(u16::MAX) << rcv_wscale,
+            window_mask: u32::MAX << rcv_wscale,
+            window_step: 0,
             rx_place: p.rx.ease(),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
             snd_wscale: p.snd_wscale.min(14),
-            rcv_wscale: p.rcv_wscale.min(14),
+            rcv_wscale,
             ts_offset: p.timestamps.map(|t| t.offset),
             sack: p.sack,
             ecn: p.ecn,
@@ -160,11 +176,15 @@ impl ProtocolState {
             snd_wnd: p.snd_wnd,
             max_wnd: p.snd_wnd,
             cwnd: p.cwnd,
+            limited: 0,
+            allowed: p.cwnd,
             wl1: p.rcv_nxt - 1,
             wl2: p.snd_nxt,
             rcv_nxt: p.rcv_nxt,
             rcv_head: p.rcv_nxt,
-            rcv_adv: p.rcv_nxt,
+            // What the handshake told: the window of a SYN is not scaled (RFC 7323 section 2.2).
+            rcv_adv: p.rcv_nxt + p.rx.full_size().min(u16::MAX.into()),
+            plain_end: p.rcv_nxt,
             last_ack: p.rcv_nxt,
             ooo_start: p.rcv_nxt,
             ooo_len: 0,
@@ -200,7 +220,6 @@ impl ProtocolState {
             challenges: Challenges::new(),
             fixed: Fixed::new(p),
         };
-        state.rcv_adv = state.rcv_edge();
         state.set_mss(p.mss);
         state
     }
@@ -210,6 +229,7 @@ impl ProtocolState {
         let most = self.fixed.super_segment.min(MOST_PAYLOAD) / mss as u32 * mss as u32;
         self.fixed.mss = mss;
         self.fixed.tx_most = most.max(mss as u32);
+        self.fixed.window_step = (self.largest_window() / 4).min(2 * mss as u32);
     }
 
     /// After the last sequence number that there is to send, FIN included.
@@ -224,10 +244,31 @@ impl ProtocolState {
         self.rcv_nxt - self.peer_fin as u32
     }
 
-    /// Right edge of what the receive buffer can hold.
+    /// The largest window that this end can advertise, bytes.
     #[inline]
-    pub fn rcv_edge(&self) -> Seq {
-        self.rcv_head + self.fixed.rx_size
+    pub fn largest_window(&self) -> u32 {
+        self.fixed.rx_size.min(self.fixed.window_most)
+    }
+
+    /// How far the receive buffer reaches beyond the advertised window: at least as far as that window can grow.
+    #[inline(always)]
+    pub fn untold(&self) -> u32 {
+        self.rcv_head + self.fixed.rx_size - self.rcv_adv
+    }
+
+    /// How far the advertised window's right edge can move: what the buffer holds, as far as the header's field can tell it.
+    #[cold]
+    #[inline(never)]
+    pub fn window_gain(&self) -> u32 {
+        let room = self.fixed.rx_size.saturating_sub(self.rcv_nxt - self.rcv_head);
+        let edge = self.rcv_nxt + (room.min(self.fixed.window_most) & self.fixed.window_mask);
+        if self.rcv_adv.before(edge) { edge - self.rcv_adv } else { 0 }
+    }
+
+    /// Bytes that the advertised window holds from `rcv_nxt` on. A FIN at its edge takes `rcv_nxt` beyond it.
+    #[inline(always)]
+    pub fn open_window(&self) -> u32 {
+        if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 }
     }
 
     /// What may be sent from `nxt` within both windows, bytes.
@@ -235,13 +276,16 @@ impl ProtocolState {
     // Meets RFC 5681: 3.1-a.
     #[inline]
     pub fn usable(&self) -> u32 {
-        self.snd_wnd.min(self.cwnd).saturating_sub(self.nxt - self.una)
+        self.snd_wnd.min(self.allowed).saturating_sub(self.nxt - self.una)
     }
 
-    /// The step in which the advertised window grows (RFC 9293 section 3.8.6.2.2).
-    #[inline]
-    pub fn window_step(&self) -> u32 {
-        (self.fixed.rx_size / 4).min(2 * self.fixed.mss as u32)
+    #[cold]
+    #[inline(never)]
+    fn widen(&mut self) {
+        let gain = self.window_gain();
+        if gain >= self.fixed.window_step {
+            self.rcv_adv += gain;
+        }
     }
 
     /// The window to advertise, moving its right edge where that is worth it; the edge never moves back.
@@ -249,12 +293,10 @@ impl ProtocolState {
     // Meets RFC 7323: 2.3-b.
     #[inline(always)]
     pub fn window(&mut self) -> u16 {
-        let edge = self.rcv_edge();
-        if edge - self.rcv_adv >= self.window_step() {
-            self.rcv_adv = edge;
+        if self.untold() >= self.fixed.window_step {
+            self.widen();
         }
-        let open = if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 };
-        (open >> self.fixed.rcv_wscale).min(u16::MAX as u32) as u16
+        (self.open_window() >> self.fixed.rcv_wscale) as u16
     }
 
     /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
@@ -317,7 +359,7 @@ impl ProtocolState {
                 tx_pos: self.una - self.fixed.tx_base,
                 rx_pos: self.rcv_nxt - self.fixed.rx_base,
                 pending: if self.fin_acked { 0 } else { self.head - self.una },
-                window: if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 },
+                window: self.open_window(),
                 snd_wnd: self.snd_wnd,
                 fin: self.fin,
                 fin_acked: self.fin_acked,
@@ -334,7 +376,7 @@ impl ProtocolState {
         self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
         (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
         self.rcv_head = self.rcv_data_end() - end.unread;
-        self.rcv_adv = self.rcv_nxt + resume.window;
+        self.rcv_adv = self.rcv_nxt + resume.window.min(self.fixed.window_most);
         (self.recovering, self.recover) = (self.max != self.una, self.max);
         self.ack_now = true;
     }
@@ -350,8 +392,18 @@ impl ProtocolState {
         stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
     }
 
+    /// Looks again how far plain segments reach.
+    #[inline]
+    pub fn set_plain_end(&mut self) {
+        let place = self.rcv_head + self.fixed.rx_place;
+        self.plain_end = if place.before(self.rcv_adv) { place } else { self.rcv_adv };
+    }
+
     /// What must hold between any two works.
     pub fn check(&self) {
+        debug_assert!(!self.plain || self.rcv_nxt.at_or_before(self.plain_end), "plain segments fit");
+        debug_assert!(self.plain_end.at_or_before(self.rcv_adv), "plain segments are within the window");
+        debug_assert!(self.plain_end.at_or_before(self.rcv_head + self.fixed.rx_place), "and within the place");
         debug_assert!(!self.plain || self.is_plain(), "plain");
         debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");

@@ -66,13 +66,13 @@ impl ProtocolState {
         data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !sacked
     }
 
-    /// A segment may be sent although it is not full and more data waits.
+    /// A segment may be sent although it is not full and more data waits. Not for what is left of the congestion window
+    /// beside full segments: what is in flight opens it again.
     fn may_be_small(&self) -> bool {
-        let in_window = self.snd_wnd.saturating_sub(self.nxt - self.una);
         let alone = self.nxt == self.una;
         // What was sent before, in segments of whatever size, is not held back when it is sent again.
         let again = self.nxt.before(self.max);
-        again || in_window >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
+        again || self.usable() >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
     }
 
     /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
@@ -161,6 +161,13 @@ impl ProtocolState {
         self.timing = false;
         self.jumped = false;
         self.dup_acks = 0;
+        self.limit_transmit(0);
+    }
+
+    /// So many bytes may be in flight beyond the congestion window.
+    #[inline]
+    pub fn limit_transmit(&mut self, beyond: u32) {
+        (self.limited, self.allowed) = (beyond, self.cwnd.saturating_add(beyond));
     }
 
     /// Commands of the control plane.
@@ -170,6 +177,7 @@ impl ProtocolState {
             Order::Window(cwnd) => {
                 self.cwr |= self.fixed.ecn && cwnd < self.cwnd;
                 self.cwnd = cwnd;
+                self.limit_transmit(self.limited);
             }
             Order::Mss(mss) => {
                 self.set_mss(mss);

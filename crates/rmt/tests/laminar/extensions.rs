@@ -54,10 +54,11 @@ fn what_egress_drops_acknowledges_nothing() {
 }
 
 #[test]
-fn timestamps_and_averages() {
+fn timestamps_and_round_trip_times() {
     let mut m = with_state(1000, 10_000, &["TIMELY"]);
     m.register_write("tx_credits", FLOW as u32, &[1000]).unwrap();
-    m.set_time(10 << 12);
+    m.register_write("ts_clock", 0, &[10]).unwrap();
+    m.set_time(7_000);
     // The frame's timestamps are 1 and 2; what is sent carries the clock and the echo.
     receive(&mut m, &Seg { stamps: true, ..Seg::data(1000, 100) });
     assert_eq!(register(&m, "ts_recent"), [1]);
@@ -65,10 +66,19 @@ fn timestamps_and_averages() {
     let tx = Dma { length: 100, sum: frames::sum(&payload), ..Dma::to(1) };
     let sent = Seg::parse(&from_host(&mut m, PORT_HOST, &tx, &payload).unwrap());
     assert_eq!(sent.options, [1, 1, 8, 10, 0, 0, 0, 10 + CLOCK as u8, 0, 0, 0, 1]);
-    // The acknowledgement echoes 2: it was on its way for 10 + CLOCK - 2 units.
+    assert_eq!(register(&m, "timed"), [ISS + 100, 7_001]);
+    m.set_time(57_000);
+    receive(&mut m, &Seg { stamps: true, ack: ISS + 50, seq: 1100, ..Seg::default() });
+    assert_eq!(register(&m, "rtt"), [0], "not all of the timed segment is acknowledged");
     receive(&mut m, &Seg { stamps: true, ack: ISS + 100, seq: 1100, ..Seg::default() });
-    assert_eq!(register(&m, "rtt_average"), [(10 + CLOCK - 2) << 12]);
-    assert!(m.register_read("rtt_average", FLOW as u32 + 1).unwrap() == [0]);
+    assert_eq!((register(&m, "rtt"), register(&m, "timed")), (vec![50_000], vec![ISS + 100, 0]));
+    assert!(m.register_read("rtt", FLOW as u32 + 1).unwrap() == [0]);
+    // What is sent again is not timed, and ends the timing of what was sent before.
+    let next = Dma { position: 100, ..tx };
+    from_host(&mut m, PORT_HOST, &next, &payload).unwrap();
+    assert_eq!(register(&m, "timed"), [ISS + 200, 57_001]);
+    from_host(&mut m, PORT_HOST, &next, &payload).unwrap();
+    assert_eq!(register(&m, "timed"), [ISS + 200, 0]);
 }
 
 #[test]
