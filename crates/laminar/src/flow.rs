@@ -2,8 +2,7 @@
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
-use crate::program::{Program, largest_window};
-use crate::slow::Challenges;
+use crate::program::Program;
 use context::{Bump, Notice, Slot};
 use engine::stream::{self, FlowParams, FlowStats, Stream};
 use engine::{Event, FlowId, Nanos};
@@ -12,11 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use wire::{Seq, tcp};
-
-/// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the pipeline writes, FIN not
-/// counted.
-const MOST_PAYLOAD: u32 = 65_535 - 40 - 12;
+use tcp::{ChallengeLimit, window};
+use wire::Seq;
 
 /// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first three lines of
 /// the cache.
@@ -89,14 +85,14 @@ pub(crate) struct Flow {
     /// The congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
     cwnd: u32,
     limited: u32,
-    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing. And what it was at the
-    /// duplicate acknowledgement before.
+    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing. And what it
+    /// was at the duplicate acknowledgement before.
     sacked: (Seq, Seq),
     sacked_before: (Seq, Seq),
     /// The hole before it was sent again up to here, and the rest left out.
     skipped: Option<Seq>,
     ecn_seen: u32,
-    pub challenges: Challenges,
+    pub challenges: ChallengeLimit,
     /// What it was installed with; its rings are those of now.
     pub params: FlowParams,
 }
@@ -162,7 +158,7 @@ impl Flow {
             rx: Arc::clone(&p.rx),
             tx: Arc::clone(&p.tx),
             rx_size: p.rx.full_size(),
-            rx_window: largest_window(&p),
+            rx_window: window::largest_window(p.rx.full_size(), p.rcv_wscale),
             tx_size: p.tx.full_size(),
             stats: p.stats.clone(),
             recover: p.snd_nxt,
@@ -175,7 +171,7 @@ impl Flow {
             rtt_start: 0,
             timing: false,
             ecn_seen: 0,
-            challenges: Challenges::new(),
+            challenges: ChallengeLimit::new(),
             clock: None,
             ack_due: None,
             ack_listed: false,
@@ -198,8 +194,7 @@ impl Flow {
 
     pub fn set_mss(&mut self, mss: u16) {
         self.mss = mss.max(1) as u32;
-        let most = self.params.super_segment.min(MOST_PAYLOAD) / self.mss * self.mss;
-        self.tx_most = most.max(self.mss).min(MOST_PAYLOAD);
+        self.tx_most = window::super_segment(self.params.super_segment, self.mss);
     }
 
     /// After the last sequence number that there is to send, FIN included.
@@ -265,10 +260,8 @@ impl Flow {
     /// two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
     pub fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
-        let size = self.rx_window;
-        let open = size - self.rx_tail.wrapping_sub(self.synced);
-        let step = (size / 4).min(2 * self.mss);
-        let worth = gain >= size / 4 || (open < 2 * self.mss && gain >= step);
+        let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
+        let worth = window::is_worth_telling(gain, open, self.rx_window, self.mss);
         if self.peer_fin || self.dead || gain == 0 || !worth {
             return None;
         }
@@ -327,8 +320,8 @@ impl Flow {
         }
     }
 
-    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something new
-    /// (RFC 5681 section 3.2 step 1; RFC 3042).
+    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something
+    /// new (RFC 5681 section 3.2 step 1; RFC 3042).
     // Meets RFC 5681: 3.2-e, 3.2-f.
     fn transmit_limited(&mut self) {
         let news = !self.params.sack || self.sacked != self.sacked_before;
@@ -395,7 +388,7 @@ impl Flow {
 
     /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of it:
     /// what to send again is the host's.
-    pub fn note_blocks(&mut self, header: &tcp::Header) {
+    pub fn note_blocks(&mut self, header: &wire::tcp::Header) {
         let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(header.ack);
         if let Some(block) = header.options.lowest_block_above(header.ack).filter(|(_, right)| sent(*right)) {
             self.sacked = block;

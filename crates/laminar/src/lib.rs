@@ -54,9 +54,6 @@ const DESCRIPTORS: usize = 256;
 const ROUND_BYTES: u32 = 128 << 10;
 /// Time between two rounds of the packet generator.
 const TICK: Nanos = 100_000;
-/// A delayed acknowledgement goes out after this (RFC 1122 4.2.3.2: at most 500 ms). As for FlexTOE.
-const ACK_DELAY: Nanos = 500_000;
-
 /// The Laminar engine.
 pub struct Laminar {
     switch: Switch,

@@ -2,7 +2,8 @@
 use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
 use crate::switch::{Carried, Outcome, SHORT};
-use crate::{ACK_DELAY, Laminar, slow};
+use crate::{Laminar, slow};
+use ::tcp::window::ACK_DELAY;
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos, Recorder};
 use port::Checksum;

@@ -268,12 +268,15 @@ impl Program {
         self.registers.log_reserved.is_some() && self.registers.log_tail.is_some()
     }
 
-    /// Sets everything of a flow, whose clock for timestamps runs `clock` milliseconds before the pipeline's. False where
-    /// the tables are full.
+    /// Sets everything of a flow, whose clock for timestamps runs `clock` milliseconds before the pipeline's. False
+    /// where the tables are full.
     pub fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
-        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + largest_window(p)).0]);
+        // Not what the buffer holds: what can be told of it. So nothing beyond what is advertised is accepted (RFC 9293
+        // section 3.10.7.4), but for what the scale rounds off.
+        let window = tcp::window::largest_window(p.rx.full_size(), p.rcv_wscale);
+        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
@@ -412,7 +415,8 @@ impl Program {
         self.native.write(self.registers.rx_ooo, flow, [0, 0]);
     }
 
-    /// The pipeline's clock for timestamps at a time: milliseconds, as the control plane's on SYN (RFC 7323 section 5.4).
+    /// The pipeline's clock for timestamps at a time: milliseconds, as the control plane's on SYN (RFC 7323 section
+    /// 5.4).
     // Meets RFC 7323: 5.4-a.
     pub fn ticks(now: Nanos) -> u32 {
         (now / 1_000_000) as u32
@@ -436,13 +440,6 @@ impl Program {
     pub fn ecn_bytes(&self, flow: u32) -> u32 {
         self.native.word(self.registers.ecn_bytes, flow)
     }
-}
-
-/// The largest window that the flow can advertise, bytes: what the buffer holds, as far as the header's field can tell it. So
-/// nothing beyond what is advertised is accepted (RFC 9293 section 3.10.7.4), but for the rounding of the scale.
-pub(crate) fn largest_window(p: &FlowParams) -> u32 {
-    let scale = p.rcv_wscale.min(14);
-    p.rx.full_size().min(u32::from(u16::MAX) << scale) & u32::MAX << scale
 }
 
 /// What a flow's segments are looked up by; `None` where it is not over IPv4.

@@ -4,8 +4,9 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::program::Program;
 use crate::{Laminar, Place};
+use ::tcp::{ReceiveWindow, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
-use engine::{Burst, DropReason, Event, Exception, FlowId, Frame, Nanos};
+use engine::{Burst, DropReason, Event, Exception, FlowId, Frame};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
@@ -17,32 +18,6 @@ const IP_AT: usize = ethernet::HEADER_LEN;
 const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
 /// Headers without options.
 pub(crate) const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
-
-/// How many more challenge acknowledgements a flow answers with in the present interval (RFC 5961 section 7). Each flow has
-/// its own limit: one for all flows would be a side channel (CVE-2016-5696; RFC 5961 section 10).
-pub(crate) struct Challenges {
-    left: u8,
-    start: Nanos,
-}
-
-impl Challenges {
-    const PER_INTERVAL: u8 = 10;
-    const INTERVAL: Nanos = 100_000_000;
-
-    pub fn new() -> Challenges {
-        Challenges { left: Self::PER_INTERVAL, start: 0 }
-    }
-
-    // Meets RFC 5961: 7-a, 10-a.
-    fn allow(&mut self, now: Nanos) -> bool {
-        if now.saturating_sub(self.start) >= Self::INTERVAL {
-            *self = Challenges { left: Self::PER_INTERVAL, start: now };
-        }
-        let allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        allowed
-    }
-}
 
 /// A TCP segment's headers, and where its parts lie.
 pub(crate) struct Parts {
@@ -142,33 +117,20 @@ impl Laminar {
     /// drop it.
     fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_, Stream>) -> Result<(), Option<DropReason>> {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
-        let window = if next.before(edge) { edge - next } else { 0 };
+        let window = ReceiveWindow { next, edge };
         let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
         let flags = parts.tcp.flags;
         if flow.dead {
             return Err(Some(DropReason::AfterClose));
         }
-        if flags.has(Flags::RST) {
-            if parts.tcp.seq == next {
-                flow.dead = true;
-                burst.events.push(stream::Event::Reset(FlowId(id)).into());
-                return Err(None);
-            }
-            let inside = parts.tcp.seq.within(next, window);
-            return Err(Some(if inside {
-                self.challenge(id, DropReason::RstChallenged, burst)
-            } else {
-                DropReason::OutsideWindow
-            }));
-        }
-        if flags.has(Flags::SYN) {
-            return Err(Some(self.challenge(id, DropReason::SynChallenged, burst)));
+        if let Err(rejected) = window.check_reset_and_syn(flags, parts.tcp.seq) {
+            return Err(self.reject(id, rejected, burst));
         }
         if !flags.has(Flags::ACK) {
             return Err(Some(DropReason::NoAck));
         }
         let fin = parts.tcp.seq + parts.payload;
-        let fits = next.at_or_before(fin) && fin - next <= window;
+        let fits = next.at_or_before(fin) && fin - next <= window.size();
         // Nobody will read what it brings. The pipeline would acknowledge it (RFC 9293 section 3.6.1).
         if flow.orphan && parts.payload > 0 && next.before(fin) && fits {
             burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
@@ -180,13 +142,24 @@ impl Laminar {
         Ok(())
     }
 
-    fn challenge(&mut self, flow: u32, reason: DropReason, burst: &mut Burst<'_, Stream>) -> DropReason {
+    /// Answers a segment that TCP's rules do not process, where that is due. Returns why it is dropped, if it is.
+    // Meets RFC 5961: 7-a, 10-a.
+    fn reject(&mut self, id: u32, rejected: Rejected, burst: &mut Burst<'_, Stream>) -> Option<DropReason> {
         let now = self.now;
-        if !self.flow(flow).is_some_and(|flow| flow.challenges.allow(now)) {
-            return DropReason::ChallengeLimit;
+        let flow = self.flow(id)?;
+        match rejected {
+            Rejected::Reset => {
+                flow.dead = true;
+                burst.events.push(stream::Event::Reset(FlowId(id)).into());
+                None
+            }
+            Rejected::Dropped(reason) => Some(drop_reason(reason)),
+            Rejected::Challenged(_) if !flow.challenges.allow(now) => Some(DropReason::ChallengeLimit),
+            Rejected::Answered(reason) | Rejected::Challenged(reason) => {
+                self.acknowledge(id, burst);
+                Some(drop_reason(reason))
+            }
         }
-        self.acknowledge(flow, burst);
-        reason
     }
 
     /// All before the peer's FIN is there: it ends the stream, and is acknowledged.
@@ -293,4 +266,17 @@ fn plain(frame: &mut Frame, parts: &Parts) {
     ipv4::Header { payload_len, ..parts.ip }.emit(&mut bytes[IP_AT..]);
     let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
     tcp::Header { flags, options: Options::default(), ..parts.tcp }.emit(&mut bytes[TCP_AT..]);
+}
+
+fn drop_reason(reason: Unacceptable) -> DropReason {
+    match reason {
+        Unacceptable::Paws => DropReason::Paws,
+        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
+        Unacceptable::Duplicate => DropReason::Duplicate,
+        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
+        Unacceptable::AckTooOld => DropReason::AckTooOld,
+        Unacceptable::NoAck => DropReason::NoAck,
+        Unacceptable::RstChallenged => DropReason::RstChallenged,
+        Unacceptable::SynChallenged => DropReason::SynChallenged,
+    }
 }

@@ -79,6 +79,19 @@ fn only_the_hole_is_sent_again() {
 }
 
 /// A segment whose only option is one block passes the pipeline once: nothing has to be taken off it before.
+// Checks RFC 5681: 3.2-e, 3.2-f.
+#[test]
+fn limited_transmit_takes_new_selective_acknowledgements() {
+    let mut s = solo(sack, false, true);
+    let sacked = |right| Seg { sack: Some((S + 1000, S + right)), window: 65_535, ..seg(S, S, ACK, 0) };
+    let numbers = |sent: Vec<Seg>| sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>();
+    s.receive(&[Seg { window: 65_535, ..seg(S, S, ACK, 0) }]);
+    s.command(stream::Command::Window(FLOW, 4000));
+    assert_eq!(s.write(9000, false).len(), 4);
+    assert_eq!(numbers(s.receive(&[sacked(2000)])), [(S + 4000, 1000)]);
+    assert_eq!(numbers(s.receive(&[sacked(2000)])), [], "the same block again");
+}
+
 #[test]
 fn blocks_take_the_quick_way() {
     let mut s = solo(sack, false, true);

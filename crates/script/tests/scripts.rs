@@ -333,8 +333,8 @@ fn closing_with_bytes_unread_resets() {
 // Checks RFC 9293: SHLD-3.
 #[test]
 fn data_after_close_resets() {
-    // RFC 9293 section 3.6.1, RFC 1122 section 4.2.2.13. The data may come with the acknowledgement of the host's FIN, with the
-    // peer's FIN, or both, before or after that acknowledgement.
+    // RFC 9293 section 3.6.1, RFC 1122 section 4.2.2.13. The data may come with the acknowledgement of the host's FIN,
+    // with the peer's FIN, or both, before or after that acknowledgement.
     for (flags, ack, acknowledged) in [
         (PSH | ACK, 1, false),
         (PSH | ACK, 2, false),
@@ -438,8 +438,8 @@ fn what_does_not_fit_the_window_is_not_taken() {
 // Checks RFC 5961: 3.2-a.
 #[test]
 fn what_lies_beyond_the_advertised_window_is_not_taken_though_the_buffer_has_room() {
-    // RFC 9293 section 3.10.7.4: the window is the one that was advertised, here 65,535 bytes at most, since the peer does not
-    // scale. RFC 5961 section 3.2: a reset beyond it is dropped silently.
+    // RFC 9293 section 3.10.7.4: the window is the one that was advertised, here 65,535 bytes at most, since the peer
+    // does not scale. RFC 5961 section 3.2: a reset beyond it is dropped silently.
     on_all("rx_bytes=8388608", |s| {
         let listener = s.listen();
         let fd = s.establish(listener);

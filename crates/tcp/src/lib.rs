@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
+mod acceptance;
+mod challenge;
 mod closing;
 pub mod congestion;
 pub mod cookie;
@@ -14,7 +16,10 @@ mod reset;
 mod rtt;
 mod segment;
 mod wait;
+pub mod window;
 
+pub use acceptance::{ReceiveWindow, Rejected, check_ack, check_timestamp};
+pub use challenge::ChallengeLimit;
 pub use closing::{Closing, ClosingEvent, State};
 pub use handshake::{Disposition, Established, Handshake};
 pub use negotiate::{Agreed, DCTCP_ECN_TRIES, Offer, Peer};

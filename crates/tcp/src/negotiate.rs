@@ -1,6 +1,7 @@
 //! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
 //! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
 use crate::Nanos;
+use crate::window::MOST_SHIFT;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
@@ -8,8 +9,6 @@ use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 const DEFAULT_MSS: u16 = 536;
 /// Least segment size that is believed: a smaller one would make the host send mostly headers.
 const LEAST_MSS: u16 = 88;
-/// Largest window scale (RFC 7323 section 2.3).
-const MOST_SHIFT: u8 = 14;
 
 /// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to mark
 /// (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a flow

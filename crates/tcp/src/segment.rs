@@ -49,6 +49,12 @@ pub enum Unacceptable {
     /// The sequence number is outside the receive window (RFC 9293 section 3.4), or the acknowledgement outside what
     /// was sent.
     OutsideWindow,
+    /// All of its payload was received before.
+    Duplicate,
+    /// It acknowledges what was never sent (RFC 5961 section 5).
+    AckBeyondSent,
+    /// Its acknowledgement is older than any window (RFC 5961 section 5).
+    AckTooOld,
     /// It has no ACK where every valid segment has one.
     NoAck,
     /// RST inside the window, but not exact (RFC 5961 section 3).

@@ -163,6 +163,9 @@ pub(crate) fn drop_reason(unacceptable: Unacceptable) -> DropReason {
     match unacceptable {
         Unacceptable::Paws => DropReason::Paws,
         Unacceptable::OutsideWindow => DropReason::OutsideWindow,
+        Unacceptable::Duplicate => DropReason::Duplicate,
+        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
+        Unacceptable::AckTooOld => DropReason::AckTooOld,
         Unacceptable::NoAck => DropReason::NoAck,
         Unacceptable::RstChallenged => DropReason::RstChallenged,
         Unacceptable::SynChallenged => DropReason::SynChallenged,

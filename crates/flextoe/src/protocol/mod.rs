@@ -1,5 +1,4 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
-mod challenges;
 mod plain;
 mod receive;
 mod state;
@@ -15,6 +14,7 @@ use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
+use tcp::window;
 use trace::{PointSet, Tracer};
 
 /// Flows that have something to acknowledge.
@@ -341,9 +341,8 @@ impl ProtocolState {
             return;
         }
         let gain = self.window_gain();
-        let small = self.open_window() < 2 * self.fixed.mss as u32;
-        let wide = gain >= self.largest_window() / 4;
-        self.ack_now |= !self.peer_fin && (wide || (small && gain >= self.fixed.window_step));
+        let (largest, mss) = (self.fixed.largest_window, self.fixed.mss.into());
+        self.ack_now |= !self.peer_fin && window::is_worth_telling(gain, self.open_window(), largest, mss);
     }
 
     /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.

@@ -1,12 +1,12 @@
 //! What nearly every work of a connection is, in few instructions (header prediction, after Van Jacobson): the expected
 //! segment, and an application's message that may be sent at once, on a flow about which nothing is unusual. Each
 //! function looks first and changes nothing where it says no; then the work goes the long way, with the same result.
-use super::receive::ACK_DELAY;
 use super::state::ProtocolState;
 use super::{Due, track};
 use crate::message::{Marks, Place, Positions, Received, Report, Segment, Sent, Summary, Tally};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
+use tcp::window::ACK_DELAY;
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;

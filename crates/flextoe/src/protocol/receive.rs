@@ -2,16 +2,13 @@
 use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{DropReason, Nanos};
+use tcp::window::ACK_DELAY;
+use tcp::{ReceiveWindow, Rejected, Unacceptable};
 use wire::Seq;
 use wire::tcp::Flags;
 
-/// How long a timestamp is remembered: 24 days (RFC 7323 section 5.5).
-const TIMESTAMP_AGE: Nanos = 24 * 24 * 3600 * 1_000_000_000;
 /// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).
 const DUPLICATES: u8 = 3;
-/// Longest time that an acknowledgement waits for data to ride on.
-pub(crate) const ACK_DELAY: Nanos = 500_000;
-
 /// A received segment is processed no further. What was to be counted and answered has been noted.
 struct Done;
 
@@ -36,15 +33,10 @@ impl ProtocolState {
     fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let seg = work.summary;
         if self.dead {
-            return Err(drop(work, DropReason::AfterClose));
+            work.drops.add(DropReason::AfterClose);
+            return Err(Done);
         }
-        self.check_timestamp(&seg, work, now)?;
-        self.check_reset_and_syn(&seg, work, now)?;
-        self.check_sequence(&seg, work, now)?;
-        if !seg.flags.has(Flags::ACK) {
-            return Err(drop(work, DropReason::NoAck));
-        }
-        self.check_ack(&seg, work, now)?;
+        self.check_segment(&seg, now).map_err(|rejected| self.reject(rejected, work, now))?;
         self.remember_timestamp(&seg, now);
         self.take_ack(&seg, work, now);
         self.take_congestion(&seg, work, now);
@@ -52,24 +44,12 @@ impl ProtocolState {
         Ok(())
     }
 
-    /// PAWS (RFC 7323 section 5.3), not for RST. A segment without the option, where it was negotiated, is dropped
-    /// silently (section 3.2).
-    // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
-    fn check_timestamp(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
+    fn check_timestamp(&self, seg: &Summary, now: Nanos) -> Result<(), Rejected> {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
         }
-        let Some(timestamps) = seg.timestamps else { return Err(drop(work, DropReason::Paws)) };
-        let older = Seq(timestamps.value).before(Seq(self.ts_recent));
-        if !older || now.saturating_sub(self.ts_recent_at) >= TIMESTAMP_AGE {
-            return Ok(());
-        }
-        if seg.payload_len == 0 {
-            // As in `check_sequence`: no endless exchange of empty segments.
-            return Err(self.challenge(work, DropReason::Paws, now));
-        }
-        work.send = Some(self.acknowledgement(now));
-        Err(drop(work, DropReason::Paws))
+        let value = seg.timestamps.map(|timestamps| timestamps.value);
+        tcp::check_timestamp(value, seg.payload_len, self.ts_recent, now.saturating_sub(self.ts_recent_at))
     }
 
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
@@ -82,66 +62,41 @@ impl ProtocolState {
         }
     }
 
-    /// RFC 5961 sections 3.2 and 4.2.
-    // Meets RFC 9293: MUST-66.
-    // Meets RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
-    fn check_reset_and_syn(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
-        if seg.flags.has(Flags::RST) {
-            if seg.seq == self.rcv_nxt {
+    /// The segment's acceptability (RFC 9293 section 3.10.7.4, up to the fifth check).
+    fn check_segment(&self, seg: &Summary, now: Nanos) -> Result<(), Rejected> {
+        let window = ReceiveWindow { next: self.rcv_nxt, edge: self.rcv_adv };
+        self.check_timestamp(seg, now)?;
+        window.check_reset_and_syn(seg.flags, seg.seq)?;
+        window.check_sequence(seg.seq, seg.payload_len, seg.flags.has(Flags::FIN), self.last_ack)?;
+        if !seg.flags.has(Flags::ACK) {
+            return Err(Rejected::Dropped(Unacceptable::NoAck));
+        }
+        tcp::check_ack(seg.ack, self.una, self.max, self.max_wnd)
+    }
+
+    /// Drops a segment, and answers it where that is due.
+    #[cold]
+    fn reject(&mut self, rejected: Rejected, work: &mut Work, now: Nanos) -> Done {
+        match rejected {
+            Rejected::Reset => {
                 self.dead = true;
                 work.events.add(Events::RESET);
-                return Err(Done);
             }
-            if seg.seq.within(self.rcv_nxt, self.open_window()) {
-                return Err(self.challenge(work, DropReason::RstChallenged, now));
+            Rejected::Dropped(reason) => work.drops.add(drop_reason(reason)),
+            Rejected::Answered(reason) => {
+                work.send = Some(self.acknowledgement(now));
+                work.drops.add(drop_reason(reason));
             }
-            return Err(drop(work, DropReason::OutsideWindow));
+            Rejected::Challenged(reason) => {
+                if self.challenges.allow(now) {
+                    work.send = Some(self.acknowledgement(now));
+                } else {
+                    work.drops.add(DropReason::ChallengeLimit);
+                }
+                work.drops.add(drop_reason(reason));
+            }
         }
-        if seg.flags.has(Flags::SYN) {
-            return Err(self.challenge(work, DropReason::SynChallenged, now));
-        }
-        Ok(())
-    }
-
-    fn challenge(&mut self, work: &mut Work, reason: DropReason, now: Nanos) -> Done {
-        if self.challenges.allow(now) {
-            work.send = Some(self.acknowledgement(now));
-        } else {
-            work.drops.add(DropReason::ChallengeLimit);
-        }
-        drop(work, reason)
-    }
-
-    /// Acceptability (RFC 9293 section 3.4), lenient as Linux is: a segment may begin before what was received, as
-    /// long as it ends at or after what was acknowledged last, because the acknowledgement in it is worth having.
-    fn check_sequence(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
-        let end = seg.seq + seg.payload_len + seg.flags.has(Flags::FIN) as u32;
-        let old = end.before(self.last_ack);
-        // FIN takes no place in the buffer, so it may stand at the edge; so may an empty segment.
-        let beyond = self.rcv_adv.max(self.rcv_nxt).before(seg.seq);
-        if !old && !beyond {
-            return Ok(());
-        }
-        let reason = if old && seg.payload_len > 0 { DropReason::Duplicate } else { DropReason::OutsideWindow };
-        // Data is always answered; so is what looks like a keepalive or a window probe. Other empty segments could
-        // be a loop of acknowledgements between two ends that disagree.
-        if seg.payload_len > 0 || seg.seq == self.rcv_nxt - 1 {
-            work.send = Some(self.acknowledgement(now));
-            return Err(drop(work, reason));
-        }
-        Err(self.challenge(work, reason, now))
-    }
-
-    /// RFC 5961 section 5.2.
-    // Meets RFC 5961: 5.2-a.
-    fn check_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) -> Result<(), Done> {
-        if self.max.before(seg.ack) {
-            return Err(self.challenge(work, DropReason::AckBeyondSent, now));
-        }
-        if seg.ack.before(self.una) && self.una - seg.ack > self.max_wnd {
-            return Err(self.challenge(work, DropReason::AckTooOld, now));
-        }
-        Ok(())
+        Done
     }
 
     // Meets RFC 7323: 2.3-b, 2.2-c.
@@ -242,8 +197,8 @@ impl ProtocolState {
         outstanding && empty && window == self.snd_wnd
     }
 
-    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates send a new segment
-    /// each, with SACK only where they tell of something new (step 1; RFC 3042).
+    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates send a new
+    /// segment each, with SACK only where they tell of something new (step 1; RFC 3042).
     // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
     fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);
@@ -405,7 +360,15 @@ impl ProtocolState {
     }
 }
 
-fn drop(work: &mut Work, reason: DropReason) -> Done {
-    work.drops.add(reason);
-    Done
+fn drop_reason(reason: Unacceptable) -> DropReason {
+    match reason {
+        Unacceptable::Paws => DropReason::Paws,
+        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
+        Unacceptable::Duplicate => DropReason::Duplicate,
+        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
+        Unacceptable::AckTooOld => DropReason::AckTooOld,
+        Unacceptable::NoAck => DropReason::NoAck,
+        Unacceptable::RstChallenged => DropReason::RstChallenged,
+        Unacceptable::SynChallenged => DropReason::SynChallenged,
+    }
 }

@@ -1,17 +1,14 @@
 //! The TCP state of a flow, and what follows from it alone.
-use super::challenges::Challenges;
 use crate::message::{Positions, Segment};
 use engine::Nanos;
 use engine::stream::{FlowEnd, FlowParams, FlowStats, Resume, TimestampState};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
+use tcp::{ChallengeLimit, window};
+use wire::Seq;
 use wire::ipv4::Ecn;
-use wire::tcp::{Flags, TIMESTAMPS_LEN, Timestamps};
+use wire::tcp::{Flags, Timestamps};
 use wire::template::Fields;
-use wire::{Seq, ipv4, tcp};
-
-/// Most payload bytes of a super-segment: what fits an IPv4 packet with the headers that the engine writes.
-const MOST_PAYLOAD: u32 = 65_535 - (ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTAMPS_LEN) as u32;
 
 /// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
 ///
@@ -48,8 +45,8 @@ pub(crate) struct ProtocolState {
     pub rcv_head: Seq,
     /// Right edge of the advertised window: what lies beyond it is not accepted (RFC 9293 section 3.10.7.4).
     pub rcv_adv: Seq,
-    /// Up to where plain segments reach: the advertised window's edge, or the end of the place where the stream is now, whichever
-    /// comes first. It may be old and too low, since neither moves back.
+    /// Up to where plain segments reach: the advertised window's edge, or the end of the place where the stream is now,
+    /// whichever comes first. It may be old and too low, since neither moves back.
     pub plain_end: Seq,
     /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
     pub last_ack: Seq,
@@ -106,7 +103,7 @@ pub(crate) struct ProtocolState {
     pub ece: bool,
     /// Tell the peer that the window was reduced, on the next new data.
     pub cwr: bool,
-    pub challenges: Challenges,
+    pub challenges: ChallengeLimit,
     pub fixed: Fixed,
 }
 
@@ -119,9 +116,8 @@ pub(crate) struct Fixed {
     pub super_segment: u32,
     pub rx_size: u32,
     pub tx_size: u32,
-    /// The largest window that the header's field can tell, bytes, and the unit in which it counts, as a mask.
-    pub window_most: u32,
-    pub window_mask: u32,
+    /// The largest window that is advertised, bytes.
+    pub largest_window: u32,
     /// The step in which the advertised window grows (RFC 9293 section 3.8.6.2.2).
     pub window_step: u32,
     /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in its small ring.
@@ -142,20 +138,19 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// `tx_most` and `window_step` are set with the MSS: [`ProtocolState::set_mss`].
     fn new(p: &FlowParams) -> Fixed {
-        let rcv_wscale = p.rcv_wscale.min(14);
+        let rcv_wscale = p.rcv_wscale.min(window::MOST_SHIFT);
         Fixed {
             mss: p.mss.max(1),
             tx_most: 0,
             super_segment: p.super_segment,
             rx_size: p.rx.full_size(),
             tx_size: p.tx.full_size(),
-            window_most: u32::from(u16::MAX) << rcv_wscale,
-            window_mask: u32::MAX << rcv_wscale,
+            largest_window: window::largest_window(p.rx.full_size(), rcv_wscale),
             window_step: 0,
             rx_place: p.rx.ease(),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
-            snd_wscale: p.snd_wscale.min(14),
+            snd_wscale: p.snd_wscale.min(window::MOST_SHIFT),
             rcv_wscale,
             ts_offset: p.timestamps.map(|t| t.offset),
             sack: p.sack,
@@ -217,7 +212,7 @@ impl ProtocolState {
             overriding: false,
             ece: false,
             cwr: false,
-            challenges: Challenges::new(),
+            challenges: ChallengeLimit::new(),
             fixed: Fixed::new(p),
         };
         state.set_mss(p.mss);
@@ -226,10 +221,9 @@ impl ProtocolState {
 
     pub fn set_mss(&mut self, mss: u16) {
         let mss = mss.max(1);
-        let most = self.fixed.super_segment.min(MOST_PAYLOAD) / mss as u32 * mss as u32;
         self.fixed.mss = mss;
-        self.fixed.tx_most = most.max(mss as u32);
-        self.fixed.window_step = (self.largest_window() / 4).min(2 * mss as u32);
+        self.fixed.tx_most = window::super_segment(self.fixed.super_segment, mss.into());
+        self.fixed.window_step = window::window_step(self.fixed.largest_window, mss.into());
     }
 
     /// After the last sequence number that there is to send, FIN included.
@@ -244,24 +238,19 @@ impl ProtocolState {
         self.rcv_nxt - self.peer_fin as u32
     }
 
-    /// The largest window that this end can advertise, bytes.
-    #[inline]
-    pub fn largest_window(&self) -> u32 {
-        self.fixed.rx_size.min(self.fixed.window_most)
-    }
-
     /// How far the receive buffer reaches beyond the advertised window: at least as far as that window can grow.
     #[inline(always)]
     pub fn untold(&self) -> u32 {
         self.rcv_head + self.fixed.rx_size - self.rcv_adv
     }
 
-    /// How far the advertised window's right edge can move: what the buffer holds, as far as the header's field can tell it.
+    /// How far the advertised window's right edge can move: what the buffer holds, as far as the header's field can
+    /// tell it.
     #[cold]
     #[inline(never)]
     pub fn window_gain(&self) -> u32 {
         let room = self.fixed.rx_size.saturating_sub(self.rcv_nxt - self.rcv_head);
-        let edge = self.rcv_nxt + (room.min(self.fixed.window_most) & self.fixed.window_mask);
+        let edge = self.rcv_nxt + window::largest_window(room, self.fixed.rcv_wscale);
         if self.rcv_adv.before(edge) { edge - self.rcv_adv } else { 0 }
     }
 
@@ -376,7 +365,7 @@ impl ProtocolState {
         self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
         (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
         self.rcv_head = self.rcv_data_end() - end.unread;
-        self.rcv_adv = self.rcv_nxt + resume.window.min(self.fixed.window_most);
+        self.rcv_adv = self.rcv_nxt + resume.window.min(self.fixed.largest_window);
         (self.recovering, self.recover) = (self.max != self.una, self.max);
         self.ack_now = true;
     }
