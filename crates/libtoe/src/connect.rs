@@ -51,8 +51,8 @@ fn outcome(socket: &mut Socket) -> Result<()> {
 
 fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
-    let bound = match socket.kind {
-        Kind::Bound(bound) => Some(bound),
+    let bound = match &socket.kind {
+        Kind::Bound(bound) => Some(**bound),
         _ => None,
     };
     let binding = bound.map_or(0, |bound| bound.binding);
@@ -111,7 +111,7 @@ pub fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
     context_side::tell(lib, Request::CancelConnect { tag });
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
-        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::Bound), false);
+        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::bound), false);
         readiness::notify(socket, sets, readiness::ALL);
     }
     Ok(())
@@ -181,7 +181,7 @@ impl Lib {
                 socket.outcome_owed = local.is_some();
                 last_local = Some(local.unwrap_or(ANY));
                 released = bound.filter(|bound| bound.chosen);
-                socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::Bound);
+                socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::bound);
             }
             last_local.into_iter().for_each(|local| socket.set_last_local(local));
             socket.error = errno;

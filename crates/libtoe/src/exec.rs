@@ -250,7 +250,7 @@ fn enlist(lib: &mut Lib, binding: Option<u32>, key: Key) {
 fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind> {
     Some(match record {
         KindRecord::Fresh => Kind::Fresh,
-        KindRecord::Bound(bound) => Kind::Bound(rebuild_bound(*bound)),
+        KindRecord::Bound(bound) => Kind::bound(rebuild_bound(*bound)),
         KindRecord::Listener { bound, backlog } => Kind::Listener(Box::new(Listener {
             bound: rebuild_bound(*bound),
             backlog: *backlog,

@@ -66,7 +66,7 @@ pub enum Kind {
     /// Neither bound nor connected: it may become the kernel's or OpenTOE's.
     Fresh,
     /// Bound to an address of the host.
-    Bound(Bound),
+    Bound(Box<Bound>),
     /// Listening.
     Listener(Box<Listener>),
     /// Being connected.
@@ -75,6 +75,13 @@ pub enum Kind {
     Stream(Box<Stream>),
     /// The process's shared log: no socket to the program, but a descriptor to wait on.
     Log(Box<Log>),
+}
+
+impl Kind {
+    /// Bound to an address of the host.
+    pub fn bound(bound: Bound) -> Kind {
+        Kind::Bound(Box::new(bound))
+    }
 }
 
 /// An attempt to connect.
@@ -294,7 +301,7 @@ impl Lib {
         let Some(context) = self.context() else { return };
         match socket.kind {
             Kind::Fresh => {}
-            Kind::Bound(Bound { binding, .. }) => context.tell_surely(Request::Unbind { binding }),
+            Kind::Bound(bound) => context.tell_surely(Request::Unbind { binding: bound.binding }),
             Kind::Listener(listener) => {
                 context.listeners.remove(&listener.bound.binding);
                 context.tell_surely(Request::Unbind { binding: listener.bound.binding });
@@ -420,7 +427,7 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
             if !local.ip.is_unspecified() {
                 socket.set_asked_ip(local.ip);
             }
-            socket.kind = Kind::Bound(Bound { binding, local: got, chosen: local.port == 0 });
+            socket.kind = Kind::bound(Bound { binding, local: got, chosen: local.port == 0 });
         }
         None => {
             context_side::tell(lib, Request::Unbind { binding });
@@ -442,7 +449,7 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         bind(lib, key, local)?;
     }
     let bound = match &lib.need_socket(key)?.kind {
-        Kind::Bound(bound) => *bound,
+        Kind::Bound(bound) => **bound,
         Kind::Listener(listener) => listener.bound,
         _ => return Err(libc::EINVAL),
     };
@@ -548,6 +555,6 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_connection_is_small() {
         assert!(size_of::<Option<Socket>>() <= 96, "{}", size_of::<Option<Socket>>());
-        assert!(size_of::<Stream>() <= 152, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 160, "{}", size_of::<Stream>());
     }
 }

@@ -368,7 +368,8 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
     let socket = lib.need_socket(key)?;
     match socket.kind {
         Kind::Fresh => {}
-        Kind::Bound(Bound { binding, local, .. }) if local.ip.is_unspecified() => {
+        Kind::Bound(ref bound) if bound.local.ip.is_unspecified() => {
+            let Bound { binding, local, .. } = **bound;
             // Bound to a port only: the same port in the kernel.
             let (fd, is_v6, bound) = (socket.fd, socket.is_v6, socket.kernel_half);
             if !bound && !bind_kernel_half(fd, local, is_v6) {
