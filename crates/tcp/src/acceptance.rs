@@ -73,7 +73,6 @@ impl ReceiveWindow {
 
 /// The acknowledgement number (RFC 5961 section 5.2), where `una` to `max` is sent and not acknowledged, and `largest`
 /// is the peer's largest window so far, bytes.
-// Meets RFC 5961: 5.2-a.
 #[inline]
 pub fn check_ack(ack: Seq, una: Seq, max: Seq, largest: u32) -> Result<(), Rejected> {
     if max.before(ack) {
@@ -88,7 +87,6 @@ pub fn check_ack(ack: Seq, una: Seq, max: Seq, largest: u32) -> Result<(), Rejec
 /// PAWS (RFC 7323 section 5.3) for a segment other than RST of a connection that agreed on timestamps: its value, where
 /// it has one, and its payload bytes, against the value `recent` that is `age` nanoseconds old. A segment without the
 /// option is dropped silently (section 3.2).
-// Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
 #[inline]
 pub fn check_timestamp(value: Option<u32>, payload: u32, recent: u32, age: Nanos) -> Result<(), Rejected> {
     let Some(value) = value else { return Err(Rejected::Dropped(Unacceptable::Paws)) };

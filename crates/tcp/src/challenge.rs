@@ -22,7 +22,6 @@ impl ChallengeLimit {
     }
 
     /// Takes one challenge; false where none is left in this interval.
-    // Meets RFC 5961: 7-a, 10-a.
     pub fn allow(&mut self, now: Nanos) -> bool {
         if now.saturating_sub(self.interval_start) >= Self::INTERVAL {
             *self = ChallengeLimit { left: Self::PER_INTERVAL, interval_start: now };

@@ -44,6 +44,7 @@ impl ProtocolState {
         Ok(())
     }
 
+    // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
     fn check_timestamp(&self, seg: &Summary, now: Nanos) -> Result<(), Rejected> {
         if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
@@ -63,6 +64,7 @@ impl ProtocolState {
     }
 
     /// The segment's acceptability (RFC 9293 section 3.10.7.4, up to the fifth check).
+    // Meets RFC 5961: 5.2-a.
     fn check_segment(&self, seg: &Summary, now: Nanos) -> Result<(), Rejected> {
         let window = ReceiveWindow { next: self.rcv_nxt, edge: self.rcv_adv };
         self.check_timestamp(seg, now)?;
@@ -75,6 +77,7 @@ impl ProtocolState {
     }
 
     /// Drops a segment, and answers it where that is due.
+    // Meets RFC 5961: 7-a, 10-a.
     #[cold]
     fn reject(&mut self, rejected: Rejected, work: &mut Work, now: Nanos) -> Done {
         match rejected {
