@@ -208,8 +208,7 @@ fn circles(files: &Files) -> Vec<String> {
     let reached: BTreeMap<&Path, BTreeSet<Path>> = arrows.keys().map(|from| (from, reachable(&arrows, from))).collect();
     let in_circle = arrows.keys().filter(|module| reached[module].contains(*module));
     let line = |module: &Path| {
-        let same: Vec<String> =
-            arrows[module].iter().filter(|used| reached[used].contains(module)).map(|used| name(used)).collect();
+        let same: Vec<String> = arrows[module].iter().filter(|used| reached[used].contains(module)).map(name).collect();
         let path = files[module].source.path.strip_prefix(root()).unwrap_or(&files[module].source.path);
         format!("{} uses {}", path.display(), same.join(", "))
     };
