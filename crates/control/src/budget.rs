@@ -3,7 +3,7 @@ use engine::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// A budget for each second (RFC 5961 section 7 wants such a one for challenge acknowledgements).
+/// A budget for each second, of the whole host.
 pub(crate) struct Budget {
     per_second: u32,
     left: u32,

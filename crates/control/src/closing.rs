@@ -8,7 +8,7 @@ use crate::timers::Timer;
 use context::{Reply, Slot};
 use engine::stream::{self, FlowEnd, Stream};
 use engine::{Command, ContextId, Event, FlowId, Nanos};
-use tcp::{ClosingEvent, State, Wait};
+use tcp::{ChallengeLimit, ClosingEvent, State, Wait};
 use trace::Point;
 
 /// Where an application that closes a connection has come in its buffers.
@@ -163,6 +163,7 @@ impl Plane {
     fn on_stream_event(&mut self, now: Nanos, event: stream::Event) {
         match event {
             stream::Event::Active(id) => self.flow_active(now, id),
+            stream::Event::LocalFin(id) => self.advance_closing(id, ClosingEvent::LocalShutdown),
             stream::Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
             stream::Event::PeerFinToo(id) => self.advance_closing(id, ClosingEvent::PeerFinToo),
             stream::Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
@@ -209,9 +210,16 @@ impl Plane {
         match after {
             After::Wait => {
                 let FlowEnd { snd_nxt, rcv_nxt, timestamps, .. } = *end;
-                self.start_wait(now, Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now });
+                let challenges = ChallengeLimit::default();
+                self.start_wait(
+                    now,
+                    Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now, challenges },
+                );
             }
-            After::Reset => self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt)),
+            After::Reset => {
+                let stamp = end.timestamps.map(|state| state.stamp(now));
+                self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt), stamp);
+            }
             After::Splice | After::Nothing => {}
         }
         self.settle(now, id);

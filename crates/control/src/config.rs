@@ -4,6 +4,7 @@ use context::Geometry;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tcp::congestion::{self, CongestionName};
+use tcp::{ChallengeLimit, Nanos, RtoBounds};
 use wire::IpAddress;
 
 /// One IP stack: addresses, limits, timers.
@@ -94,8 +95,9 @@ pub struct TimerConfig {
     /// How long unacknowledged data is sent again before the connection fails, milliseconds: R2 of RFC 9293
     /// section 3.8.3 (at least 100,000).
     pub give_up_ms: u32,
-    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000; old
-    /// duplicates live far shorter today, and timestamps allow safe reuse (RFC 6191).
+    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000, Linux takes 60,000.
+    /// Old duplicates live far shorter today, a new connection begins above the last sequence number, and timestamps allow
+    /// safe reuse (RFC 6191). Longer ones keep ports of peers that have no timestamps.
     pub time_wait_ms: u32,
     /// How long a connection that its application closed may wait for the peer's FIN or acknowledgement, ms.
     pub fin_timeout_ms: u32,
@@ -142,7 +144,7 @@ pub struct LimitConfig {
     pub contexts_per_user: u32,
     /// Local addresses that one application may have reserved.
     pub bindings_per_application: u32,
-    /// Challenge acknowledgements a second (RFC 5961 section 7).
+    /// Challenge acknowledgements a second of one connection that no engine runs (RFC 5961 section 7).
     pub challenge_acks_per_s: u32,
     /// Resets a second to segments for no connection.
     pub resets_per_s: u32,
@@ -252,7 +254,7 @@ impl Default for LimitConfig {
             connections_per_application: 0,
             contexts_per_user: 0,
             bindings_per_application: 1024,
-            challenge_acks_per_s: 1000,
+            challenge_acks_per_s: 100,
             resets_per_s: 10_000,
             icmp_per_s: 1000,
             forks_per_application: 256,
@@ -291,6 +293,22 @@ impl MemoryConfig {
     /// Bytes of a connection's full buffers.
     fn pair(&self) -> u64 {
         self.rx_bytes as u64 + self.tx_bytes as u64
+    }
+}
+
+impl TimerConfig {
+    /// Bounds of retransmission timeouts.
+    pub(crate) fn rto_bounds(&self) -> RtoBounds {
+        let nanos = |ms: u32| Nanos::from(ms) * 1_000_000;
+        RtoBounds::new(nanos(self.min_rto_ms), nanos(self.max_rto_ms))
+    }
+}
+
+impl LimitConfig {
+    /// Challenge acknowledgements of one connection in an interval of their limit, at least one.
+    pub(crate) fn challenges_per_interval(&self) -> u8 {
+        let most = self.challenge_acks_per_s / (1_000_000_000 / ChallengeLimit::INTERVAL) as u32;
+        most.clamp(1, u8::MAX.into()) as u8
     }
 }
 

@@ -173,7 +173,7 @@ impl Plane {
             rate: flow.pace.enforced.rate,
             rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
             rttvar_us: flow.pace.rtt.rttvar() / 1000,
-            rto_us: flow.pace.rtt.rto() / 1000,
+            rto_us: flow.pace.rtt.rto().nanos() / 1000,
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),
             last_drop: last_drop.map(|reason| reason.label()),

@@ -1,14 +1,13 @@
 //! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2). An error message is believed only where it quotes a
 //! segment that this host can have sent just now (RFC 5927 section 4.1).
 use crate::flow::Place;
-use crate::net::Ip;
+use crate::net::{Ip, mss_of};
 use crate::plane::{Plane, Stage};
 use engine::stream::{self, FourTuple};
 use engine::{DropReason, FlowId, Nanos};
 use port::Frame;
 use std::net::Ipv4Addr;
 use wire::icmpv4::{self, FRAGMENTATION_NEEDED, Message};
-use wire::tcp::TIMESTAMPS_LEN;
 use wire::{Seq, ipv4, tcp};
 
 /// Least path MTU that is believed: every IPv4 host takes 576 bytes (RFC 791), and lies below that only cost speed.
@@ -50,7 +49,7 @@ impl Plane {
     fn on_unreachable(&mut self, now: Nanos, code: u8, mtu: u16, quote: &Quote) {
         let believed = match self.connections.get(&quote.tuple) {
             Some(Stage::Opening(key)) => self.opening_unreachable(now, key, code, quote),
-            Some(Stage::Flow(id)) if code == FRAGMENTATION_NEEDED => self.lower_mss(id, mtu, quote),
+            Some(Stage::Flow(id)) if code == FRAGMENTATION_NEEDED => self.lower_mss(now, id, mtu, quote),
             // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
             _ => false,
         };
@@ -74,8 +73,9 @@ impl Plane {
         true
     }
 
-    /// Path MTU discovery (RFC 1191): full segments become smaller, never larger.
-    fn lower_mss(&mut self, id: FlowId, mtu: u16, quote: &Quote) -> bool {
+    /// Path MTU discovery (RFC 1191): full segments become smaller, never larger, and so are those of later connections to
+    /// the same destination.
+    fn lower_mss(&mut self, now: Nanos, id: FlowId, mtu: u16, quote: &Quote) -> bool {
         let Some(flow) = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));
@@ -84,12 +84,13 @@ impl Plane {
         if !in_flight || mtu < ipv4::HEADER_LEN as u16 + tcp::HEADER_LEN as u16 {
             return false;
         }
-        let options = if flow.agreed.timestamps { TIMESTAMPS_LEN } else { 0 };
-        let mss = mtu.max(LEAST_MTU) - (ipv4::HEADER_LEN + tcp::HEADER_LEN + options) as u16;
+        let mtu = mtu.max(LEAST_MTU);
+        let mss = mss_of(mtu, &flow.agreed);
         if mss >= flow.mss {
             return false;
         }
         flow.mss = mss;
+        self.net.path_mtus.learn(now, quote.tuple.remote_ip, mtu);
         self.commands.push(stream::Command::Mss(id, mss).into());
         true
     }

@@ -104,11 +104,17 @@ impl Plane {
         let (since, ended_before) = (wait.since, wait.fin_received);
         let disposition = wait.on_segment(segment);
         let ack = wait.ack(now);
+        let most = self.config.limits.challenges_per_interval();
+        let allowed = disposition != WaitDisposition::Acknowledge || wait.challenges.allow_of(now, most);
         match disposition {
             WaitDisposition::Ignore => self.drops.count(DropReason::AfterClose),
             WaitDisposition::Acknowledge => {
                 self.drops.count(DropReason::AfterClose);
-                self.challenge(now, &segment.tuple, ack);
+                if allowed {
+                    self.send_tcp(now, &segment.tuple, ack);
+                } else {
+                    self.drops.count(DropReason::ChallengeLimit);
+                }
             }
             WaitDisposition::Finished => {
                 // Not within the budget for answers to strangers: without it, a peer that closes thousands of
@@ -127,7 +133,7 @@ impl Plane {
                 self.drops.count(DropReason::AfterClose);
                 let seq = ack.seq;
                 self.end_wait(key);
-                self.reset_tuple(now, &segment.tuple, seq, Some(ack.ack));
+                self.reset_tuple(now, &segment.tuple, seq, Some(ack.ack), ack.options.timestamps);
             }
             WaitDisposition::Gone => self.end_wait(key),
         }

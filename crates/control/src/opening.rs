@@ -7,7 +7,9 @@ use crate::timers::Timer;
 use crate::timing::Pace;
 use crate::traced;
 use ::tcp::congestion::{CongestionName, Decision, initial_window};
-use ::tcp::{Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment};
+use ::tcp::{
+    ChallengeLimit, Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment,
+};
 use context::{Reply, Slot};
 use engine::stream::{FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Exception, FlowId, Nanos};
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use trace::{NO_FLOW, Point};
-use wire::tcp::{Flags, Header, Options};
+use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq, ipv4, tcp};
 
 /// Frames kept for one connection that waits to be accepted.
@@ -39,6 +41,8 @@ pub(crate) struct Opening {
     pub peer_mac: Option<Mac>,
     /// Open, and waiting for a context that takes it.
     pub open: Option<Established>,
+    /// Its limit on challenge acknowledgements.
+    pub challenges: ChallengeLimit,
     /// Frames that came while it waited: the engine gets them when it takes over.
     pub held: Vec<Box<Frame>>,
 }
@@ -135,6 +139,7 @@ impl Plane {
             soft_error: None,
             peer_mac,
             open: None,
+            challenges: ChallengeLimit::default(),
             held: Vec::new(),
         };
         let key = self.openings.insert(opening)?;
@@ -192,9 +197,13 @@ impl Plane {
         if segment.rst() {
             return self.drops.count(DropReason::NoFlow);
         }
-        if segment.ack() || !segment.syn() {
+        if segment.ack() {
             // "Any acknowledgment is bad if it arrives on a connection still in the LISTEN state": reset.
             return self.refuse(now, segment);
+        }
+        if !segment.syn() {
+            // "Any other control or data-bearing segment (not containing SYN)": drop.
+            return self.drops.count(DropReason::NoAck);
         }
         self.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= self.config.max_flows as usize {
@@ -250,12 +259,15 @@ impl Plane {
             Disposition::Challenge(reason) => {
                 let ack = opening.handshake.ack(now, &tuple);
                 self.drops.count(drop_reason(reason));
-                self.challenge_station(now, &tuple, ack, src_mac);
+                self.challenge_opening(now, key, ack, src_mac);
             }
-            Disposition::Reset(seq) => self.reset_tuple(now, &tuple, seq, None),
+            Disposition::Reset(seq) => {
+                let stamp = opening.handshake.ack(now, &tuple).options.timestamps;
+                self.reset_tuple(now, &tuple, seq, None, stamp);
+            }
             Disposition::Resend => {
                 let header = opening.handshake.syn(now, &tuple);
-                self.challenge_station(now, &tuple, header, src_mac);
+                self.challenge_opening(now, key, header, src_mac);
             }
             Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
             // The peer will see the SYN-ACK again, and there may be room then.
@@ -269,6 +281,20 @@ impl Plane {
             }
         }
         Some(frame)
+    }
+
+    /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station that the
+    /// segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has ended, and
+    /// begin it anew.
+    fn challenge_opening(&mut self, now: Nanos, key: u32, header: Header, station: Mac) {
+        let most = self.config.limits.challenges_per_interval();
+        let Some(opening) = self.openings.get_mut(key) else { return };
+        if opening.challenges.allow_of(now, most) {
+            let tuple = opening.tuple;
+            self.answer(now, &tuple, header, Some(station));
+        } else {
+            self.drops.count(DropReason::ChallengeLimit);
+        }
     }
 
     /// So many connections of the listener wait for a context that no other one may.
@@ -332,8 +358,8 @@ impl Plane {
         if segment.syn() {
             // The peer has not seen the last acknowledgement of its SYN.
             let opening = self.openings.get(key)?;
-            let (tuple, ack) = (opening.tuple, opening.handshake.ack(now, &opening.tuple));
-            self.challenge_station(now, &tuple, ack, src_mac);
+            let ack = opening.handshake.ack(now, &opening.tuple);
+            self.challenge_opening(now, key, ack, src_mac);
             return Some(frame);
         }
         if segment.len() == 0 {
@@ -436,7 +462,7 @@ impl Plane {
         let own = tuple.remote_ip == self.net.address;
         let remote_mac =
             if own { self.net.mac } else { self.net.resolve(now, next_hop, &mut self.timers).unwrap_or(peer_mac) };
-        let mss = open.agreed.mss;
+        let mss = self.net.mss_towards(now, tuple.remote_ip, &open.agreed);
         let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
         let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
         self.flows.insert(Flow {
@@ -501,9 +527,7 @@ impl Plane {
     }
 
     fn pace(&self, now: Nanos, congestion: CongestionName, open: &Established, enforced: Decision) -> Pace {
-        let timers = &self.config.timers;
-        let bound = |ms: u32| ms as Nanos * MILLISECOND;
-        let mut rtt = RttEstimator::new(bound(timers.min_rto_ms), bound(timers.max_rto_ms));
+        let mut rtt = RttEstimator::new(self.config.timers.rto_bounds());
         if let Some(first) = open.rtt {
             rtt.sample(first);
         }
@@ -516,7 +540,8 @@ impl Plane {
         let (tuple, owner, open, iss) = (opening.tuple, opening.owner, opening.open, opening.handshake.iss);
         self.tracer.event(Point::OpeningFailed, NO_FLOW, [traced::ends(&tuple)[1], errno as u64]);
         if open.is_some() && errno != libc::ECONNRESET {
-            self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1));
+            let stamp = open.and_then(|open| open.timestamps).map(|state| state.stamp(now));
+            self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1), stamp);
         }
         match owner {
             Owner::Connect { context, tag, slot, .. } => {
@@ -545,7 +570,7 @@ impl Plane {
         let Some(opening) = self.openings.get(key) else { return };
         let (tuple, owner, header) = (opening.tuple, opening.owner, opening.handshake.ack(now, &opening.tuple));
         if header.ack != Seq(0) {
-            self.reset_tuple(now, &tuple, header.seq, Some(header.ack));
+            self.reset_tuple(now, &tuple, header.seq, Some(header.ack), header.options.timestamps);
         }
         if let Owner::Connect { context, tag, slot, .. } = owner {
             self.forget_connect(context, tag, slot);
@@ -568,8 +593,16 @@ impl Plane {
         }
     }
 
-    /// Sends a reset.
-    pub fn reset_tuple(&mut self, now: Nanos, tuple: &FourTuple, seq: Seq, ack: Option<Seq>) {
+    /// Sends a reset, with timestamps where the connection has them (RFC 7323 section 3.2).
+    // Meets RFC 7323: 3.2-e.
+    pub fn reset_tuple(
+        &mut self,
+        now: Nanos,
+        tuple: &FourTuple,
+        seq: Seq,
+        ack: Option<Seq>,
+        timestamps: Option<Timestamps>,
+    ) {
         let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
         let header = Header {
             src_port: tuple.local_port,
@@ -578,7 +611,7 @@ impl Plane {
             ack: ack.unwrap_or(Seq(0)),
             flags,
             window: 0,
-            options: Options::default(),
+            options: Options { timestamps, ..Options::default() },
         };
         self.send_tcp(now, tuple, header);
     }

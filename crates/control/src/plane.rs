@@ -184,7 +184,6 @@ pub(crate) struct Plane {
     /// Frames that were kept and are of no use any more.
     pub spent: Vec<Box<Frame>>,
     pub drops: DropCounts,
-    pub challenges: Budget,
     pub resets: Budget,
     pub icmp: Budget,
     pub arp_answers: Budget,
@@ -240,7 +239,6 @@ impl Plane {
             refeed: Vec::new(),
             spent: Vec::new(),
             drops: DropCounts::default(),
-            challenges: Budget::new(config.limits.challenge_acks_per_s),
             resets: Budget::new(config.limits.resets_per_s),
             icmp: Budget::new(config.limits.icmp_per_s),
             arp_answers: Budget::new(config.limits.icmp_per_s),
@@ -269,25 +267,6 @@ impl Plane {
         match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
             Some(mac) => self.net.send_to(mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) }),
             None => self.send_tcp(now, tuple, header),
-        }
-    }
-
-    /// Answers with an acknowledgement that a stranger may have caused, within the budget for those.
-    pub fn challenge(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header) {
-        if self.challenges.take(now) {
-            self.send_tcp(now, tuple, header);
-        } else {
-            self.drops.count(DropReason::ChallengeLimit);
-        }
-    }
-
-    /// The same to the station that a segment came from, where ARP does not know it: an answer that waits for ARP may leave
-    /// when the connection has ended, and begin it anew.
-    pub fn challenge_station(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header, station: Mac) {
-        if self.challenges.take(now) {
-            self.answer(now, tuple, header, Some(station));
-        } else {
-            self.drops.count(DropReason::ChallengeLimit);
         }
     }
 

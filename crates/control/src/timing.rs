@@ -57,12 +57,14 @@ struct Seen {
     snd_nxt: u32,
     rtt_samples: u32,
     fast_retransmits: u32,
+    last_rx_ns: u64,
 }
 
 impl Seen {
     fn of(figures: &FlowFigures) -> Seen {
-        let FlowFigures { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, .. } = *figures;
-        Seen { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits }
+        let FlowFigures { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, last_rx_ns, .. } =
+            *figures;
+        Seen { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, last_rx_ns }
     }
 }
 
@@ -145,7 +147,7 @@ impl Pace {
     /// its timeout's sake.
     fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
         let single = figures.outstanding > 0 && figures.outstanding <= mss;
-        let rto = if single { self.rtt.rto().max(ack_delay) } else { self.rtt.rto() };
+        let rto = if single { self.rtt.rto().nanos().max(ack_delay) } else { self.rtt.rto().nanos() };
         rto.max(interval).saturating_add(self.pause(mss))
     }
 
@@ -204,7 +206,7 @@ impl Pace {
     /// While timeouts follow each other, nobody answers and there is little to look for: a small part of the timeout
     /// is soon enough to notice that somebody does again.
     fn leisure(&self) -> Nanos {
-        if self.rtt.backoffs() > 0 { (self.rtt.rto() / 16).min(100 * MILLISECOND) } else { 0 }
+        if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
     }
 
     /// Smoothed round-trip time, but at least `least`.
@@ -244,6 +246,16 @@ impl Pace {
         measured
     }
 
+    /// When the retransmission timer that this look finds stopped was started. What was outstanding at the last look and still
+    /// is was sent before it, so the acknowledgement of the rest restarted the timer (RFC 6298 section 5.3): it came not
+    /// later than the last segment. When new data was sent since the last look is not known, so the timer starts now.
+    fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
+        let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
+        let moved = figures.snd_una != self.last.snd_una;
+        let heard = figures.last_rx_ns > self.last.last_rx_ns;
+        if moved && left > 0 && heard { figures.last_rx_ns.min(now) } else { now }
+    }
+
     /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
     // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
     // Meets RFC 6298: 5.4, 5.5.
@@ -260,7 +272,7 @@ impl Pace {
         if figures.outstanding == 0 && sent {
             self.retry_at = None;
         }
-        let due = *self.retry_at.get_or_insert(now + patience);
+        let due = *self.retry_at.get_or_insert(self.restarted_at(now, figures) + patience);
         if now < due {
             return false;
         }
@@ -271,7 +283,7 @@ impl Pace {
         tick.doubt_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
         let longest = if tick.probe { limit / 4 } else { Nanos::MAX };
-        self.retry_at = Some(now + (self.rtt.rto().max(interval) + self.pause(mss)).min(longest));
+        self.retry_at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
         tick.retransmit
     }
 
@@ -345,7 +357,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tcp::congestion;
+    use tcp::{RtoBounds, congestion};
 
     const MS: Nanos = MILLISECOND;
     const OPTIONS: FlowOptions = FlowOptions {
@@ -360,7 +372,7 @@ mod tests {
     };
 
     fn pace() -> Pace {
-        let mut rtt = RttEstimator::new(10 * MS, 60_000 * MS);
+        let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
         rtt.sample(MS);
         let enforced = Decision { cwnd: 10_000, rate: 0 };
         Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0))
@@ -399,6 +411,30 @@ mod tests {
         assert!(done[..9].iter().all(|(_, tick)| tick.retransmit) && done[9].1.failed);
         assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
         assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+    }
+
+    /// Of two segments the first is acknowledged soon after a look. The timer counts from then and not from the next look.
+    // Checks RFC 6298: 5.3.
+    #[test]
+    fn the_timer_restarts_with_the_acknowledgement_and_not_with_the_look() {
+        let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+        (0..50).for_each(|_| rtt.sample(100 * MS));
+        let rto = rtt.rto().nanos();
+        let enforced = Decision { cwnd: 10_000, rate: 0 };
+        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0));
+        let mut figures = FlowFigures { outstanding: 4000, snd_nxt: 4000, ..FlowFigures::default() };
+        let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        now = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000).next.unwrap();
+        let acked_at = now - 90 * MS;
+        (figures.snd_una, figures.acked_bytes, figures.outstanding, figures.last_rx_ns) = (1000, 1000, 3000, acked_at);
+        let again = loop {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            if tick.retransmit {
+                break now;
+            }
+            now = tick.next.unwrap();
+        };
+        assert_eq!((again - acked_at) / MS, rto / MS);
     }
 
     /// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged, and

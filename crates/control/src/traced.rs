@@ -50,7 +50,7 @@ impl Plane {
             Command::Transport(stream::Command::Mss(flow, mss)) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
             Command::Transport(stream::Command::Retransmit(flow)) => {
                 let timeout = self.flows.get(flow.0).map(|flow| &flow.pace.rtt);
-                let values = timeout.map_or([0; 2], |rtt| [rtt.rto(), rtt.backoffs().into()]);
+                let values = timeout.map_or([0; 2], |rtt| [rtt.rto().nanos(), rtt.backoffs().into()]);
                 event(Point::RetransmissionTimeout, flow, values);
             }
             Command::Transport(stream::Command::Probe(flow)) => event(Point::ProbeDue, flow, [0; 2]),

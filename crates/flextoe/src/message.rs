@@ -346,6 +346,8 @@ impl Events {
     pub const ORPHAN_DATA: Events = Events(16);
     /// With [`Events::PEER_FIN`]: the application had ended its own stream before.
     pub const ENDED_BEFORE: Events = Events(32);
+    /// The application has ended its own stream.
+    pub const LOCAL_FIN: Events = Events(64);
 
     pub fn add(&mut self, other: Events) {
         self.0 |= other.0;

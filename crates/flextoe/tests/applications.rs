@@ -263,7 +263,7 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
     let mut solo = Solo::plain();
     solo.command(stream::Command::Orphan(FLOW));
     solo.command(stream::Command::Advance { flow: FLOW, tx_head: 0, rx_head: 0, fin: true });
-    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
+    assert_eq!(solo.events(), [stream::Event::Active(FLOW), stream::Event::LocalFin(FLOW)].map(Event::Transport));
     assert!(solo.receive(&[seg(1000, 1001, ACK, 10)]).is_empty());
     assert_eq!(
         solo.events(),

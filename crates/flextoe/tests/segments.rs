@@ -203,7 +203,7 @@ fn with_selective_acknowledgement_only_the_hole_is_sent_again() {
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut solo = Solo::plain();
     assert_eq!(solo.write(2000, true).iter().map(|s| s.len).sum::<u32>(), 2000);
-    assert_eq!(solo.events(), [Event::Transport(stream::Event::Active(FLOW))]);
+    assert_eq!(solo.events(), [stream::Event::Active(FLOW), stream::Event::LocalFin(FLOW)].map(Event::Transport));
     let sent = solo.command(stream::Command::Retransmit(FLOW));
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(1000, 1000), (2000, 1000)]);
     assert!(sent[1].flags.has(Flags::FIN | Flags::PSH));

@@ -133,6 +133,17 @@ pub(crate) struct Change {
     pub bad_ack: bool,
 }
 
+/// What came of the application's positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bumped {
+    /// They count.
+    Taken,
+    /// They count, and the application has ended its stream.
+    Ended,
+    /// They cannot be: nothing changed.
+    Impossible,
+}
+
 impl Flow {
     pub fn new(p: FlowParams) -> Flow {
         let mut flow = Flow {
@@ -233,8 +244,8 @@ impl Flow {
         (self.rx, self.tx) = (rx, tx);
     }
 
-    /// The application's positions. False where they are impossible; older ones say nothing new.
-    pub fn bump(&mut self, bump: &Bump) -> bool {
+    /// Takes the application's positions; older ones say nothing new.
+    pub fn bump(&mut self, bump: &Bump) -> Bumped {
         if bump.grown && self.tx.is_small() {
             self.look();
         }
@@ -248,12 +259,15 @@ impl Flow {
         let unacked = if self.fin { 0 } else { self.head - self.una };
         let extends = written > 0 && (self.fin || written > self.tx_size - unacked);
         if extends || taken > self.rx_tail.wrapping_sub(self.rx_head) {
-            return false;
+            return Bumped::Impossible;
         }
         self.head += written;
         self.rx_head = self.rx_head.wrapping_add(taken);
-        self.fin |= bump.fin;
-        true
+        if bump.fin && !self.fin {
+            self.fin = true;
+            return Bumped::Ended;
+        }
+        Bumped::Taken
     }
 
     /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the window (thesis 5.3.1.7), or

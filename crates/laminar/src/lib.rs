@@ -36,7 +36,7 @@ use engine::stream::{self, Carries, FlowParams, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, Slot,
 };
-use flow::Flow;
+use flow::{Bumped, Flow};
 use log::Logs;
 use outcome::Place;
 use program::Program;
@@ -323,8 +323,10 @@ impl Laminar {
         if flow.frozen {
             return;
         }
-        if !flow.bump(bump) {
-            return self.count_drop(Some(id), DropReason::BumpRange, burst);
+        match flow.bump(bump) {
+            Bumped::Taken => {}
+            Bumped::Ended => burst.events.push(stream::Event::LocalFin(FlowId(id)).into()),
+            Bumped::Impossible => return self.count_drop(Some(id), DropReason::BumpRange, burst),
         }
         if let Some(amount) = flow.replenish() {
             self.sync(id, amount, burst);

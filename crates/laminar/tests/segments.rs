@@ -80,7 +80,7 @@ fn an_empty_fin_and_our_own() {
     let sent = s.write(100, true);
     assert_eq!((sent.len(), sent[0].seq, sent[0].len, sent[0].ack), (1, S, 100, S + 1));
     assert!(sent[0].flags.has(Flags::FIN | Flags::PSH));
-    assert_eq!(s.events(), [Event::Transport(stream::Event::Active(FLOW))]);
+    assert_eq!(s.events(), [stream::Event::LocalFin(FLOW), stream::Event::Active(FLOW)].map(Event::Transport));
     s.receive(&[seg(S + 1, S + 101, ACK, 0)]);
     assert_eq!(s.events(), [Event::Transport(stream::Event::FinAcked(FLOW))]);
     s.command(Command::Remove(FLOW));

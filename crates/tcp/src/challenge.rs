@@ -4,7 +4,7 @@ use crate::Nanos;
 /// How many more challenges a connection is answered with in the present interval. Each connection has its own limit.
 /// With one limit for all, a stranger could use it up on a connection of his own and learn from what is left whether a
 /// guess at another connection hit (CVE-2016-5696; RFC 5961 section 10).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChallengeLimit {
     left: u8,
     interval_start: Nanos,
@@ -23,8 +23,13 @@ impl ChallengeLimit {
 
     /// Takes one challenge; false where none is left in this interval.
     pub fn allow(&mut self, now: Nanos) -> bool {
+        self.allow_of(now, Self::PER_INTERVAL)
+    }
+
+    /// As [`ChallengeLimit::allow`], with `most` challenges in an interval.
+    pub fn allow_of(&mut self, now: Nanos, most: u8) -> bool {
         if now.saturating_sub(self.interval_start) >= Self::INTERVAL {
-            *self = ChallengeLimit { left: Self::PER_INTERVAL, interval_start: now };
+            *self = ChallengeLimit { left: most, interval_start: now };
         }
         let allowed = self.left > 0;
         self.left = self.left.saturating_sub(1);

@@ -28,13 +28,14 @@ pub enum State {
 pub enum ClosingEvent {
     /// The application closed: FIN is sent after its last byte.
     LocalClose,
-    /// This host's FIN was acknowledged. Comes without [`ClosingEvent::LocalClose`] before it where the application
-    /// shut its side down through the data pair.
+    /// The application ended its own stream, and still reads: FIN is sent after its last byte.
+    LocalShutdown,
+    /// This host's FIN was acknowledged.
     FinAcked,
     /// The peer's FIN came.
     PeerFin,
-    /// The peer's FIN came, and the application had shut its side down before, which [`ClosingEvent::LocalClose`] may not
-    /// have said (RFC 9293 section 3.6, figure 13: simultaneous close).
+    /// The peer's FIN came, and the application had ended its own stream before (RFC 9293 section 3.6, figure 13:
+    /// simultaneous close).
     PeerFinToo,
 }
 
@@ -54,8 +55,8 @@ impl Closing {
         use State::*;
         self.orphan |= event == LocalClose;
         self.state = match (self.state, event) {
-            (Established, LocalClose) => FinWait1,
-            (CloseWait, LocalClose) => LastAck,
+            (Established, LocalClose | LocalShutdown) => FinWait1,
+            (CloseWait, LocalClose | LocalShutdown) => LastAck,
             (Established | FinWait1, FinAcked) => FinWait2,
             (CloseWait | LastAck, FinAcked) => Closed,
             (Closing, FinAcked) => TimeWait,
@@ -118,7 +119,14 @@ mod tests {
             (&[PeerFin], State::CloseWait, false),
             (&[PeerFin, LocalClose], State::LastAck, false),
             (&[PeerFin, LocalClose, FinAcked], State::Closed, true),
-            // Half-close through the data pair: the application still reads.
+            // Half-close: the application still reads.
+            (&[LocalShutdown], State::FinWait1, false),
+            (&[LocalShutdown, FinAcked], State::FinWait2, false),
+            (&[LocalShutdown, LocalClose, FinAcked], State::FinWait2, true),
+            (&[PeerFin, LocalShutdown], State::LastAck, false),
+            (&[PeerFin, LocalShutdown, FinAcked, LocalClose], State::Closed, true),
+            (&[LocalClose, LocalShutdown], State::FinWait1, false),
+            (&[FinAcked, LocalShutdown], State::FinWait2, false),
             (&[FinAcked], State::FinWait2, false),
             (&[FinAcked, PeerFin], State::TimeWait, false),
             (&[FinAcked, PeerFin, LocalClose], State::TimeWait, true),

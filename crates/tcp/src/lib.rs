@@ -24,7 +24,7 @@ pub use closing::{Closing, ClosingEvent, State};
 pub use handshake::{Disposition, Established, Handshake};
 pub use negotiate::{Agreed, DCTCP_ECN_TRIES, Offer, Peer};
 pub use reset::reset_for;
-pub use rtt::RttEstimator;
+pub use rtt::{Rto, RtoBounds, RttEstimator};
 pub use segment::{Segment, Unacceptable};
 pub use wait::{Wait, WaitDisposition};
 pub use wire::tcp::TimestampState;

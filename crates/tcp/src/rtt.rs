@@ -6,9 +6,41 @@ use crate::Nanos;
 pub struct RttEstimator {
     smoothed: Option<Nanos>,
     variation: Nanos,
-    min_rto: Nanos,
-    max_rto: Nanos,
+    bounds: RtoBounds,
     backoffs: u32,
+}
+
+/// Bounds of a retransmission timeout (RFC 6298 section 2, rules 2.4 and 2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtoBounds {
+    least: Nanos,
+    most: Nanos,
+}
+
+impl RtoBounds {
+    /// Bounds in nanoseconds: at least one clock tick, and in order.
+    pub fn new(least: Nanos, most: Nanos) -> RtoBounds {
+        let least = least.max(GRANULARITY);
+        RtoBounds { least, most: most.max(least) }
+    }
+}
+
+/// A retransmission timeout: within its bounds by construction, so never 0 and never for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rto(Nanos);
+
+impl Rto {
+    /// The timeout of a base time after so many timeouts in a row: doubled for each (rule 5.5), within the bounds.
+    // Meets RFC 6298: 2.5, 4.
+    pub fn new(base: Nanos, backoffs: u32, bounds: RtoBounds) -> Rto {
+        let doubled = base.max(bounds.least).saturating_mul(1 << backoffs.min(32));
+        Rto(doubled.clamp(bounds.least, bounds.most))
+    }
+
+    /// Nanoseconds.
+    pub fn nanos(self) -> Nanos {
+        self.0
+    }
 }
 
 /// Timeout before the first measurement (RFC 6298 section 2, rule 2.1).
@@ -17,9 +49,9 @@ const INITIAL_RTO: Nanos = 1_000_000_000;
 const GRANULARITY: Nanos = 1_000_000;
 
 impl RttEstimator {
-    /// An estimator without a measurement. `min_rto` and `max_rto` bound the timeout (rules 2.4 and 2.5).
-    pub fn new(min_rto: Nanos, max_rto: Nanos) -> RttEstimator {
-        RttEstimator { smoothed: None, variation: 0, min_rto, max_rto, backoffs: 0 }
+    /// An estimator without a measurement.
+    pub fn new(bounds: RtoBounds) -> RttEstimator {
+        RttEstimator { smoothed: None, variation: 0, bounds, backoffs: 0 }
     }
 
     /// Takes a measurement of a segment that was not sent twice (Karn's algorithm is the engine's business). It
@@ -51,14 +83,13 @@ impl RttEstimator {
     }
 
     /// The timeout now, backoff included.
-    // Meets RFC 6298: 2.1, 2.5, 4.
-    pub fn rto(&self) -> Nanos {
+    // Meets RFC 6298: 2.1.
+    pub fn rto(&self) -> Rto {
         let base = match self.smoothed {
             None => INITIAL_RTO,
             Some(smoothed) => smoothed + GRANULARITY.max(4 * self.variation),
         };
-        let doubled = base.max(self.min_rto).saturating_mul(1 << self.backoffs.min(32));
-        doubled.min(self.max_rto)
+        Rto::new(base, self.backoffs, self.bounds)
     }
 
     /// A timeout fired: double the next one (rule 5.5).
@@ -86,31 +117,44 @@ mod tests {
     // Checks RFC 6298: 2.1, 2.2, 2.3, 5.5.
     #[test]
     fn follows_the_rules_of_rfc_6298() {
-        let mut rtt = RttEstimator::new(5 * MS, 60_000 * MS);
-        assert_eq!(rtt.rto(), 1000 * MS, "rule 2.1");
+        let mut rtt = RttEstimator::new(RtoBounds::new(5 * MS, 60_000 * MS));
+        assert_eq!(rtt.rto().nanos(), 1000 * MS, "rule 2.1");
         rtt.sample(100 * MS);
         assert_eq!((rtt.srtt(), rtt.rttvar()), (Some(100 * MS), 50 * MS), "rule 2.2");
-        assert_eq!(rtt.rto(), 300 * MS);
+        assert_eq!(rtt.rto().nanos(), 300 * MS);
         rtt.sample(60 * MS);
         assert_eq!((rtt.srtt(), rtt.rttvar()), (Some(95 * MS), 47_500_000), "rule 2.3");
         rtt.back_off();
         rtt.back_off();
-        assert_eq!(rtt.rto(), 4 * 285 * MS, "rule 5.5");
+        assert_eq!(rtt.rto().nanos(), 4 * 285 * MS, "rule 5.5");
         rtt.reset_backoff();
-        assert_eq!(rtt.rto(), 285 * MS);
+        assert_eq!(rtt.rto().nanos(), 285 * MS);
     }
 
     // Checks RFC 6298: 2.5, 4.
     #[test]
     fn stays_within_its_bounds() {
-        let mut rtt = RttEstimator::new(5 * MS, 60_000 * MS);
+        let mut rtt = RttEstimator::new(RtoBounds::new(5 * MS, 60_000 * MS));
         for _ in 0..100 {
             rtt.sample(MS / 100);
         }
-        assert_eq!(rtt.rto(), 5 * MS);
+        assert_eq!(rtt.rto().nanos(), 5 * MS);
         for _ in 0..100 {
             rtt.back_off();
         }
-        assert_eq!(rtt.rto(), 60_000 * MS);
+        assert_eq!(rtt.rto().nanos(), 60_000 * MS);
+    }
+
+    #[test]
+    fn a_timeout_is_within_its_bounds_whatever_made_it() {
+        for (least, most) in [(0, 0), (5 * MS, MS), (1, Nanos::MAX), (200 * MS, 120_000 * MS)] {
+            let bounds = RtoBounds::new(least, most);
+            for base in [0, 1, 1000 * MS, Nanos::MAX] {
+                for backoffs in [0, 1, 40, u32::MAX] {
+                    let rto = Rto::new(base, backoffs, bounds).nanos();
+                    assert!(rto >= MS && rto >= least && rto <= most.max(least).max(MS), "{rto}");
+                }
+            }
+        }
     }
 }

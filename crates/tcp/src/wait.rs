@@ -1,9 +1,9 @@
 //! Closed connections that wait: TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of
 //! connections that nobody reads. A compact entry each, outside the engine.
-use crate::{FourTuple, Nanos, Segment, TimestampState};
+use crate::{ChallengeLimit, FourTuple, Nanos, Segment, TimestampState};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::{Flags, Header, Options};
 
 /// A closed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Wait {
     pub fin_received: bool,
     /// When it came here.
     pub since: Nanos,
+    /// Its limit on challenge acknowledgements.
+    #[serde(skip)]
+    pub challenges: ChallengeLimit,
 }
 
 /// What is to be done about a segment.
@@ -123,10 +126,6 @@ impl Wait {
 
     /// The acknowledgement of all that came.
     pub fn ack(&self, now: Nanos) -> Header {
-        let stamp = self.timestamps.map(|state| Timestamps {
-            value: ((now / 1_000_000) as u32).wrapping_add(state.offset),
-            echo: state.recent,
-        });
         Header {
             src_port: self.tuple.local_port,
             dst_port: self.tuple.remote_port,
@@ -136,7 +135,7 @@ impl Wait {
             // What is advertised is never taken back (RFC 9293 section 3.8.6), and a peer that still sends in
             // FIN-WAIT-2 is to be reset, not to be kept probing a closed window.
             window: u16::MAX,
-            options: Options { timestamps: stamp, ..Options::default() },
+            options: Options { timestamps: self.timestamps.map(|state| state.stamp(now)), ..Options::default() },
         }
     }
 }
@@ -146,10 +145,12 @@ mod tests {
     use super::super::handshake::testing::{TUPLE, segment};
     use super::WaitDisposition::*;
     use super::*;
+    use wire::tcp::Timestamps;
 
     fn wait(fin_received: bool, recent: Option<u32>) -> Wait {
         let timestamps = recent.map(|recent| TimestampState { recent, offset: 0 });
-        Wait { tuple: TUPLE, snd_nxt: Seq(500), rcv_nxt: Seq(900), timestamps, fin_received, since: 0 }
+        let challenges = ChallengeLimit::default();
+        Wait { tuple: TUPLE, snd_nxt: Seq(500), rcv_nxt: Seq(900), timestamps, fin_received, since: 0, challenges }
     }
 
     #[test]

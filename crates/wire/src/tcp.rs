@@ -75,6 +75,13 @@ pub struct TimestampState {
     pub offset: u32,
 }
 
+impl TimestampState {
+    /// The option of a segment that is sent now (RFC 7323 section 5.4: milliseconds).
+    pub fn stamp(&self, now: crate::Nanos) -> Timestamps {
+        Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(self.offset), echo: self.recent }
+    }
+}
+
 /// Timestamps option (RFC 7323 section 3): sender's clock and the echo of the receiver's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timestamps {

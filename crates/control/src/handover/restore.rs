@@ -15,8 +15,8 @@ use engine::{Command, ContextId, FlowId, Nanos};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::RttEstimator;
 use tcp::congestion::{Decision, initial_window};
+use tcp::{ChallengeLimit, RttEstimator};
 use wire::Seq;
 
 impl Plane {
@@ -115,6 +115,7 @@ impl Plane {
             soft_error,
             peer_mac,
             open,
+            challenges: ChallengeLimit::default(),
             held: Vec::new(),
         };
         let waits = open.is_none();
@@ -127,9 +128,7 @@ impl Plane {
     }
 
     fn restore_flow(&mut self, now: Nanos, state: FlowState) -> Result<(), String> {
-        let timers = &self.config.timers;
-        let bound = |ms: u32| ms as Nanos * MILLISECOND;
-        let mut rtt = RttEstimator::new(bound(timers.min_rto_ms), bound(timers.max_rto_ms));
+        let mut rtt = RttEstimator::new(self.config.timers.rto_bounds());
         state.rtt.into_iter().for_each(|sample| rtt.sample(sample));
         let policy = state.congestion.start(state.mss as u32, now);
         let enforced = Decision { cwnd: initial_window(state.mss as u32), rate: 0 };

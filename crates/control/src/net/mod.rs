@@ -1,16 +1,19 @@
 //! Below TCP: addresses, routes, ARP, and building and reading packets.
 mod arp;
 mod packet;
+mod path_mtu;
 
 pub(crate) use arp::{Arp, ArpTiming, Expiry, Neighbours};
 pub(crate) use packet::{Body, Ip, Packet, Received, drop_reason, read_ip, read_segment};
 
 use crate::route::Routes;
 use crate::timers::{Timer, Timers};
+use ::tcp::Agreed;
 use engine::{DropCounts, DropReason, Exception, Nanos};
 use packet::Outgoing;
+use path_mtu::PathMtus;
 use port::{Frame, FramePool};
-use wire::{IpAddress, Mac, arp as arp_wire};
+use wire::{IpAddress, Mac, arp as arp_wire, ipv4, tcp};
 
 /// The host's place in the network, with the packets that wait to be sent.
 pub(crate) struct Net {
@@ -19,6 +22,7 @@ pub(crate) struct Net {
     pub routes: Box<dyn Routes>,
     pub neighbours: Box<dyn Neighbours>,
     pub mtu: u16,
+    pub path_mtus: PathMtus,
     outgoing: Vec<Outgoing>,
 }
 
@@ -30,6 +34,12 @@ pub(crate) struct Flushed<'a> {
     pub looped: &'a mut Vec<(Exception, Box<Frame>)>,
 }
 
+/// Payload bytes of a full segment in an IP packet of so many bytes.
+pub(crate) fn mss_of(mtu: u16, agreed: &Agreed) -> u16 {
+    let options = if agreed.timestamps { tcp::TIMESTAMPS_LEN } else { 0 };
+    mtu.saturating_sub((ipv4::HEADER_LEN + tcp::HEADER_LEN + options) as u16)
+}
+
 impl Net {
     pub fn new(
         mac: Mac,
@@ -39,7 +49,14 @@ impl Net {
         neighbours: impl Neighbours + 'static,
     ) -> Net {
         let (routes, neighbours) = (Box::new(routes), Box::new(neighbours));
-        Net { mac, address, routes, neighbours, mtu, outgoing: Vec::new() }
+        Net { mac, address, routes, neighbours, mtu, path_mtus: PathMtus::default(), outgoing: Vec::new() }
+    }
+
+    /// Payload bytes of a full segment to a destination, for a connection that begins: what both ends agreed on, less
+    /// where the path is known to carry less.
+    pub fn mss_towards(&self, now: Nanos, dst: IpAddress, agreed: &Agreed) -> u16 {
+        let known = self.path_mtus.get(now, dst).map(|mtu| mss_of(mtu, agreed));
+        known.map_or(agreed.mss, |mss| agreed.mss.min(mss))
     }
 
     /// Sends a packet: at once where the next hop's hardware address is known, else when it answers.

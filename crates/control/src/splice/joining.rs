@@ -222,6 +222,7 @@ impl Side {
             flow: Some(id),
             fin: None,
             fin_acked: false,
+            challenges: tcp::ChallengeLimit::default(),
             seen,
         }
     }

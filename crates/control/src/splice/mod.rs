@@ -63,6 +63,8 @@ pub(crate) struct Side {
     /// After the peer's FIN, once it came; and it was acknowledged.
     pub fin: Option<Seq>,
     pub fin_acked: bool,
+    /// Its limit on challenge acknowledgements.
+    pub challenges: tcp::ChallengeLimit,
     /// Without what the module of the moment has seen.
     pub seen: Seen,
 }

@@ -101,7 +101,13 @@ impl Plane {
         let header = splice.sides[side].acknowledgement(now, &seen);
         self.drops.count(DropReason::SynChallenged);
         self.splices.hand_over(key, side);
-        self.challenge(now, &segment.tuple, header);
+        let most = self.config.limits.challenges_per_interval();
+        let side = self.splices.all.get_mut(key).map(|splice| &mut splice.sides[side]);
+        if side.is_some_and(|side| side.challenges.allow_of(now, most)) {
+            self.send_tcp(now, &segment.tuple, header);
+        } else {
+            self.drops.count(DropReason::ChallengeLimit);
+        }
     }
 
     /// Both sides have closed and know it. The side that this host closed first, to its peer, keeps TIME-WAIT
@@ -114,8 +120,11 @@ impl Plane {
         let snd_nxt = other.translation.seq(own_fin);
         let timestamps =
             side.clock_offset.map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(now, offset) });
-        let tuple = side.tuple;
-        self.start_wait(now, Wait { tuple, snd_nxt, rcv_nxt: fin, timestamps, fin_received: true, since: now });
+        let (tuple, challenges) = (side.tuple, side.challenges);
+        self.start_wait(
+            now,
+            Wait { tuple, snd_nxt, rcv_nxt: fin, timestamps, fin_received: true, since: now, challenges },
+        );
     }
 
     /// The applications hear of a reset at once; the pair itself is kept for a while.
@@ -174,7 +183,8 @@ impl Plane {
         let Some(splice) = self.end_splice(key, libc::ETIMEDOUT) else { return };
         self.splices.totals.resets += 1;
         for (side, seen) in splice.sides.iter().zip(seen) {
-            self.reset_tuple(now, &side.tuple, seen.ack, Some(seen.next));
+            let stamp = side.acknowledgement(now, &seen).options.timestamps;
+            self.reset_tuple(now, &side.tuple, seen.ack, Some(seen.next), stamp);
         }
     }
 }

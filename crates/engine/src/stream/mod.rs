@@ -225,6 +225,8 @@ pub enum Event {
     /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed: start its
     /// retransmission, persist and congestion timers.
     Active(FlowId),
+    /// The application has ended its own stream: FIN follows its last byte.
+    LocalFin(FlowId),
     /// The peer's FIN was received in order.
     PeerFin(FlowId),
     /// Likewise, where the application had ended its own stream before: the control plane may not know, as applications do

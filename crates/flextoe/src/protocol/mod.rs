@@ -176,8 +176,11 @@ impl Protocol {
             Job::Receive => state.receive(work, now),
             Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin, turn } => {
+                let ends = fin && !state.fin && !state.dead;
                 if !state.bump(tx_head, rx_head, fin) {
                     work.drops.add(DropReason::BumpRange);
+                } else if ends {
+                    work.events.add(Events::LOCAL_FIN);
                 }
                 if turn {
                     state.transmit(work, u32::MAX, now);

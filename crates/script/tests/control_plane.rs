@@ -1,0 +1,72 @@
+//! Packet scripts about the control plane's half of TCP: states, listeners, resets.
+#[allow(dead_code)]
+mod form;
+
+use form::*;
+use libc::{ECONNRESET, EPIPE, IPPROTO_TCP, TCP_INFO};
+
+/// `tcpi_state` of Linux.
+fn state(s: &Script, fd: libc::c_int) -> u8 {
+    s.get(fd, IPPROTO_TCP, TCP_INFO) as u8
+}
+
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT_1: u8 = 4;
+const FIN_WAIT_2: u8 = 5;
+const CLOSE_WAIT: u8 = 8;
+const LAST_ACK: u8 = 9;
+
+#[test]
+fn shutdown_changes_the_state_before_the_fin_is_acknowledged() {
+    // RFC 9293 section 3.6, figure 5.
+    on_all("", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        assert_eq!(state(s, fd), ESTABLISHED);
+        s.shutdown(fd, libc::SHUT_WR).unwrap();
+        s.expect(segment(FIN | ACK, 1, 1));
+        assert_eq!(state(s, fd), FIN_WAIT_1);
+        s.send(segment(ACK, 1, 2));
+        s.sleep_ms(1);
+        assert_eq!(state(s, fd), FIN_WAIT_2);
+    });
+}
+
+#[test]
+fn a_reset_in_last_ack_is_no_broken_pipe() {
+    // As Linux: EPIPE is for CLOSE-WAIT alone (tcp_reset).
+    on_all("", |s| {
+        let listener = s.listen();
+        for (shut, expected) in [(false, EPIPE), (true, ECONNRESET)] {
+            let fd = s.establish(listener);
+            s.send(segment(FIN | ACK, 1, 1));
+            s.expect(segment(ACK, 1, 2));
+            assert_eq!(state(s, fd), CLOSE_WAIT);
+            if shut {
+                s.shutdown(fd, libc::SHUT_WR).unwrap();
+                s.expect(segment(FIN | ACK, 1, 2));
+                assert_eq!(state(s, fd), LAST_ACK);
+            }
+            s.send(segment(RST, 2, 0));
+            s.sleep_ms(1);
+            assert_eq!(s.get(fd, libc::SOL_SOCKET, libc::SO_ERROR), expected);
+            s.next_peer();
+        }
+    });
+}
+
+#[test]
+fn a_listener_drops_what_is_neither_syn_nor_ack() {
+    // RFC 9293 section 3.10.7.2, fourth.
+    on_all("", |s| {
+        s.listen();
+        s.send(segment(FIN, 17, 0).payload(b"abc"));
+        s.send(segment(PSH, 17, 0));
+        s.silence(100);
+        s.send(segment(ACK, 17, 55));
+        assert_eq!(s.next().flags, RST, "an acknowledgement is answered");
+        s.next_peer();
+        s.send(segment(SYN, 27, 0));
+        s.expect(segment(SYN | ACK, 0, 28));
+    });
+}
