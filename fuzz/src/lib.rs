@@ -7,15 +7,17 @@
 
 mod application;
 mod frames;
+mod region;
 mod texts;
 
 /// Takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("frames", frames::run),
     ("application", application::run),
+    ("region", region::run),
     ("management", texts::management),
     ("configuration", texts::configuration),
     ("xdp", texts::xdp),

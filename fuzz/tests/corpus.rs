@@ -79,3 +79,8 @@ fn xdp() {
 fn p4() {
     replay("p4");
 }
+
+#[test]
+fn region() {
+    replay("region");
+}

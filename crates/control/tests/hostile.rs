@@ -182,6 +182,24 @@ fn a_ring_that_lies_ends_its_context_and_no_other() {
     pair.end();
 }
 
+#[test]
+fn a_directory_that_lies_later_hurts_nobody() {
+    let mut pair = pair();
+    let hostile = pair.net.attach(1);
+    for (at, app) in [&hostile, &pair.client, &pair.server].into_iter().enumerate() {
+        // The directory, in the first page, but for the doorbells: all ones, zeros, and the doorbells' own places.
+        for word in (0..32).chain(64..512) {
+            let value = [u64::MAX, 0, word as u64 * 8][at];
+            app.end.region.u64_at(word * 8).store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    pair.net.settle();
+    pair.check();
+    assert!(pair.net.nodes[1].host.contexts().iter().all(|context| context.alive));
+    pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+    pair.end();
+}
+
 /// A flood from addresses that do not answer: little is remembered, and real clients are still served, whatever they
 /// offer, with all of it.
 #[test]

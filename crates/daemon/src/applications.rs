@@ -8,7 +8,7 @@ use context::daemon_ends;
 use control::Application;
 use engine::ContextId;
 use shm::handover::{self, Credentials};
-use shm::{Doorbell, Region, reserve};
+use shm::{Doorbell, reserve};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Applications {
         let stack = &place.config.stack;
         let geometry = stack.memory.geometry();
         let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");
-        let region = Arc::new(Region::create("opentoe", geometry.region_len()).map_err(broken)?);
+        let region = Arc::new(geometry.create_region("opentoe").map_err(broken)?);
         let (app_bell, to_app) = Doorbell::pair().map_err(broken)?;
         let daemon_bell = Doorbell::eventfd().map_err(broken)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);

@@ -20,7 +20,7 @@ use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSourc
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
 use port::capture::{Queue, Wanted};
-use shm::{Doorbell, Mirror, Pooled, Region};
+use shm::{Doorbell, Mirror, Pooled};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ impl Host {
             small_bytes: 0,
             log_bytes: 0,
         };
-        let region = Arc::new(Region::create("flextoe-cost", geometry.region_len()).expect("memory"));
+        let region = Arc::new(geometry.create_region("flextoe-cost").expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));
         let (engine_end, control_end) = daemon_ends(&region, geometry, app_bell, daemon_bell);

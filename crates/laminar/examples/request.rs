@@ -13,7 +13,7 @@ use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
-use shm::{Doorbell, Mirror, Pooled, Region};
+use shm::{Doorbell, Mirror, Pooled};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Host {
             small_bytes: 0,
             log_bytes: 0,
         };
-        let region = Arc::new(Region::create("laminar-cost", geometry.region_len()).expect("memory"));
+        let region = Arc::new(geometry.create_region("laminar-cost").expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));
         let fds = (app_bell.try_clone().expect("a descriptor"), daemon_bell.try_clone().expect("a descriptor"));
         let (engine_end, control_end) = daemon_ends(&region, geometry, app_bell, daemon_bell);

@@ -51,7 +51,7 @@ impl Logged {
             ..Config::clean(1)
         };
         let mut solo = Solo::new(Config { wscale: 0, ..sizes });
-        let region = Arc::new(Region::create("log", SIZES.region_len()).unwrap());
+        let region = Arc::new(SIZES.create_region("log").unwrap());
         let (_, control) = daemon_ends(&region, SIZES, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let shape = LogShape { record: RECORD, records };
         solo.command(Command::Transport(stream::Command::OpenLog(
@@ -270,7 +270,7 @@ fn random_streams_arrive_whole_in_the_log() {
         let rx_bytes = config.rx_bytes;
         let mut lab = Lab::new(config);
         let sizes = Geometry { rx_bytes, log_bytes: 1 << 20, ..SIZES };
-        let region = Arc::new(Region::create("log", sizes.region_len()).unwrap());
+        let region = Arc::new(sizes.create_region("log").unwrap());
         let (_, control) = daemon_ends(&region, sizes, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let shape = LogShape { record: RECORD, records: (rx_bytes / RECORD).max(64) };
         let log = control.open_log(shape).unwrap();

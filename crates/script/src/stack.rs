@@ -4,7 +4,7 @@ use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
 use engine::Worker;
 use port::{Capabilities, Frame, FramePool, Nanos};
-use shm::{Doorbell, Region};
+use shm::Doorbell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::{EtherType, Mac, arp, ethernet};
@@ -173,7 +173,7 @@ impl Stack {
 fn attach(host: &mut Host) -> Result<(ContextId, AppEnd), String> {
     let geometry = host.geometry();
     let make = || -> std::io::Result<_> {
-        let region = Arc::new(Region::create("script", geometry.region_len())?);
+        let region = Arc::new(geometry.create_region("script")?);
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
         let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
         let ends = daemon_ends(&region, geometry, app, daemon);

@@ -51,9 +51,9 @@ pub use prefetch::{
 };
 #[cfg(not(loom))]
 pub use region::Region;
-pub use ring::{Consumer, Corrupt, Full, Mark, Producer};
+pub use ring::{Consumer, Corrupt, Full, Mark, PipeConsumer, PipeProducer, Producer, VALID};
 #[cfg(not(loom))]
-pub use ring::{News, ring_bytes};
+pub use ring::{News, pipe_bytes, ring_bytes};
 
 /// Bytes of a page: the granularity of mappings.
 pub const PAGE: usize = 4096;

@@ -1,7 +1,7 @@
 //! Rings and doorbells under the model checker: every interleaving of two threads, and every value that the memory model
 //! lets a load see. `make model` runs it.
 use crate::announce::{one_more, somebody_sleeps};
-use crate::ring::{Full, pair};
+use crate::ring::{Full, pair, pipe};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::atomic::{AtomicU32, fence};
@@ -35,6 +35,35 @@ fn a_ring_hands_over_each_descriptor_once() {
         assert_eq!(consumer.pop(), Ok(None));
         let (_, producer) = sender.join().unwrap();
         assert!(producer.is_drained());
+    });
+}
+
+/// The same of a ring whose elements have valid bits, where the producer reads the consumer's counter for each element.
+#[test]
+fn a_pipe_hands_over_each_element_once() {
+    loom::model(|| {
+        // The last laps before positions wrap.
+        let (mut producer, mut consumer) = pipe::<2>(2, 0u32.wrapping_sub(4), 1);
+        let sender = thread::spawn(move || {
+            for number in 1..=3u64 {
+                while producer.push([number, number ^ 7]) == Err(Full) {
+                    thread::yield_now();
+                }
+            }
+            producer
+        });
+        let mut expected = 1;
+        while expected <= 3 {
+            match consumer.pop() {
+                Some(found) => {
+                    assert_eq!(found, [expected, expected ^ 7]);
+                    expected += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+        assert_eq!(consumer.pop(), None);
+        assert!(sender.join().unwrap().is_drained());
     });
 }
 

@@ -2,10 +2,16 @@
 //!
 //! Each end keeps its own position privately and only publishes it: what the other side writes can make it
 //! see garbage descriptors or a full or empty ring, never an access outside the ring.
+mod pipe;
 mod place;
 
 #[cfg(not(loom))]
 use crate::{CACHE_LINE, Region};
+#[cfg(loom)]
+pub(crate) use pipe::pipe;
+#[cfg(not(loom))]
+pub use pipe::pipe_bytes;
+pub use pipe::{PipeConsumer, PipeProducer, VALID};
 use place::Place;
 #[cfg(not(loom))]
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use context::{AppEnd, ControlEnd, EngineEnd};
 use control::{Application, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, DropReason, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
-use shm::{Doorbell, Region};
+use shm::Doorbell;
 use std::sync::Arc;
 use tcp::congestion::CongestionName;
 use trace::Traces;
@@ -102,7 +102,7 @@ impl SimHost {
 
     fn make_context(&self) -> std::io::Result<((EngineEnd, ControlEnd), AppEnd)> {
         let geometry = self.host.geometry();
-        let region = Arc::new(Region::create("sim", geometry.region_len())?);
+        let region = Arc::new(geometry.create_region("sim")?);
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
         let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
         let ends = context::daemon_ends(&region, geometry, app, daemon);

@@ -11,7 +11,7 @@ use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
 use engine::stream::Stream;
 use engine::{Engine, Nanos, Worker};
 use port::{Capabilities, Frame, FramePool};
-use shm::{Doorbell, Region};
+use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Mac, ethernet};
@@ -171,7 +171,7 @@ impl Net {
     pub fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
         let host = &mut self.nodes[node].host;
         let geometry = host.geometry();
-        let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
+        let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_bell2, daemon_bell2) = (app_bell.try_clone().unwrap(), daemon_bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);

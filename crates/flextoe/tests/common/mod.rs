@@ -11,7 +11,7 @@ use engine::{
     Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::{Doorbell, Mirror, Pooled, Region};
+use shm::{Doorbell, Mirror, Pooled};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
@@ -252,7 +252,7 @@ pub fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, 
     let (data_entries, control_entries, full_slots, log_bytes) = (64, 64, slots, 0);
     let geometry =
         Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes: 0, log_bytes };
-    let region = Arc::new(Region::create("flextoe-test", geometry.region_len()).unwrap());
+    let region = Arc::new(geometry.create_region("flextoe-test").unwrap());
     let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
     let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
     let (engine_end, control_end) = daemon_ends(&region, geometry, app_fd, daemon_fd);

@@ -7,7 +7,7 @@ mod requests;
 use connections::{Connection, End};
 use context::attach::{Answer, Hello, Welcome};
 use context::{ControlEnd, EngineEnd, Geometry, Prefix, Reply, Request, Slot, daemon_ends};
-use shm::{Doorbell, Region, handover};
+use shm::{Doorbell, handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -217,7 +217,7 @@ impl Host {
             handover::send(socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &[]).unwrap();
             return;
         }
-        let region = Arc::new(Region::create("loop", GEOMETRY.region_len()).unwrap());
+        let region = Arc::new(GEOMETRY.create_region("loop").unwrap());
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let context = self.number();
         let welcome = Answer::Welcome(Welcome {

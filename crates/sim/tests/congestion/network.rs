@@ -4,7 +4,7 @@ use context::{AppEnd, Reply, Request, daemon_ends};
 use control::{Application, Host, HostConfig, MemoryConfig};
 use engines::{EngineKind, Mapping};
 use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Nanos, Port, PortDrops};
-use shm::{Doorbell, Region};
+use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use tcp::congestion::CongestionName;
@@ -89,7 +89,7 @@ impl Station {
         let engine = plan.engines[index.min(1)].make(&config, &Mapping::default(), &pool).unwrap();
         let mut host = Host::new(config, port.capabilities(), mac, engine, [index as u8; 16]).unwrap();
         let geometry = memory.geometry();
-        let region = Arc::new(Region::create("shares", geometry.region_len()).unwrap());
+        let region = Arc::new(geometry.create_region("shares").unwrap());
         let [app_bell, daemon_bell] = [(); 2].map(|()| Doorbell::eventfd().unwrap());
         let [app_too, daemon_too] = [&app_bell, &daemon_bell].map(|bell| bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);

@@ -1,6 +1,8 @@
 //! Where everything lies in a context's region.
+use crate::directory::{Area, AreaKind, Directory};
 use serde::{Deserialize, Serialize};
-use shm::{CACHE_LINE, PAGE, ring_bytes};
+use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
+use std::io;
 
 /// Bytes per slot that belong to the application's side: libtoe keeps a socket's positions there, so that processes which
 /// share a socket after fork share its state. The daemon reads none of them but those below.
@@ -156,6 +158,79 @@ impl Geometry {
     pub fn log_at(&self) -> usize {
         self.buffers_at() + self.pairs_before(self.slots)
     }
+    /// The areas of a region of these sizes.
+    pub fn directory(&self) -> Directory {
+        let (states, slots) = (self.slot_state_at(0), self.slots);
+        let (data, control) = (self.data_entries, self.control_entries);
+        let mut directory = Directory::new();
+        directory.add_at(Area {
+            kind: AreaKind::Bumps,
+            at: self.bumps_at(),
+            len: ring_bytes::<2>(data),
+            entries: data,
+            entry_bytes: 16,
+        });
+        directory.add_at(Area {
+            kind: AreaKind::Notices,
+            at: self.notices_at(),
+            len: ring_bytes::<2>(data),
+            entries: data,
+            entry_bytes: 16,
+        });
+        directory.add_at(Area {
+            kind: AreaKind::Requests,
+            at: self.requests_at(),
+            len: ring_bytes::<8>(control),
+            entries: control,
+            entry_bytes: 64,
+        });
+        directory.add_at(Area {
+            kind: AreaKind::Replies,
+            at: self.replies_at(),
+            len: ring_bytes::<8>(control),
+            entries: control,
+            entry_bytes: 64,
+        });
+        let state_bytes = slots as usize * SLOT_STATE_BYTES;
+        directory.add_at(Area {
+            kind: AreaKind::StreamStates,
+            at: states,
+            len: state_bytes,
+            entries: slots,
+            entry_bytes: SLOT_STATE_BYTES as u32,
+        });
+        if self.has_small() {
+            let (kind, at, entry_bytes) = (AreaKind::SmallRings, self.small_at(0), self.small_pair() as u32);
+            let len = slots as usize * self.small_pair();
+            directory.add_at(Area { kind, at, len, entries: slots, entry_bytes });
+        }
+        directory.add_at(Area {
+            kind: AreaKind::Buffers,
+            at: self.rx_at(0),
+            len: self.pairs_before(slots),
+            entries: slots,
+            entry_bytes: 0,
+        });
+        if self.log_bytes > 0 {
+            directory.add_at(Area {
+                kind: AreaKind::Log,
+                at: self.log_at(),
+                len: self.log_bytes as usize,
+                entries: self.log_bytes,
+                entry_bytes: 1,
+            });
+        }
+        directory
+    }
+
+    /// A sealed region of these sizes, all zero, with its directory.
+    ///
+    /// # Errors
+    /// The system has no memory or no descriptor for it.
+    pub fn create_region(&self, name: &str) -> io::Result<Region> {
+        self.directory().create(name)
+    }
+
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
         self.log_at() + self.log_bytes as usize
@@ -190,7 +265,7 @@ mod tests {
         }
         assert!(g.slot_state_at(7) + SLOT_STATE_BYTES <= g.rx_at(0));
         assert_eq!(g.rx_at(0) % PAGE, 0);
-        assert_eq!(g.tx_at(7) + 4096, g.region_len());
+        assert_eq!((g.tx_at(7) + 4096, g.directory().end()), (g.region_len(), g.region_len()));
         assert!(!Geometry { slots: 3, ..g }.is_valid());
         let with_log = Geometry { log_bytes: 8192, ..g };
         assert_eq!((with_log.log_at(), with_log.region_len()), (g.region_len(), g.region_len() + 8192));
@@ -220,7 +295,9 @@ mod tests {
             at += sizes.pair_len(index);
         }
         assert!(at - sizes.rx_at(0) <= 2 * 4 * sizes.pair_len(0) + 64 * 2 * LEAST_BUFFER as usize);
-        assert_eq!((sizes.log_at(), sizes.region_len()), (at, at + 4096));
+        assert_eq!((sizes.log_at(), sizes.region_len(), sizes.directory().end()), (at, at + 4096, at + 4096));
+        let region = sizes.create_region("test").unwrap();
+        assert_eq!(Directory::read(&region), Ok(sizes.directory()));
         assert_eq!((sizes.small_at(0) % PAGE, sizes.small_at(63) + 4096), (0, sizes.rx_at(0)));
         assert!(sizes.slot_state_at(63) + SLOT_STATE_BYTES <= sizes.small_at(0));
         assert_eq!(sizes.tx_grown_at(0) + 4, sizes.slot_state_at(1));

@@ -1,7 +1,7 @@
 //! What the control plane tells an application: descriptors of the control pair, eight words each.
+use super::words::{Words, get_endpoint, get_number, get_slot, high, low, pair, put_endpoint, put_slot, put_slot_and};
 use crate::Endpoint;
 use crate::Slot;
-use crate::words::{Words, get_endpoint, get_number, get_slot, high, low, pair, put_endpoint, put_slot, put_slot_and};
 
 /// A connection's figures: what `TCP_INFO` needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,7 +1,7 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
-use crate::layout::{APP_BELL, DAEMON_BELL};
-use crate::tables::Tables;
-use crate::{Geometry, LogEnd, LogShape, Slot};
+use super::layout::{APP_BELL, DAEMON_BELL};
+use super::tables::Tables;
+use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -126,9 +126,14 @@ pub struct AppEnd {
 
 impl AppEnd {
     /// The application's end of a region received in [`crate::attach::Welcome`].
+    ///
+    /// # Errors
+    /// A sentence: the region's directory cannot be read, or is not that of these sizes.
     pub fn new(region: Arc<Region>, geometry: Geometry, app_bell: OwnedFd, daemon_bell: OwnedFd) -> io::Result<AppEnd> {
-        if !geometry.is_valid() || region.len() < geometry.region_len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon's region is smaller than it says"));
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let directory = Directory::read(&region).map_err(wrong)?;
+        if !geometry.is_valid() || directory != geometry.directory() {
+            return Err(wrong("the daemon's region is not laid out as the daemon says".into()));
         }
         let g = &geometry;
         let mut daemon_bell = Doorbell::new(&region, DAEMON_BELL, daemon_bell);
@@ -227,13 +232,34 @@ mod tests {
     use crate::{Bump, Reply, Request};
 
     #[test]
+    fn a_region_that_is_not_laid_out_as_said_is_refused() {
+        let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 0);
+        let (data_entries, control_entries, full_slots) = (64, 64, 4);
+        let geometry =
+            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
+        let attach = |region: Region, geometry| {
+            let bells = [Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap()];
+            let [app_bell, daemon_bell] = bells;
+            AppEnd::new(Arc::new(region), geometry, app_bell, daemon_bell).map(drop).map_err(|error| error.to_string())
+        };
+        let region = || geometry.create_region("test").unwrap();
+        assert_eq!(attach(region(), geometry), Ok(()));
+        let more = Geometry { slots: 8, ..geometry };
+        assert!(attach(region(), more).unwrap_err().contains("not laid out"));
+        assert!(attach(Region::create("test", geometry.region_len()).unwrap(), geometry).is_err(), "no directory");
+        let changed = region();
+        changed.u64_at(512 + 8).store(8192, Release);
+        assert!(attach(changed, geometry).is_err());
+    }
+
+    #[test]
     fn both_sides_speak_over_one_region() {
         let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 2048);
         let (data_entries, control_entries, full_slots) = (64, 64, 4);
         let geometry =
             Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
         assert!(geometry.is_valid());
-        let region = Arc::new(Region::create("test", geometry.region_len()).unwrap());
+        let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_fd2, daemon_fd2) = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
         let (mut engine, mut control) = daemon_ends(&region, geometry, app_fd, daemon_fd);

@@ -66,7 +66,7 @@ mod tests {
         let (slots, full_slots) = (64, 64);
         let geometry =
             Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
-        let region = Region::create("test", geometry.region_len()).unwrap();
+        let region = geometry.create_region("test").unwrap();
         let word = |index: u32| region.u32_at(geometry.tx_at(index));
         (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));
         let mut tables = Tables::new(&geometry);
@@ -77,7 +77,7 @@ mod tests {
         assert!(tables.rested.iter().all(|rested| *rested < 4), "four connections of 512 KiB fill a block");
         // A connection that is larger than a block.
         let large = Geometry { slots: 2, rx_bytes: 1 << 22, tx_bytes: 1 << 22, ..geometry };
-        let region = Region::create("test", large.region_len()).unwrap();
+        let region = large.create_region("test").unwrap();
         let mut tables = Tables::new(&large);
         tables.rested(&region, &large, 1);
         assert!(tables.rested.iter().all(|rested| *rested == 0));

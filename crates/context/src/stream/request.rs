@@ -1,9 +1,9 @@
 //! What an application asks of the control plane: descriptors of the control pair, eight words each.
+use super::log::LogShape;
+use super::names::{Congestion, OptionName, Unaccelerated};
+use super::words::{Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 use crate::Endpoint;
 use crate::Slot;
-use crate::log::LogShape;
-use crate::names::{Congestion, OptionName, Unaccelerated};
-use crate::words::{Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 
 /// Application to control plane. A `tag` is the application's own number for a request that is answered; the
 /// reply repeats it.

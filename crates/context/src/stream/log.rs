@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn both_sides_see_the_same_record() {
-        let region = Arc::new(Region::create("test", SIZES.region_len()).unwrap());
+        let region = Arc::new(SIZES.create_region("test").unwrap());
         let shape = LogShape { record: 64, records: 128 };
         let end = LogEnd::new(&region, &SIZES, shape).unwrap();
         for (index, hole) in [(0, false), (127, true), (128 * 7 + 5, false), (u32::MAX as u64 + 9, false)] {

@@ -1,0 +1,37 @@
+//! What streams (TCP) have in a context: slots with their rings and buffers, the data pair and the control pair, a log.
+mod data;
+mod ends;
+mod layout;
+mod leavers;
+mod log;
+mod names;
+mod reply;
+mod request;
+mod tables;
+mod words;
+
+pub use data::{Bump, Notice};
+pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
+pub use layout::{Geometry, LEAST_BUFFER, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES};
+pub use leavers::Leavers;
+pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
+pub use names::{Congestion, OptionName, Unaccelerated};
+pub use reply::{FlowInfo, Reply};
+pub use request::{Request, SpliceEnd};
+
+/// A connection as one context names it: an index into its slots, and how often that slot was used before, so
+/// that a late descriptor of an earlier connection is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+pub struct Slot {
+    /// Index, below [`Geometry::slots`].
+    pub index: u32,
+    /// Uses of the slot so far, modulo 2^16.
+    pub generation: u16,
+}
+
+impl Slot {
+    /// Stands for this use of the slot, in its state; never 0.
+    pub fn mark(self) -> u32 {
+        u32::from(self.generation) + 1
+    }
+}
