@@ -1,5 +1,5 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
-use crate::route::RouteConfig;
+use ::host::RouteConfig;
 use context::Geometry;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;

@@ -1,6 +1,6 @@
 //! SYN cookies: what a listener does when its handshakes are too many to remember (RFC 4987).
-use crate::net::{Body, Packet};
 use crate::opening::Owner;
+use crate::packet;
 use crate::plane::Plane;
 use engine::{DropReason, Nanos};
 use tcp::cookie::{self, Found};
@@ -24,7 +24,7 @@ impl Plane {
             listener.cookie_sent = Some(now);
         }
         self.drops.count(DropReason::SynCookie);
-        self.net.send_to(src_mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) });
+        self.net.send_to(src_mac, packet::segment(self.net.address, tuple.remote_ip, &header));
     }
 
     /// The handshake that a segment ends, where it brings back a cookie: made anew, as if it had been remembered. Cookies are

@@ -3,10 +3,10 @@ use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
-use crate::net::Flushed;
 use crate::plane::Plane;
 use crate::splice::SpliceTable;
 use crate::view::{ArpView, BindingView, ContextView, DropView, LabelView};
+use ::host::{Claim, Flushed, Io, Transport, Transports};
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::stream::{FourTuple, Stream};
 use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, LoadedModule, Nanos, ProgramSource, Worker};
@@ -23,6 +23,10 @@ const TIMERS_PER_ROUND: usize = 64;
 
 /// How long to sleep at most while an application's ring has no room for its replies.
 const REPLY_RETRY: Nanos = 200_000;
+
+/// Frames that no transport beside TCP can claim: IPv4 as a whole, ARP, ICMP and TCP.
+const OWN_CLAIMS: [Claim; 4] =
+    [Claim::EtherType(0x0800), Claim::EtherType(0x0806), Claim::Protocol(1), Claim::Protocol(6)];
 
 /// Frames for the engine: from the port, and from this host itself.
 type Received<'a> = (&'a mut Vec<Box<Frame>>, &'a mut Vec<(Exception, Box<Frame>)>);
@@ -57,6 +61,8 @@ pub struct Host {
     exceptions: Vec<(Exception, Box<Frame>)>,
     events: Vec<Event<Stream>>,
     recorder: Recorder,
+    /// Transports beside TCP, on the same address and port.
+    others: Transports,
 }
 
 impl Host {
@@ -80,7 +86,22 @@ impl Host {
         let recorder = Recorder::default();
         let (looped, back) = (Vec::new(), Vec::new());
         let (exceptions, events) = (Vec::new(), Vec::new());
-        Ok(Host { plane, engine, looped, back, exceptions, events, recorder })
+        let others = Transports::default();
+        Ok(Host { plane, engine, looped, back, exceptions, events, recorder, others })
+    }
+
+    /// Adds a transport beside TCP: what it claims of the received frames is its own from now on. Without any, the engine
+    /// gets all frames unread.
+    ///
+    /// # Errors
+    /// A sentence, where another one claims the same frames, or it claims what TCP and the host itself live on.
+    pub fn add_transport(&mut self, transport: Box<dyn Transport>) -> Result<(), String> {
+        let own = |claim: &Claim| OWN_CLAIMS.contains(claim);
+        if let Some(claim) = transport.claims().into_iter().find(own) {
+            let (name, host) = (transport.name(), &self.plane.config.name);
+            return Err(format!("host {host}: transport {name} claims {claim}, which is the host's own"));
+        }
+        self.others.add(transport).map_err(|sentence| format!("host {}: {sentence}", self.plane.config.name))
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
@@ -124,6 +145,9 @@ impl Host {
             rx.iter_mut().chain(looped).for_each(|frame| frame.recorded = false);
         }
         let sent_before = tx.len();
+        if !self.others.is_empty() {
+            done += self.poll_others(now, rx, tx, pool);
+        }
         self.flush(now, tx, pool);
         done += self.round(now, (rx, &mut back), tx, pool);
         // Answers go out before what the engine sends on connections that were opened just now.
@@ -141,6 +165,19 @@ impl Host {
             self.recorder.hand_over(done == 0);
         }
         done
+    }
+
+    /// The round of the transports beside TCP.
+    fn poll_others(
+        &mut self,
+        now: Nanos,
+        rx: &mut Vec<Box<Frame>>,
+        tx: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) -> usize {
+        let Plane { net, drops, .. } = &mut self.plane;
+        let recorder = Some(&mut self.recorder).filter(|recorder| recorder.is_on());
+        self.others.poll(now, rx, &mut Io { net, tx, pool, drops, recorder })
     }
 
     /// While it is handed over, only the engine works, until it has given up everything.
@@ -235,7 +272,8 @@ impl Host {
             plane.on_timer(now, timer);
             Some(())
         };
-        (0..TIMERS_PER_ROUND).map_while(|_| due(&mut self.plane)).count()
+        let neighbours = (0..TIMERS_PER_ROUND).map_while(|_| self.plane.neighbour_due(now)).count();
+        neighbours + (0..TIMERS_PER_ROUND).map_while(|_| due(&mut self.plane)).count()
     }
 
     /// Runs the engine once, and the control plane on what it says.
@@ -339,8 +377,9 @@ impl Host {
             || !plane.commands.is_empty()
             || !plane.refeed.is_empty()
             || plane.net.has_outgoing()
-            || plane.timers.next().is_some_and(|due| due <= now)
+            || plane.next_timer().is_some_and(|due| due <= now)
             || self.engine.has_work(now)
+            || self.others.has_work(now)
             || plane.contexts.iter().any(|(_, context)| context.has_work())
     }
 
@@ -349,7 +388,10 @@ impl Host {
         // Nobody rings when there is room in a ring of replies again.
         let waits = self.plane.contexts.iter().any(|(_, context)| context.alive() && context.is_backlogged());
         let retry = waits.then_some(now + REPLY_RETRY);
-        [self.plane.timers.next(), self.engine.next_deadline(), retry].into_iter().flatten().min()
+        [self.plane.next_timer(), self.engine.next_deadline(), self.others.next_deadline(), retry]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Announces to all applications that the daemon is about to sleep. Afterwards, ask [`Host::has_work`] once more.

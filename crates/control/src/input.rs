@@ -1,56 +1,42 @@
 //! The exception path: frames that the engine does not process.
 use crate::cookies::Cookie;
 use crate::flow::Place;
-use crate::net::{Body, Expiry, Ip, Packet, Received, read_ip, read_segment};
-use crate::opening::Owner;
+use crate::opening::{Opening, Owner};
+use crate::packet::read_segment;
 use crate::plane::{Plane, Stage};
-use crate::timers::Timer;
+use ::host::Received;
 use engine::stream::FourTuple;
 use engine::{Command, DropReason, Exception, FlowId, Nanos};
 use port::{Frame, FramePool};
 use tcp::{Segment, WaitDisposition};
-use wire::icmpv4::{Message, PORT_UNREACHABLE};
-use wire::{IpAddress, Mac, arp, ipv4};
-
-/// Protocol number of UDP.
-const UDP: u8 = 17;
-/// Code of "destination unreachable" for a protocol that the host does not speak.
-const PROTOCOL_UNREACHABLE: u8 = 2;
+use wire::{IpAddress, Mac, ipv4};
 
 impl Plane {
     /// A frame of the exception path.
     pub fn on_frame(&mut self, now: Nanos, why: Exception, mut frame: Box<Frame>, pool: &mut FramePool) {
-        let rest = match read_ip(&frame, self.net.mac, self.net.address) {
-            Err(reason) => {
-                self.drops.count(reason);
+        let rest = match self.net.receive(now, &mut frame, &mut self.drops) {
+            Received::Done => Some(frame),
+            Received::Neighbour(ip, mac) => {
+                self.neighbour_learned(now, ip, mac);
                 Some(frame)
             }
-            Ok(Received::Arp(packet)) => {
-                self.on_arp(now, &packet);
+            Received::Unreachable(error) => {
+                self.on_unreachable(now, &error);
                 Some(frame)
             }
-            Ok(Received::Ip(ip)) => match ip.header.protocol {
-                // TCP is for one station (RFC 1122 section 4.2.3.10).
-                ipv4::TCP if !ip.unicast => {
-                    self.drops.count(DropReason::Ethernet);
-                    Some(frame)
-                }
-                ipv4::TCP => match read_segment(&mut frame, &ip) {
-                    Ok(segment) => self.on_segment(now, why, &segment, ip.src_mac, frame),
-                    Err(reason) => {
-                        self.drops.count(reason);
-                        Some(frame)
-                    }
-                },
-                ipv4::ICMP => {
-                    frame.flatten();
-                    self.on_icmp(now, &ip, &frame);
-                    Some(frame)
-                }
-                protocol => {
-                    self.drops.count(DropReason::Protocol);
-                    let code = if protocol == UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
-                    self.send_unreachable(now, &ip, &frame, code);
+            Received::Packet(ip) if ip.header.protocol != ipv4::TCP => {
+                self.net.refuse(now, &ip, &frame, &mut self.drops);
+                Some(frame)
+            }
+            // TCP is for one station (RFC 1122 section 4.2.3.10).
+            Received::Packet(ip) if !ip.unicast => {
+                self.drops.count(DropReason::Ethernet);
+                Some(frame)
+            }
+            Received::Packet(ip) => match read_segment(&mut frame, &ip) {
+                Ok(segment) => self.on_segment(now, why, &segment, ip.src_mac, frame),
+                Err(reason) => {
+                    self.drops.count(reason);
                     Some(frame)
                 }
             },
@@ -139,36 +125,8 @@ impl Plane {
         }
     }
 
-    /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
-    /// this host, adds an entry; anything else at most changes one that is there.
-    fn on_arp(&mut self, now: Nanos, packet: &arp::Packet) {
-        let sender = IpAddress::v4(packet.sender_ip);
-        // Nobody else has this host's address, and group addresses are no stations.
-        if sender == self.net.address || packet.sender_mac.is_group() || packet.sender_mac == self.net.mac {
-            return self.drops.count(DropReason::Ethernet);
-        }
-        let for_us = self.net.address == packet.target_ip;
-        let asks = packet.operation == arp::Operation::Request;
-        // A sender without an address probes (RFC 5227): it is answered, not learned.
-        if !sender.is_unspecified() {
-            let neighbour = self.net.routes.next_hop(sender) == Some(sender);
-            self.learn(now, sender, packet.sender_mac, for_us && asks && neighbour);
-        }
-        if for_us && asks {
-            if self.arp_answers.take(now) {
-                self.net.answer(packet);
-            }
-        } else if !for_us && !asks {
-            self.drops.count(DropReason::Ethernet);
-        }
-    }
-
-    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) {
-        let Some(learned) = self.net.neighbours.learn(now, ip, mac, add) else { return };
-        self.timers.set(Timer::Neighbour(ip), learned.due);
-        if let Some(packet) = learned.queued {
-            self.net.send_to(mac, packet);
-        }
+    /// A neighbour has this hardware address: whoever waited for it goes on, and flows through it follow.
+    fn neighbour_learned(&mut self, now: Nanos, ip: IpAddress, mac: Mac) {
         let behind = |tuple: &FourTuple| self.net.routes.next_hop(tuple.remote_ip) == Some(ip);
         let unsent = self.openings.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
         let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
@@ -182,47 +140,23 @@ impl Plane {
         self.splice_next_hop(ip, mac);
     }
 
-    /// A neighbour's timer: ask again, or give up and tell who waits.
-    pub fn neighbour_due(&mut self, now: Nanos, ip: IpAddress) {
-        match self.net.neighbours.expire(now, ip) {
-            Expiry::Unused => {}
-            Expiry::Ask(due) => {
-                self.timers.set(Timer::Neighbour(ip), due);
-                self.net.ask(ip);
-            }
-            Expiry::Unreachable(queued) => {
-                if queued.is_some() {
-                    self.drops.count(DropReason::ArpUnresolved);
-                }
-                let behind = |tuple: &FourTuple| self.net.routes.next_hop(tuple.remote_ip) == Some(ip);
-                let waiting: Vec<u32> = self
-                    .openings
-                    .iter()
-                    .filter(|(_, it)| {
-                        matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple)
-                    })
-                    .map(|(key, _)| key)
-                    .collect();
-                for key in waiting {
-                    self.fail_opening(now, key, libc::EHOSTUNREACH);
-                }
-            }
+    /// Takes the next timer of a neighbour that is due; `None` where none is.
+    pub fn neighbour_due(&mut self, now: Nanos) -> Option<()> {
+        let expired = self.net.expire(now, &mut self.drops)?;
+        self.trace_neighbour_timer(now.saturating_sub(expired.due));
+        if expired.unreachable {
+            self.neighbour_unreachable(now, expired.ip);
         }
+        Some(())
     }
 
-    /// Tells a sender that nobody is there (RFC 1122 sections 3.2.2.1 and 3.3.8), within limits, and never about a
-    /// frame that went to many.
-    fn send_unreachable(&mut self, now: Nanos, ip: &Ip, frame: &Frame, code: u8) {
-        if !ip.unicast || !self.icmp.take(now) {
-            return;
+    /// A neighbour does not answer: connections that are being opened through it fail.
+    fn neighbour_unreachable(&mut self, now: Nanos, ip: IpAddress) {
+        let behind = |tuple: &FourTuple| self.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let waits = |it: &Opening| matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple);
+        let waiting: Vec<u32> = self.openings.iter().filter(|(_, it)| waits(it)).map(|(key, _)| key).collect();
+        for key in waiting {
+            self.fail_opening(now, key, libc::EHOSTUNREACH);
         }
-        let end = (ip.body_at + 8).min(frame.bytes().len());
-        let quoted = frame.bytes()[ip.at..end].to_vec();
-        self.send_icmp(now, ip.header.src.into(), Message::Unreachable { code, mtu: 0 }, quoted);
-    }
-
-    pub fn send_icmp(&mut self, now: Nanos, dst: IpAddress, message: Message, data: Vec<u8>) {
-        let packet = Packet { dst, body: Body::Icmp(message, data) };
-        self.net.send(now, packet, &mut self.timers, &mut self.drops);
     }
 }

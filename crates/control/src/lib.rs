@@ -4,8 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod bindings;
-mod budget;
-mod calendar;
 mod closing;
 mod config;
 mod contexts;
@@ -19,17 +17,15 @@ mod icmp;
 mod input;
 mod labels;
 mod logs;
-mod net;
 mod opening;
 mod pacing;
+mod packet;
 mod plane;
 mod ports;
 mod random;
 mod requests;
 mod resting;
-mod route;
 mod shares;
-mod slab;
 mod splice;
 mod timers;
 mod timing;
@@ -37,12 +33,12 @@ mod traced;
 mod tuples;
 mod view;
 
+pub use ::host::{Claim, Io, RouteConfig, Transport};
 pub use config::{HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};
 pub use contexts::Application;
 pub use engine::ContextId;
 pub use flow_view::{FlowPage, FlowTotals, FlowView};
 pub use handover::HostState;
 pub use host::Host;
-pub use route::RouteConfig;
 pub use splice::{Seen, SpliceTable};
 pub use view::{ArpView, BindingView, ContextView, DropView, LabelView};

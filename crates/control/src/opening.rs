@@ -1,7 +1,7 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
 use crate::contexts::{Buffers, Holder};
 use crate::flow::{Flow, Name, Place, Spliced};
-use crate::net::drop_reason;
+use crate::packet::drop_reason;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
 use crate::timing::Pace;
@@ -160,7 +160,7 @@ impl Plane {
             self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
             return self.answer(now, &tuple, header, mac);
         }
-        opening.unsent = !self.net.reaches(now, tuple.remote_ip, &mut self.timers);
+        opening.unsent = !self.net.reaches(now, tuple.remote_ip);
         if !opening.unsent {
             let header = opening.handshake.syn(now, &tuple);
             self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
@@ -460,9 +460,8 @@ impl Plane {
         let next_hop = self.net.next_hop(tuple.remote_ip);
         let peer_mac = self.openings.get(key)?.peer_mac?;
         let own = tuple.remote_ip == self.net.address;
-        let remote_mac =
-            if own { self.net.mac } else { self.net.resolve(now, next_hop, &mut self.timers).unwrap_or(peer_mac) };
-        let mss = self.net.mss_towards(now, tuple.remote_ip, &open.agreed);
+        let remote_mac = if own { self.net.mac } else { self.net.resolve(now, next_hop).unwrap_or(peer_mac) };
+        let mss = self.mss_towards(now, tuple.remote_ip, &open.agreed);
         let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
         let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
         self.flows.insert(Flow {

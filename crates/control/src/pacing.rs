@@ -65,8 +65,8 @@ impl Plane {
         if tick.doubt_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
             let next_hop = self.net.next_hop(remote_ip);
-            self.net.neighbours.doubt(now, next_hop);
-            self.net.resolve(now, next_hop, &mut self.timers);
+            self.net.doubt(now, next_hop);
+            self.net.resolve(now, next_hop);
         }
         if let Some(next) = tick.next {
             self.timers.set(Timer::Flow(id.0), next);

@@ -1,21 +1,19 @@
 //! The control plane of a host: its tables, and what several of its parts need.
 use crate::bindings::Bindings;
-use crate::budget::Budget;
 use crate::config::HostConfig;
 use crate::contexts::Context;
 use crate::cookies::Redeemed;
 use crate::flow::Flow;
-use crate::net::{Arp, ArpTiming, Body, Net, Packet};
 use crate::opening::Opening;
+use crate::packet;
 use crate::ports::{PeerPorts, PortSet, PortTurns};
 use crate::random::Random;
-use crate::route::RouteTable;
 use crate::shares::Hold;
-use crate::slab::Slab;
 use crate::splice::Splices;
 use crate::timers::{Timer, Timers};
 use crate::timing::FlowOptions;
 use crate::tuples::TupleMap;
+use ::host::{Arp, ArpTiming, Budget, Net, NetConfig, RouteTable, Slab};
 use ::tcp::{Segment, Wait, reset_for};
 use context::{Endpoint, Reply, Turns};
 use engine::stream::{Carries, FlowEnd, FlowStats, FourTuple, Stream};
@@ -185,8 +183,6 @@ pub(crate) struct Plane {
     pub spent: Vec<Box<Frame>>,
     pub drops: DropCounts,
     pub resets: Budget,
-    pub icmp: Budget,
-    pub arp_answers: Budget,
     /// Flows that are timed now.
     pub tracked: u32,
     /// Frames kept for connections that nobody has accepted yet.
@@ -206,19 +202,12 @@ pub(crate) struct Plane {
 
 impl Plane {
     pub fn new(config: HostConfig, caps: Capabilities, mac: Mac, carries: Carries, secret: [u8; 16]) -> Plane {
-        let timing = ArpTiming {
-            reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
-            retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
-            tries: config.timers.arp_tries,
-        };
-        let arp = Arp::new(config.limits.arp_entries, timing);
-        let routes = RouteTable::new(config.address, config.prefix_len, config.gateway, &config.routes);
-        let mtu = if config.mtu == 0 { caps.mtu } else { config.mtu.min(caps.mtu) };
+        let net = Net::new(net_config(&config, caps, mac));
         let mut random = Random::new(secret);
         Plane {
             port_turns: PortTurns::new(random.next()),
             random,
-            net: Net::new(mac, config.address, mtu, routes, arp),
+            net,
             contexts: Slab::new(config.max_contexts),
             turns: Turns::default(),
             told: Vec::new(),
@@ -240,8 +229,6 @@ impl Plane {
             spent: Vec::new(),
             drops: DropCounts::default(),
             resets: Budget::new(config.limits.resets_per_s),
-            icmp: Budget::new(config.limits.icmp_per_s),
-            arp_answers: Budget::new(config.limits.icmp_per_s),
             tracked: 0,
             held: 0,
             tracer: Tracer::off(),
@@ -257,15 +244,15 @@ impl Plane {
 
     /// Sends a segment without payload.
     pub fn send_tcp(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header) {
-        let packet = Packet { dst: tuple.remote_ip, body: Body::Tcp(header) };
-        self.net.send(now, packet, &mut self.timers, &mut self.drops);
+        let segment = packet::segment(self.net.address, tuple.remote_ip, &header);
+        self.net.send(now, segment, &mut self.drops);
     }
 
     /// Answers a segment of a handshake, where ARP does not know the next hop to the station that it came from: what waited
     /// for ARP would leave after what the engine sends on the connection, and tell an older window.
     pub fn answer(&mut self, now: Nanos, tuple: &FourTuple, header: tcp::Header, station: Option<Mac>) {
         match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
-            Some(mac) => self.net.send_to(mac, Packet { dst: tuple.remote_ip, body: Body::Tcp(header) }),
+            Some(mac) => self.net.send_to(mac, packet::segment(self.net.address, tuple.remote_ip, &header)),
             None => self.send_tcp(now, tuple, header),
         }
     }
@@ -296,6 +283,11 @@ impl Plane {
         self.spent.extend(frames);
     }
 
+    /// When the next timer is due, of a neighbour or of a connection.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        [self.net.next_due(), self.timers.next()].into_iter().flatten().min()
+    }
+
     /// A timer is due.
     pub fn on_timer(&mut self, now: Nanos, timer: Timer) {
         match timer {
@@ -303,7 +295,6 @@ impl Plane {
             Timer::Flow(flow) => self.flow_due(now, FlowId(flow)),
             Timer::Wait(key) => self.wait_due(now, key),
             Timer::Splice(key) => self.splice_due(now, key),
-            Timer::Neighbour(ip) => self.neighbour_due(now, ip),
             Timer::Hold(token) => self.hold_due(now, token),
         }
     }
@@ -311,5 +302,24 @@ impl Plane {
     /// The tuple of a connection from `local` to `remote`.
     pub fn tuple(&self, local_port: u16, remote: Endpoint) -> FourTuple {
         FourTuple { local_ip: self.net.address, remote_ip: remote.ip, local_port, remote_port: remote.port }
+    }
+}
+
+/// The host's place in the network, as its configuration has it.
+fn net_config(config: &HostConfig, caps: Capabilities, mac: Mac) -> NetConfig {
+    NetConfig {
+        mac,
+        address: config.address,
+        mtu: if config.mtu == 0 { caps.mtu } else { config.mtu.min(caps.mtu) },
+        routes: Box::new(RouteTable::new(config.address, config.prefix_len, config.gateway, &config.routes)),
+        neighbours: Box::new(Arp::new(
+            config.limits.arp_entries,
+            ArpTiming {
+                reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
+                retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
+                tries: config.timers.arp_tries,
+            },
+        )),
+        icmp_per_s: config.limits.icmp_per_s,
     }
 }

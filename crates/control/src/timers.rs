@@ -1,9 +1,7 @@
 //! When things are due. One entry for each thing; setting it again replaces the earlier time, so nothing fires that
 //! was cancelled.
-use crate::calendar::Calendar;
+use ::host::{Calendar, Deadlines};
 use engine::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
-use wire::IpAddress;
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +12,6 @@ pub(crate) enum Timer {
     Flow(u32),
     /// A closed connection in TIME-WAIT or FIN-WAIT-2.
     Wait(u32),
-    /// An address in the table of neighbours.
-    Neighbour(IpAddress),
     /// Two connections that are joined.
     Splice(u32),
     /// What is held for a forked child.
@@ -28,8 +24,7 @@ pub(crate) struct Timers {
     flows: Calendar,
     openings: Calendar,
     waits: Calendar,
-    due: BTreeSet<(Nanos, Timer)>,
-    set: BTreeMap<Timer, Nanos>,
+    others: Deadlines<Timer>,
 }
 
 impl Timers {
@@ -39,7 +34,7 @@ impl Timers {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
             Timer::Opening(key) => Some((&mut self.openings, key)),
             Timer::Wait(key) => Some((&mut self.waits, key)),
-            Timer::Neighbour(_) | Timer::Splice(_) | Timer::Hold(_) => None,
+            Timer::Splice(_) | Timer::Hold(_) => None,
         }
     }
 
@@ -47,19 +42,14 @@ impl Timers {
         if let Some((calendar, key)) = self.calendar(timer) {
             return calendar.set(key, at);
         }
-        if let Some(earlier) = self.set.insert(timer, at) {
-            self.due.remove(&(earlier, timer));
-        }
-        self.due.insert((at, timer));
+        self.others.set(timer, at);
     }
 
     pub fn cancel(&mut self, timer: Timer) {
         if let Some((calendar, key)) = self.calendar(timer) {
             return calendar.cancel(key);
         }
-        if let Some(at) = self.set.remove(&timer) {
-            self.due.remove(&(at, timer));
-        }
+        self.others.cancel(timer);
     }
 
     /// Takes the next one that is due.
@@ -78,7 +68,7 @@ impl Timers {
         let flow = self.flows.first().map(|(at, flow)| (at, Timer::Flow(flow)));
         let opening = self.openings.first().map(|(at, key)| (at, Timer::Opening(key)));
         let wait = self.waits.first().map(|(at, key)| (at, Timer::Wait(key)));
-        [flow, opening, wait, self.due.first().copied()].into_iter().flatten().min()
+        [flow, opening, wait, self.others.first()].into_iter().flatten().min()
     }
 
     /// Some flows whose timers are due soon, in no order: a hint.
@@ -87,7 +77,7 @@ impl Timers {
     }
 
     pub fn next(&self) -> Option<Nanos> {
-        let others = self.due.first().map_or(Nanos::MAX, |(at, _)| *at);
+        let others = self.others.first().map_or(Nanos::MAX, |(at, _)| at);
         let calendars = [&self.flows, &self.openings, &self.waits];
         let next = calendars.iter().filter_map(|calendar| calendar.first()).fold(others, |next, (at, _)| next.min(at));
         Some(next).filter(|at| *at < Nanos::MAX)
@@ -95,13 +85,14 @@ impl Timers {
 
     /// Timers that are set.
     pub fn len(&self) -> usize {
-        self.due.len() + self.flows.len() + self.openings.len() + self.waits.len()
+        self.others.len() + self.flows.len() + self.openings.len() + self.waits.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn setting_again_replaces_and_cancelled_ones_never_fire() {

@@ -85,10 +85,18 @@ impl Plane {
             Timer::Opening(_) => (0, NO_FLOW),
             Timer::Flow(flow) => (1, flow),
             Timer::Wait(_) => (2, NO_FLOW),
-            Timer::Neighbour(_) => (3, NO_FLOW),
             Timer::Hold(_) => (4, NO_FLOW),
             Timer::Splice(_) => (5, NO_FLOW),
         };
+        self.trace_fired(word, flow, late);
+    }
+
+    /// The timer of a neighbour fired.
+    pub fn trace_neighbour_timer(&self, late: Nanos) {
+        self.trace_fired(3, NO_FLOW, late);
+    }
+
+    fn trace_fired(&self, word: u64, flow: u32, late: Nanos) {
         self.tracer.value(Point::TimerLate, flow, late);
         self.tracer.event(Point::TimerFired, flow, [word, 0]);
     }

@@ -139,12 +139,7 @@ impl Plane {
     }
 
     pub fn arp_views(&self) -> Vec<ArpView> {
-        self.net
-            .neighbours
-            .list()
-            .into_iter()
-            .map(|(ip, mac)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) })
-            .collect()
+        self.net.neighbours().into_iter().map(|(ip, mac)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) }).collect()
     }
 
     pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
@@ -158,7 +153,7 @@ impl Plane {
             ("fork_holds", self.holds.len() as u64),
             ("held_frames", self.held as u64),
             ("timed_flows", self.tracked as u64),
-            ("timers", self.timers.len() as u64),
+            ("timers", (self.timers.len() + self.net.timer_count()) as u64),
         ]
     }
 

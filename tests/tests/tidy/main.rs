@@ -24,7 +24,7 @@ const ROWS: &[&[&str]] = &[
     &["engines"],
     &["control"],
     &["flextoe", "laminar", "zeronic", "smartns"],
-    &["rmt", "xdp"],
+    &["host", "rmt", "xdp"],
     &["engine"],
     &["context"],
     &["port", "memory"],

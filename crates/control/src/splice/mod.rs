@@ -8,8 +8,8 @@ pub(crate) use joining::Joining;
 
 use crate::flow::Spliced;
 use crate::plane::{Plane, Stage};
-use crate::slab::Slab;
 use crate::timers::Timer;
+use ::host::Slab;
 use context::Reply;
 use engine::stream::FourTuple;
 use engine::{FlowId, Nanos};

@@ -166,7 +166,7 @@ impl Plane {
         let Some(patience) = self.splices.all.get(key).map(|splice| self.splice_patience(splice)) else { return };
         if now.saturating_sub(heard_at) < patience {
             for hop in hops {
-                self.net.resolve(now, hop, &mut self.timers);
+                self.net.resolve(now, hop);
             }
             return self.time_splice(now, key);
         }

@@ -1,21 +1,29 @@
 //! A bounded table with small numbers as keys.
 
 /// Up to a fixed number of values; the lowest free number is taken first.
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     entries: Vec<Option<T>>,
     free: std::collections::BTreeSet<u32>,
     most: u32,
 }
 
 impl<T> Slab<T> {
+    /// An empty table for at most so many values.
     pub fn new(most: u32) -> Slab<T> {
         Slab { entries: Vec::new(), free: Default::default(), most }
     }
 
+    /// Values in the table.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// No further value finds room.
     pub fn is_full(&self) -> bool {
         self.len() as u32 >= self.most
     }
@@ -55,12 +63,14 @@ impl<T> Slab<T> {
         Some(())
     }
 
+    /// Takes a value out; its number is free again.
     pub fn remove(&mut self, key: u32) -> Option<T> {
         let value = self.entries.get_mut(key as usize)?.take()?;
         self.free.insert(key);
         Some(value)
     }
 
+    /// The value of a number.
     pub fn get(&self, key: u32) -> Option<&T> {
         self.entries.get(key as usize)?.as_ref()
     }
@@ -70,10 +80,12 @@ impl<T> Slab<T> {
         self.entries.get(key as usize)
     }
 
+    /// The value of a number.
     pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         self.entries.get_mut(key as usize)?.as_mut()
     }
 
+    /// All values with their numbers, in the order of these.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.entries.iter().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_ref()?)))
     }
@@ -84,6 +96,7 @@ impl<T> Slab<T> {
         self.entries[first..].iter().zip(first as u32..).filter_map(|(value, key)| Some((key, value.as_ref()?)))
     }
 
+    /// All values with their numbers, in the order of these.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.entries.iter_mut().enumerate().filter_map(|(key, value)| Some((key as u32, value.as_mut()?)))
     }

@@ -16,7 +16,7 @@ pub struct RouteConfig {
 }
 
 /// Which next hop a destination is reached through.
-pub(crate) trait Routes: Send {
+pub trait Routes: Send {
     /// The next hop towards `to`, the destination itself where it is a neighbour; `None` where there is no route.
     fn next_hop(&self, to: IpAddress) -> Option<IpAddress>;
     /// Destinations that are reached.
@@ -24,7 +24,7 @@ pub(crate) trait Routes: Send {
 }
 
 /// The routes of the configuration: longest prefix first.
-pub(crate) struct RouteTable(Vec<(Prefix, Option<IpAddress>)>);
+pub struct RouteTable(Vec<(Prefix, Option<IpAddress>)>);
 
 impl RouteTable {
     /// The routes of a host: its own network, those configured, the gateway for the rest.

@@ -1,11 +1,11 @@
 //! The ARP table (RFC 826; limits after RFC 1122 section 2.3.2): one packet waits for each unresolved address.
-use super::Packet;
+use crate::packet::Packet;
 use engine::Nanos;
 use std::collections::BTreeMap;
 use wire::{IpAddress, Mac};
 
 /// The stations of the addresses on a link, as ARP (RFC 826) or Neighbor Discovery (RFC 4861) finds them.
-pub(crate) trait Neighbours: Send {
+pub trait Neighbours: Send {
     /// The station of an address, which is to be asked for where it is not there or too old.
     fn look_up(&mut self, now: Nanos, ip: IpAddress) -> Found;
     /// The station of an address is there. Nothing is asked.
@@ -26,9 +26,12 @@ pub(crate) trait Neighbours: Send {
 
 /// How the table is timed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ArpTiming {
+pub struct ArpTiming {
+    /// How long an answer is believed.
     pub reachable: Nanos,
+    /// Between two requests.
     pub retry: Nanos,
+    /// Requests before the neighbour is given up.
     pub tries: u32,
 }
 
@@ -44,14 +47,15 @@ struct Entry {
 }
 
 /// What a look-up gave.
-pub(crate) struct Found {
+pub struct Found {
+    /// The hardware address, where it is known.
     pub mac: Option<Mac>,
     /// Send a request, and come back at this time.
     pub ask_until: Option<Nanos>,
 }
 
 /// What an answer changed.
-pub(crate) struct Learned {
+pub struct Learned {
     /// The packet that waited for it.
     pub queued: Option<Packet>,
     /// Come back at this time.
@@ -59,7 +63,7 @@ pub(crate) struct Learned {
 }
 
 /// What to do when an entry's timer fires.
-pub(crate) enum Expiry {
+pub enum Expiry {
     /// Send a request, and come back at this time.
     Ask(Nanos),
     /// The entry is gone: nobody used it.
@@ -69,13 +73,14 @@ pub(crate) enum Expiry {
 }
 
 /// Addresses and their neighbours.
-pub(crate) struct Arp {
+pub struct Arp {
     entries: BTreeMap<IpAddress, Entry>,
     most: usize,
     timing: ArpTiming,
 }
 
 impl Arp {
+    /// An empty table for at most so many neighbours.
     pub fn new(most: u32, timing: ArpTiming) -> Arp {
         Arp { entries: BTreeMap::new(), most: most as usize, timing }
     }

@@ -4,18 +4,20 @@ use engine::Nanos;
 const SECOND: Nanos = 1_000_000_000;
 
 /// A budget for each second, of the whole host.
-pub(crate) struct Budget {
+pub struct Budget {
     per_second: u32,
     left: u32,
     since: Nanos,
 }
 
 impl Budget {
+    /// So many a second.
     pub fn new(per_second: u32) -> Budget {
         Budget { per_second, left: per_second, since: 0 }
     }
 
     /// Takes one; false where the second's budget is spent.
+    #[inline]
     pub fn take(&mut self, now: Nanos) -> bool {
         if now.saturating_sub(self.since) >= SECOND {
             self.since = now;

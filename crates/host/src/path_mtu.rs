@@ -10,7 +10,7 @@ const MOST: usize = 1024;
 
 /// Path MTUs by destination.
 #[derive(Default)]
-pub(crate) struct PathMtus(HashMap<IpAddress, Learned>);
+pub struct PathMtus(HashMap<IpAddress, Learned>);
 
 struct Learned {
     /// Most bytes of an IP packet.

@@ -1,6 +1,6 @@
-//! Of each of many things with small numbers, flows for one, when its timer is due. Tens of thousands of flows have one each, and
-//! each is set anew many times a second: so what is not due soon waits in lists, one for each day, and only the present day is
-//! kept in order.
+//! Timer queue for many things with small numbers, such as flows: a calendar queue (Brown 1988). Tens of thousands of
+//! flows have a timer each, and each is set anew many times a second. So what is not due soon waits in lists, one for
+//! each day, and only the present day is kept in order.
 use engine::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,12 +30,12 @@ struct Place {
 const NOWHERE: Place = Place { at: Nanos::MAX, before: UNLISTED, after: END };
 
 /// The timers of things of one kind.
-pub(crate) struct Calendar {
+pub struct Calendar {
     places: Vec<Place>,
     /// Timers that are set.
     count: usize,
-    /// What is due before the first day that has a list, and what is due after the last one. An entry is out of date where
-    /// its place says another time. The first entry is true, and due before everything in a list.
+    /// What is due before the first day that has a list, and what is due after the last one. An entry is out of date
+    /// where its place says another time. The first entry is true, and due before everything in a list.
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// First numbers of the days' lists, by day modulo their number; and a bit for each that has any.
     days: Vec<u32>,
@@ -53,8 +53,14 @@ impl Default for Calendar {
 
 impl Calendar {
     /// Timers that are set.
+    #[inline]
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// No timer is set.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Sets the timer of a number, in place of an earlier one.
@@ -90,16 +96,19 @@ impl Calendar {
     }
 
     /// The timer that is due first.
+    #[inline]
     pub fn first(&self) -> Option<(Nanos, u32)> {
         self.heap.peek().map(|Reverse(first)| *first)
     }
 
     /// Some whose timers are due soon, in no order: a hint.
+    #[inline]
     pub fn soon(&self, most: usize) -> impl Iterator<Item = u32> {
         self.heap.iter().take(most).map(|Reverse((_, key))| *key)
     }
 
     /// Days that are over need no lists: later ones have them instead.
+    #[inline]
     pub fn advance(&mut self, now: Nanos) {
         let today = now >> DAY_SHIFT;
         if today > self.first_day {
@@ -155,8 +164,8 @@ impl Calendar {
         None
     }
 
-    /// Restores what is said of the heap: its first entry is true, due before all that is listed, and there are not many
-    /// others that are out of date.
+    /// Restores what is said of the heap: its first entry is true, due before all that is listed, and there are not
+    /// many others that are out of date.
     fn tidy(&mut self) {
         loop {
             let Calendar { places, heap, count, .. } = self;
@@ -199,8 +208,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Times from microseconds to minutes ahead, set again and cancelled, looked at often and seldom: the same as with a
-    /// plain list, in the same order.
+    /// Times from microseconds to minutes ahead, set again and cancelled, looked at often and seldom: the same as
+    /// with a plain list, in the same order.
     #[test]
     fn agrees_with_a_list() {
         let (mut timers, mut list) = (Calendar::default(), BTreeMap::new());

@@ -1,0 +1,61 @@
+//! TCP segments as packets: building those of the control plane, reading those of the exception path.
+use ::tcp::{Segment, Unacceptable};
+use engine::DropReason;
+use engine::stream::FourTuple;
+use host::{Ip, Packet};
+use port::{Checksum, Frame};
+use wire::checksum::Sum;
+use wire::{IpAddress, ipv4, tcp};
+
+/// A segment without payload. Control segments are few: their checksum is always complete. One between addresses that are
+/// not both IPv4 has none, and the host drops it.
+pub(crate) fn segment(src: IpAddress, dst: IpAddress, header: &tcp::Header) -> Packet {
+    Packet::short(dst, ipv4::TCP, header.len(), |body| {
+        header.emit(body);
+        let Some((src, dst)) = src.as_v4().zip(dst.as_v4()) else { return };
+        let mut sum = Sum::pseudo_header(src, dst, ipv4::TCP, body.len() as u32);
+        sum.add(body);
+        body[tcp::CHECKSUM_AT..tcp::CHECKSUM_AT + 2].copy_from_slice(&sum.finish().to_be_bytes());
+    })
+}
+
+/// The registry's entry for a segment that TCP's rules do not process.
+pub(crate) fn drop_reason(unacceptable: Unacceptable) -> DropReason {
+    match unacceptable {
+        Unacceptable::Paws => DropReason::Paws,
+        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
+        Unacceptable::Duplicate => DropReason::Duplicate,
+        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
+        Unacceptable::AckTooOld => DropReason::AckTooOld,
+        Unacceptable::NoAck => DropReason::NoAck,
+        Unacceptable::RstChallenged => DropReason::RstChallenged,
+        Unacceptable::SynChallenged => DropReason::SynChallenged,
+    }
+}
+
+/// Reads the segment of a TCP packet, checksum included. Payload that stands elsewhere is copied into the frame
+/// where the checksum needs it.
+pub(crate) fn read_segment(frame: &mut Frame, ip: &Ip) -> Result<Segment, DropReason> {
+    if frame.checksum == Checksum::Complete {
+        frame.flatten();
+        verify(frame, ip)?;
+    }
+    let end = (ip.body_at + ip.header.payload_len as usize).min(frame.bytes().len());
+    let (header, len) = tcp::Header::parse(&frame.bytes()[ip.body_at..end]).map_err(|_| DropReason::TcpHeader)?;
+    let payload = (ip.header.payload_len as usize).checked_sub(len).ok_or(DropReason::TcpHeader)? as u32;
+    let tuple = FourTuple {
+        local_ip: ip.header.dst.into(),
+        remote_ip: ip.header.src.into(),
+        local_port: header.dst_port,
+        remote_port: header.src_port,
+    };
+    Ok(Segment { tuple, header, payload })
+}
+
+fn verify(frame: &Frame, ip: &Ip) -> Result<(), DropReason> {
+    let len = ip.header.payload_len;
+    let body = frame.bytes().get(ip.body_at..ip.body_at + len as usize).ok_or(DropReason::Ipv4)?;
+    let mut sum = Sum::pseudo_header(ip.header.src, ip.header.dst, ipv4::TCP, len as u32);
+    sum.add(body);
+    if sum.finish() == 0 { Ok(()) } else { Err(DropReason::TcpChecksum) }
+}

@@ -1,0 +1,34 @@
+//! What every host needs, whatever it transports: routes, neighbours (ARP), ICMP, timers, budgets, tables; and the
+//! demultiplexer: which transport claims which frames. Sans-I/O: frames, time and randomness are passed in.
+//!
+//! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine
+//! as one object; [`Transports`] hands each the frames that it claims. [`Host`] joins both for a host that has no other
+//! owner of its network layer.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+mod arp;
+mod budget;
+mod calendar;
+mod deadlines;
+mod demux;
+mod icmp;
+mod net;
+mod packet;
+mod path_mtu;
+mod route;
+mod slab;
+mod transport;
+
+pub use arp::{Arp, ArpTiming, Expiry, Found, Learned, Neighbours};
+pub use budget::Budget;
+pub use calendar::Calendar;
+pub use deadlines::Deadlines;
+pub use demux::Claim;
+pub use icmp::{Quote, Unreachable};
+pub use net::{Expired, Flushed, Net, NetConfig, Received};
+pub use packet::{Ip, MOST_SHORT, Packet};
+pub use path_mtu::PathMtus;
+pub use route::{RouteConfig, RouteTable, Routes};
+pub use slab::Slab;
+pub use transport::{Host, Io, Transport, Transports};

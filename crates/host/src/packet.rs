@@ -1,0 +1,171 @@
+//! Packets to send, and reading the packets of received frames.
+use engine::DropReason;
+use port::{Frame, FramePool};
+use wire::{EtherType, IpAddress, Mac, arp, ethernet, ipv4};
+
+/// Bytes of the longest packet body that needs no memory of its own: a TCP header with all its options.
+pub const MOST_SHORT: usize = 60;
+
+/// A packet to send from this host's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Where to.
+    pub dst: IpAddress,
+    /// IP protocol number.
+    pub protocol: u8,
+    body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Body {
+    Short { len: u8, bytes: [u8; MOST_SHORT] },
+    Long(Vec<u8>),
+}
+
+impl Packet {
+    /// A packet with this body.
+    pub fn new(dst: IpAddress, protocol: u8, body: Vec<u8>) -> Packet {
+        Packet { dst, protocol, body: Body::Long(body) }
+    }
+
+    /// A packet whose body has `len` bytes, at most [`MOST_SHORT`], which `emit` writes.
+    pub fn short(dst: IpAddress, protocol: u8, len: usize, emit: impl FnOnce(&mut [u8])) -> Packet {
+        let mut bytes = [0; MOST_SHORT];
+        emit(&mut bytes[..len]);
+        Packet { dst, protocol, body: Body::Short { len: len as u8, bytes } }
+    }
+
+    /// What it carries.
+    pub fn body(&self) -> &[u8] {
+        match &self.body {
+            Body::Short { len, bytes } => &bytes[..*len as usize],
+            Body::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// A packet with the hardware address that it goes to.
+pub(crate) enum Outgoing {
+    Arp {
+        dst: Mac,
+        packet: arp::Packet,
+    },
+    Ip {
+        dst: Mac,
+        packet: Packet,
+    },
+    /// A frame that is complete.
+    Frame(Box<Frame>),
+}
+
+impl Outgoing {
+    /// The station that it goes to; none for a frame, which always leaves.
+    pub(crate) fn dst(&self) -> Option<Mac> {
+        match self {
+            Outgoing::Arp { dst, .. } | Outgoing::Ip { dst, .. } => Some(*dst),
+            Outgoing::Frame(_) => None,
+        }
+    }
+}
+
+/// Builds a frame.
+///
+/// # Errors
+/// No frame carries a packet between these addresses: they are not both IPv4.
+pub(crate) fn build(
+    src: Mac,
+    src_ip: IpAddress,
+    outgoing: Outgoing,
+    pool: &mut FramePool,
+) -> Result<Box<Frame>, DropReason> {
+    match outgoing {
+        Outgoing::Frame(frame) => Ok(frame),
+        Outgoing::Arp { dst, packet } => {
+            let mut frame = pool.small();
+            frame.resize(ethernet::HEADER_LEN + arp::LEN);
+            ethernet::Header { dst, src, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
+            packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
+            Ok(frame)
+        }
+        Outgoing::Ip { dst, packet } => {
+            let (from, to) = src_ip.as_v4().zip(packet.dst.as_v4()).ok_or(DropReason::NoRoute)?;
+            let ipv4 = ipv4::Header::new(packet.protocol, (from, to), packet.body().len() as u16);
+            Ok(build_ipv4(&ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }, &ipv4, packet.body(), pool))
+        }
+    }
+}
+
+/// Builds a frame of headers and body.
+fn build_ipv4(ethernet: &ethernet::Header, ipv4: &ipv4::Header, body: &[u8], pool: &mut FramePool) -> Box<Frame> {
+    let start = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    let mut frame = pool.small();
+    if start + body.len() > frame.capacity() {
+        pool.put(frame);
+        frame = pool.large();
+    }
+    frame.resize(start + body.len());
+    let bytes = frame.bytes_mut();
+    ethernet.emit(bytes);
+    // Meets RFC 3168: 6.1.1-b.
+    ipv4.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    bytes[start..].copy_from_slice(body);
+    frame
+}
+
+/// A received frame's outermost packet.
+pub(crate) enum Outermost {
+    Arp(arp::Packet),
+    Ip(Ip),
+}
+
+/// A received IPv4 packet for this host.
+#[derive(Debug, Clone, Copy)]
+pub struct Ip {
+    /// Who sent the frame.
+    pub src_mac: Mac,
+    /// Its header.
+    pub header: ipv4::Header,
+    /// Byte of the frame where the IP header starts.
+    pub at: usize,
+    /// Byte of the frame where what it carries starts.
+    pub body_at: usize,
+    /// The frame was addressed to this station alone, not to all.
+    pub unicast: bool,
+}
+
+impl Ip {
+    /// What the packet carries, where the frame holds all of it in one piece.
+    pub fn body<'f>(&self, frame: &'f Frame) -> Option<&'f [u8]> {
+        frame.bytes().get(self.body_at..self.body_at + self.header.payload_len as usize)
+    }
+}
+
+/// Reads a frame down to its IPv4 header, and says why it is to be dropped.
+// Meets RFC 9293: MUST-63, MUST-57.
+pub(crate) fn read(frame: &Frame, mac: Mac, address: IpAddress) -> Result<Outermost, DropReason> {
+    let bytes = frame.bytes();
+    let eth = ethernet::Header::parse(bytes).map_err(|_| DropReason::Ethernet)?;
+    if eth.dst != mac && !eth.dst.is_group() {
+        return Err(DropReason::Ethernet);
+    }
+    let at = ethernet::HEADER_LEN;
+    match eth.ethertype {
+        EtherType::Arp => arp::Packet::parse(&bytes[at..]).map(Outermost::Arp).map_err(|_| DropReason::Ethernet),
+        EtherType::Other(_) => Err(DropReason::Ethernet),
+        EtherType::Ipv4 => {
+            let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| DropReason::Ipv4)?;
+            let src = header.src;
+            if src.is_broadcast() || src.is_multicast() || src.is_unspecified() || src.is_loopback() {
+                return Err(DropReason::Ipv4);
+            }
+            // Nobody but this host itself sends from its address.
+            if address != header.dst || (address == src && eth.src != mac) {
+                return Err(DropReason::NotOurs);
+            }
+            if header.is_fragment {
+                return Err(DropReason::Fragment);
+            }
+            Ok(Outermost::Ip(Ip { src_mac: eth.src, header, at, body_at: at + len, unicast: !eth.dst.is_group() }))
+        }
+    }
+}
