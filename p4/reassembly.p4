@@ -20,6 +20,9 @@ struct interval_t {
     bit<32> tail;
 }
 
+// Meets RFC 5681: 3.2-a, 3.2-b.
+// Meets RFC 9293: SHLD-31.
+// Meets RFC 5961: 5.2-a.
 control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- rx_next and rx_avail (figure 5.4 steps 1 and 2) ----
     //

@@ -1,6 +1,7 @@
 // Extension: selective acknowledgement with one block (RFC 2018; thesis 5.5.4.3). An acknowledgement tells of the
 // out-of-order interval, read in the same pass as rx_next, so that both belong together whatever came meanwhile.
 
+// Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
 control Sack(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action block() {
         hdr.sack.setValid();

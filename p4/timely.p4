@@ -16,6 +16,7 @@ control Timely(
     in egress_intrinsic_metadata_from_parser_t eg_prsr_md)
 {
     // The peer's clock, of the last segment in order (RFC 7323 4.3).
+    // Meets RFC 7323: 4.3-a.
     Register<bit<32>, bit<16>>(FLOWS, 0) ts_recent;
 
     RegisterAction<bit<32>, bit<16>, bit<32>>(ts_recent) recent_set = {
@@ -86,6 +87,7 @@ control Timely(
     };
 
     // What is sent twice is not timed (Karn's algorithm).
+    // Meets RFC 6298: 3.
     RegisterAction<timed_t, bit<16>, bit<32>>(timed) timed_void = {
         void apply(inout timed_t t) {
             t.start = 0;

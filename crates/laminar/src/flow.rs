@@ -1,5 +1,7 @@
 //! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
+mod recovery;
+
 use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
 use crate::log::Member;
 use crate::program::Program;
@@ -272,6 +274,7 @@ impl Flow {
 
     /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the window (thesis 5.3.1.7), or
     /// two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
+    // Meets RFC 9293: MUST-39, SHLD-14.
     pub fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
         let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
@@ -310,53 +313,6 @@ impl Flow {
         change
     }
 
-    /// The pipeline tells of a loss, or of a duplicate acknowledgement that may mean one.
-    #[cold]
-    fn lost(&mut self, dma: &Dma) {
-        if dma.flags & DUP_ACK != 0 {
-            self.transmit_limited();
-        }
-        if dma.flags & FAST_RETRANSMIT != 0 {
-            self.credits = dma.credits;
-            if !self.recovering {
-                let stats = &self.stats;
-                stats.fast_retransmits.fetch_add(1, Relaxed);
-                stats.duplicate_acks.fetch_add(3, Relaxed);
-                self.go_back();
-            } else if self.is_lost_again() {
-                self.go_back();
-            }
-        }
-        if dma.flags & TIMEOUT != 0 {
-            // What was selectively acknowledged counts for nothing then (RFC 2018 section 8).
-            self.sacked = (self.una, self.una);
-            self.go_back();
-        }
-    }
-
-    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something
-    /// new (RFC 5681 section 3.2 step 1; RFC 3042).
-    // Meets RFC 5681: 3.2-e, 3.2-f.
-    fn transmit_limited(&mut self) {
-        let news = !self.params.sack || self.sacked != self.sacked_before;
-        self.sacked_before = self.sacked;
-        if !self.recovering && self.nxt == self.max && news {
-            self.limit_transmit(self.limited + self.mss);
-        }
-    }
-
-    /// So many bytes may be in flight beyond the congestion window.
-    fn limit_transmit(&mut self, beyond: u32) {
-        self.losing |= beyond > 0;
-        (self.limited, self.allowed) = (beyond, self.cwnd.saturating_add(beyond));
-    }
-
-    /// The control plane sets the congestion window, bytes.
-    pub fn set_window(&mut self, cwnd: u32) {
-        self.cwnd = cwnd;
-        self.limit_transmit(self.limited);
-    }
-
     fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
         let fin_acked = self.fin && una == self.end();
         let bytes = (una - self.una) - (fin_acked && !self.fin_acked) as u32;
@@ -378,55 +334,6 @@ impl Flow {
         }
     }
 
-    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the segments
-    /// that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
-    #[cold]
-    fn recover_further(&mut self) {
-        let una = self.una;
-        let past = self.recover.before(una) || una == self.max || (self.params.sack && self.recover == una);
-        self.recovering &= !past;
-        if self.sacked.0.at_or_before(una) {
-            self.sacked = (una, una);
-        }
-        // The hole is filled and there is another one (a partial acknowledgement, RFC 6582 section 3.2 step 3).
-        if self.skipped.is_some_and(|hole| hole.at_or_before(una)) {
-            self.skipped = None;
-            if una.before(self.recover) {
-                self.nxt = una;
-                self.timing = false;
-            }
-        }
-        self.limit_transmit(0);
-        self.losing = self.recovering || self.sacked.0 != self.sacked.1 || self.skipped.is_some();
-    }
-
-    /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of it:
-    /// what to send again is the host's.
-    pub fn note_blocks(&mut self, header: &wire::tcp::Header) {
-        let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(header.ack);
-        if let Some(block) = header.options.lowest_block_above(header.ack).filter(|(_, right)| sent(*right)) {
-            self.sacked = block;
-            self.losing = true;
-        }
-    }
-
-    /// Within recovery: what is being sent again has come beyond a hole. The peer keeps one interval, so the hole's bytes were on
-    /// their way before these.
-    fn is_lost_again(&self) -> bool {
-        let (left, right) = self.sacked;
-        left != right && self.skipped.is_none() && left.before(self.nxt)
-    }
-
-    /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement that
-    /// comes when the hole is filled.
-    fn skip_sacked(&mut self) {
-        let (left, right) = self.sacked;
-        if left != right && self.nxt.within(left, right - left) {
-            self.skipped = Some(self.nxt);
-            self.nxt = self.max;
-        }
-    }
-
     /// A round-trip time, nanoseconds.
     pub fn took(&self, rtt: u32) {
         self.stats.rtt_ns.store(rtt, Relaxed);
@@ -438,20 +345,6 @@ impl Flow {
         let more = bytes.wrapping_sub(self.ecn_seen);
         self.ecn_seen = bytes;
         self.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
-    }
-
-    /// Sends again from the oldest byte that is not acknowledged (go-back-N), but for what the peer has.
-    pub fn go_back(&mut self) {
-        self.limit_transmit(0);
-        self.recover_from_here();
-        self.nxt = self.una;
-        self.skipped = None;
-        self.timing = false;
-    }
-
-    /// What was sent before is lost, or sent again from the front.
-    pub fn recover_from_here(&mut self) {
-        (self.losing, self.recovering, self.recover) = (true, true, self.max);
     }
 
     /// What congestion control leaves.
@@ -478,6 +371,8 @@ impl Flow {
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
+    // Meets RFC 9293: MUST-38.
+    // Meets RFC 5681: 3.1-a.
     pub fn next_push(&mut self) -> Option<Push> {
         self.skip_sacked();
         if self.dead || (self.rate > 0 && self.credits == 0) {

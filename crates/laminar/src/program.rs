@@ -319,6 +319,8 @@ impl Program {
     }
 
     /// Addresses and options of what the flow sends.
+    // Meets RFC 2018: 3-a.
+    // Meets RFC 7323: 3.2-b.
     pub fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
         let Some(t) = p.tuple.as_v4() else { return false };
         let sack = if p.sack { OPTION_SACK } else { 0 };

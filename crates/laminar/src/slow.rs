@@ -52,6 +52,7 @@ pub(crate) fn verify(frame: &mut Frame) -> Result<(), DropReason> {
     if frame.checksum != Checksum::Complete { Ok(()) } else { verify_all(frame) }
 }
 
+// Meets RFC 9293: MUST-3.
 fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
     if !is_tcp(frame) {
         return Ok(());
@@ -186,6 +187,8 @@ impl Laminar {
 
     /// An empty segment just below the window, which asks for an acknowledgement. The pipeline sends nothing below
     /// the oldest byte that is not acknowledged, so this is a frame of the control plane.
+    // Meets RFC 9293: SHLD-12.
+    // Meets RFC 3168: 6.1.6-a.
     pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
         let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| !flow.dead) else { return };

@@ -37,6 +37,7 @@ fn solo(engine: MakeEngine, timestamps: bool, sack: bool) -> Solo {
     Solo::new(Config { engine, timestamps, sack, ecn: true, mss: 1000, rx_bytes: 65536, wscale: 0, ..Config::clean(1) })
 }
 
+// Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
 #[test]
 fn acknowledgements_tell_of_the_interval() {
     let mut s = solo(sack, false, true);
@@ -52,6 +53,7 @@ fn acknowledgements_tell_of_the_interval() {
     s.read(1600);
 }
 
+// Checks RFC 2018: 3-a.
 #[test]
 fn no_blocks_for_a_peer_that_takes_none() {
     let mut s = solo(sack, false, false);
@@ -153,6 +155,8 @@ fn wrong_blocks_change_nothing() {
     );
 }
 
+// Checks RFC 9293: SHLD-18, MUST-40, SHLD-19.
+// Checks RFC 5681: 4.2-a.
 #[test]
 fn every_second_segment_is_acknowledged() {
     let mut s = solo(delayed, false, false);

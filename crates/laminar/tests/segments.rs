@@ -9,6 +9,7 @@ use engine::stream::{self, Stream};
 use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, Slot};
 use laminar::{Extensions, Laminar};
 use std::sync::Arc;
+use wire::ipv4::Ecn;
 use wire::tcp::Flags;
 
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
@@ -33,6 +34,8 @@ fn acks(sent: &[Seg]) -> Vec<u32> {
 
 const S: u32 = START;
 
+// Checks RFC 9293: SHLD-31.
+// Checks RFC 5681: 3.2-a, 3.2-b.
 #[test]
 fn segments_in_order_and_out_of_order_are_acknowledged_one_by_one() {
     let mut s = solo();
@@ -88,6 +91,7 @@ fn an_empty_fin_and_our_own() {
     assert_eq!((end.snd_nxt, end.unread), (end.snd_una, 0));
 }
 
+// Checks RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
 #[test]
 fn resets_and_syns_as_rfc_5961_says() {
     let mut s = solo();
@@ -106,6 +110,7 @@ fn resets_and_syns_as_rfc_5961_says() {
     assert_eq!(s.drops(DropReason::AfterClose), 200);
 }
 
+// Checks RFC 5961: 5.2-a.
 #[test]
 fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
     let mut s = solo();
@@ -135,6 +140,7 @@ fn options_that_the_parser_does_not_know_are_taken_off() {
     assert!(s.side.exceptions.is_empty());
 }
 
+// Checks RFC 5681: 3.2-c.
 #[test]
 fn three_duplicates_send_again_once() {
     let mut s = solo();
@@ -159,6 +165,8 @@ fn a_duplicate_segment_brings_its_acknowledgement_along() {
     assert_eq!(s.side.stats.read().outstanding, 0);
 }
 
+// Checks RFC 9293: SHLD-12.
+// Checks RFC 3168: 6.1.6-a.
 #[test]
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut s = solo();
@@ -170,9 +178,11 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     s.write(8000, false);
     let probe = s.command(stream::Command::Probe(FLOW));
     let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");
-    assert_eq!(probe.seq, S + 1999);
+    assert_eq!((probe.seq, probe.ecn), (S + 1999, Ecn::NotEct));
 }
 
+// Checks RFC 9293: MUST-1, REC-1, MUST-39, SHLD-14.
+// Checks RFC 7323: 2.3-b.
 #[test]
 fn a_window_that_opens_is_told() {
     let mut s = solo();
@@ -185,6 +195,27 @@ fn a_window_that_opens_is_told() {
     assert_eq!((told.len(), told[0].ack, told[0].window), (1, S + 8000, 192 + 4000));
 }
 
+// Checks RFC 5681: 3.1-a.
+#[test]
+fn the_smaller_window_limits() {
+    let mut s = solo();
+    s.receive(&[Seg { window: 12_000, ..seg(S, S, ACK, 0) }]);
+    s.command(stream::Command::Window(FLOW, 3000));
+    assert_eq!(s.write(20_000, false).len(), 3, "the congestion window");
+    assert_eq!(s.command(stream::Command::Window(FLOW, 30_000)).len(), 9, "the peer's window");
+}
+
+// Checks RFC 9293: MUST-38.
+#[test]
+fn the_congestion_window_makes_no_small_segments() {
+    let mut s = solo();
+    s.command(stream::Command::Window(FLOW, 2264));
+    let lengths = |sent: Vec<Seg>| sent.iter().map(|s| s.len).collect::<Vec<_>>();
+    assert_eq!(lengths(s.write(7000, false)), [1000, 1000], "264 more would be silly");
+    assert_eq!(lengths(s.receive(&[Seg { window: 8192, ..seg(S, S + 1000, ACK, 0) }])), [1000]);
+}
+
+// Checks RFC 9293: MUST-3.
 #[test]
 fn damaged_frames_are_counted_and_others_handed_on() {
     let mut s = solo();
