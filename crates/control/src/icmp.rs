@@ -30,7 +30,9 @@ impl Plane {
         let stage = quoted.as_ref().and_then(|quoted| self.connections.get(&quoted.tuple));
         let believed = match (quoted, stage) {
             (Some(quoted), Some(Stage::Opening(key))) => self.opening_unreachable(now, key, *code, &quoted),
-            (Some(quoted), Some(Stage::Flow(id))) if *code == FRAGMENTATION_NEEDED => self.lower_mss(now, id, *mtu, &quoted),
+            (Some(quoted), Some(Stage::Flow(id))) if *code == FRAGMENTATION_NEEDED => {
+                self.lower_mss(now, id, *mtu, &quoted)
+            }
             // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
             _ => false,
         };
