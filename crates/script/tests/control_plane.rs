@@ -1,5 +1,4 @@
 //! Packet scripts about the control plane's half of TCP: states, listeners, resets.
-#[allow(dead_code)]
 mod form;
 
 use form::*;
