@@ -95,9 +95,9 @@ pub struct TimerConfig {
     /// How long unacknowledged data is sent again before the connection fails, milliseconds: R2 of RFC 9293
     /// section 3.8.3 (at least 100,000).
     pub give_up_ms: u32,
-    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000, Linux takes 60,000.
-    /// Old duplicates live far shorter today, a new connection begins above the last sequence number, and timestamps allow
-    /// safe reuse (RFC 6191). Longer ones keep ports of peers that have no timestamps.
+    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000, Linux takes
+    /// 60,000. Old duplicates live far shorter today, a new connection begins above the last sequence number, and
+    /// timestamps allow safe reuse (RFC 6191). Longer ones keep ports of peers that have no timestamps.
     pub time_wait_ms: u32,
     /// How long a connection that its application closed may wait for the peer's FIN or acknowledgement, ms.
     pub fin_timeout_ms: u32,

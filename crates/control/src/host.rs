@@ -90,8 +90,8 @@ impl Host {
         Ok(Host { plane, engine, looped, back, exceptions, events, recorder, others })
     }
 
-    /// Adds a transport beside TCP: what it claims of the received frames is its own from now on. Without any, the engine
-    /// gets all frames unread.
+    /// Adds a transport beside TCP: what it claims of the received frames is its own from now on. Without any, the
+    /// engine gets all frames unread.
     ///
     /// # Errors
     /// A sentence, where another one claims the same frames, or it claims what TCP and the host itself live on.

@@ -20,6 +20,7 @@ mod logs;
 mod opening;
 mod pacing;
 mod packet;
+mod placement;
 mod plane;
 mod ports;
 mod random;

@@ -1,22 +1,15 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
-use crate::contexts::{Buffers, Holder};
-use crate::flow::{Flow, Name, Place, Spliced};
 use crate::packet::drop_reason;
 use crate::plane::{MILLISECOND, Plane, Stage};
 use crate::timers::Timer;
-use crate::timing::Pace;
 use crate::traced;
-use ::tcp::congestion::{CongestionName, Decision, initial_window};
-use ::tcp::{
-    ChallengeLimit, Closing, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, RttEstimator, Segment,
-};
+use ::tcp::congestion::CongestionName;
+use ::tcp::{ChallengeLimit, DCTCP_ECN_TRIES, Disposition, Established, Handshake, Offer, Segment};
 use context::{Reply, Slot};
-use engine::stream::{FlowParams, FlowStats, FourTuple};
-use engine::{Command, ContextId, DropReason, Exception, FlowId, Nanos};
+use engine::stream::FourTuple;
+use engine::{ContextId, DropReason, Nanos};
 use port::Frame;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use trace::{NO_FLOW, Point};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq, ipv4, tcp};
@@ -283,9 +276,9 @@ impl Plane {
         Some(frame)
     }
 
-    /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station that the
-    /// segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has ended, and
-    /// begin it anew.
+    /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station
+    /// that the segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has
+    /// ended, and begin it anew.
     fn challenge_opening(&mut self, now: Nanos, key: u32, header: Header, station: Mac) {
         let most = self.config.limits.challenges_per_interval();
         let Some(opening) = self.openings.get_mut(key) else { return };
@@ -383,156 +376,6 @@ impl Plane {
         None
     }
 
-    /// Hands connections that wait for a context to those that take some.
-    pub fn place(&mut self, now: Nanos, binding: u32) {
-        self.place_parked(now, binding);
-        while let Some(context) = self.choose(binding, u32::MAX) {
-            let Some(listener) = self.bindings.listener(binding) else { return };
-            let Some(key) = listener.ready.pop_front() else { return };
-            let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
-            match self.install(now, key, context, slot) {
-                Some(mss) => {
-                    let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
-                    self.finish_opening(key);
-                    self.take_credit(binding, context);
-                    let (local, remote) = (tuple.local(), tuple.remote());
-                    self.reply(context, Reply::Accept { binding, slot, local, remote, mss });
-                }
-                None => {
-                    self.free_slot(context, slot);
-                    self.fail_opening(now, key, libc::ENOMEM);
-                }
-            }
-        }
-    }
-
-    /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
-    /// among equals, the next one after the last. None while the host is handed over: whoever goes on with it chooses.
-    /// Only those whose next buffers are not halved more often than that.
-    pub fn choose(&self, binding: u32, halvings: u32) -> Option<ContextId> {
-        let listener = self.bindings.get(binding)?.listener.as_ref()?;
-        if self.stopped.is_some() || (listener.ready.is_empty() && listener.parked.is_empty()) {
-            return None;
-        }
-        let limit = self.config.limits.connections_per_application;
-        let last = listener.last;
-        listener
-            .armed
-            .iter()
-            .filter(|(_, credits)| **credits > 0)
-            .filter_map(|(id, _)| {
-                let context = self.contexts.get(id.0)?;
-                let full = context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
-                let fits = !full && context.slots.next_halvings() <= halvings;
-                (context.alive() && fits).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
-            })
-            .min()
-            .map(|(_, _, id)| id)
-    }
-
-    pub fn take_credit(&mut self, binding: u32, context: ContextId) {
-        if let Some(served) = self.contexts.get_mut(context.0).map(|context| &mut context.served) {
-            *served = binding;
-        }
-        if let Some(listener) = self.bindings.listener(binding) {
-            listener.last = Some(context);
-            if let Some(credits) = listener.armed.get_mut(&context) {
-                *credits -= 1;
-            }
-        }
-    }
-
-    /// Makes the engine take a connection over. `None` where the buffers cannot be mapped.
-    fn install(&mut self, now: Nanos, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
-        let opening = self.openings.get_mut(key)?;
-        let open = opening.open?;
-        let (tuple, congestion, owner) = (opening.tuple, opening.congestion, opening.owner);
-        let held = std::mem::take(&mut opening.held);
-        self.held -= held.len() as u32;
-        let id = FlowId(self.flows.vacant()?);
-        let end = self.contexts.get_mut(context.0)?;
-        let Ok((rx, tx)) = end.slots.begin(slot.index, false, &end.end) else {
-            self.spent.extend(held);
-            return None;
-        };
-        end.slots.assign(slot, id);
-        end.flows.insert(id);
-        let next_hop = self.net.next_hop(tuple.remote_ip);
-        let peer_mac = self.openings.get(key)?.peer_mac?;
-        let own = tuple.remote_ip == self.net.address;
-        let remote_mac = if own { self.net.mac } else { self.net.resolve(now, next_hop).unwrap_or(peer_mac) };
-        let mss = self.mss_towards(now, tuple.remote_ip, &open.agreed);
-        let enforced = Decision { cwnd: initial_window(mss as u32), rate: 0 };
-        let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
-        self.flows.insert(Flow {
-            tuple: tuple.into(),
-            remote_mac,
-            agreed: open.agreed,
-            mss,
-            iss: open.iss,
-            stats: self.stats.put(stats_of(now, &open)),
-            names: Name { context, slot, open: true, taken: true }.into(),
-            current: 0,
-            holders: Holder::Context(context).into(),
-            unaccepted,
-            read: None,
-            closing: Closing::default(),
-            place: Place::Engine,
-            options: Arc::clone(&self.flow_options),
-            pace: self.pace(now, congestion, &open, enforced),
-            freezing: 0,
-            resting: None,
-            spliced: Spliced::No,
-            logged: false,
-        });
-        self.connections.set(tuple, Stage::Flow(id));
-        let params = self.flow_params(id, &open, (rx, tx))?;
-        self.commands.push(Command::Install(Box::new(params)));
-        self.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
-        Some(mss)
-    }
-
-    /// What the engine is told of a new flow.
-    pub fn flow_params(&self, id: FlowId, open: &Established, (rx, tx): Buffers) -> Option<FlowParams> {
-        let flow = self.flows.get(id.0)?;
-        let Name { context, slot, .. } = flow.name();
-        Some(FlowParams {
-            flow: id,
-            tuple: flow.tuple.get(),
-            local_mac: self.net.mac,
-            remote_mac: flow.remote_mac,
-            context,
-            slot,
-            rx,
-            tx,
-            snd_nxt: open.iss + 1,
-            tx_pos: 0,
-            rcv_nxt: open.irs + 1,
-            rx_pos: 0,
-            snd_wnd: open.snd_wnd,
-            snd_wscale: open.agreed.snd_shift,
-            rcv_wscale: open.agreed.rcv_shift,
-            mss: flow.mss,
-            super_segment: self.caps.super_segment,
-            checksum_offload: self.caps.checksum,
-            timestamps: open.timestamps,
-            sack: open.agreed.sack,
-            ecn: open.agreed.ecn,
-            dctcp_echo: flow.pace.policy.kind().needs.exact_marks,
-            cwnd: flow.pace.enforced.cwnd,
-            rate: flow.pace.enforced.rate,
-            stats: flow.stats.clone(),
-        })
-    }
-
-    fn pace(&self, now: Nanos, congestion: CongestionName, open: &Established, enforced: Decision) -> Pace {
-        let mut rtt = RttEstimator::new(self.config.timers.rto_bounds());
-        if let Some(first) = open.rtt {
-            rtt.sample(first);
-        }
-        Pace::new(now, congestion.start(open.agreed.mss as u32, now), rtt, enforced, open.iss + 1)
-    }
-
     /// A connection attempt, or a connection that nobody has taken, has failed.
     pub fn fail_opening(&mut self, now: Nanos, key: u32, errno: i32) {
         let Some(opening) = self.openings.get(key) else { return };
@@ -585,7 +428,7 @@ impl Plane {
         self.free_slot(context, slot);
     }
 
-    fn finish_opening(&mut self, key: u32) {
+    pub fn finish_opening(&mut self, key: u32) {
         self.timers.cancel(Timer::Opening(key));
         if let Some(opening) = self.openings.remove(key) {
             self.spend(opening.held);
@@ -614,15 +457,4 @@ impl Plane {
         };
         self.send_tcp(now, tuple, header);
     }
-}
-
-/// Counters of a flow as they stand before the engine's first segment.
-fn stats_of(now: Nanos, open: &Established) -> FlowStats {
-    let stats = FlowStats::default();
-    stats.snd_nxt.store((open.iss + 1).0, Relaxed);
-    stats.snd_una.store((open.iss + 1).0, Relaxed);
-    stats.rcv_nxt.store((open.irs + 1).0, Relaxed);
-    stats.snd_wnd.store(open.snd_wnd, Relaxed);
-    stats.last_rx_ns.store(now, Relaxed);
-    stats
 }

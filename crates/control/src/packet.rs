@@ -7,8 +7,8 @@ use port::{Checksum, Frame};
 use wire::checksum::Sum;
 use wire::{IpAddress, ipv4, tcp};
 
-/// A segment without payload. Control segments are few: their checksum is always complete. One between addresses that are
-/// not both IPv4 has none, and the host drops it.
+/// A segment without payload. Control segments are few: their checksum is always complete. One between addresses that
+/// are not both IPv4 has none, and the host drops it.
 pub(crate) fn segment(src: IpAddress, dst: IpAddress, header: &tcp::Header) -> Packet {
     Packet::short(dst, ipv4::TCP, header.len(), |body| {
         header.emit(body);

@@ -246,9 +246,10 @@ impl Pace {
         measured
     }
 
-    /// When the retransmission timer that this look finds stopped was started. What was outstanding at the last look and still
-    /// is was sent before it, so the acknowledgement of the rest restarted the timer (RFC 6298 section 5.3): it came not
-    /// later than the last segment. When new data was sent since the last look is not known, so the timer starts now.
+    /// When the retransmission timer that this look finds stopped was started. What was outstanding at the last look
+    /// and still is was sent before it, so the acknowledgement of the rest restarted the timer (RFC 6298 section 5.3):
+    /// it came not later than the last segment. When new data was sent since the last look is not known, so the timer
+    /// starts now.
     fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
         let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
         let moved = figures.snd_una != self.last.snd_una;
@@ -413,7 +414,8 @@ mod tests {
         assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
     }
 
-    /// Of two segments the first is acknowledged soon after a look. The timer counts from then and not from the next look.
+    /// Of two segments the first is acknowledged soon after a look. The timer counts from then and not from the next
+    /// look.
     // Checks RFC 6298: 5.3.
     #[test]
     fn the_timer_restarts_with_the_acknowledgement_and_not_with_the_look() {

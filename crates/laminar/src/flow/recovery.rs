@@ -54,8 +54,8 @@ impl Flow {
         self.limit_transmit(self.limited);
     }
 
-    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the segments
-    /// that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the
+    /// segments that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
     #[cold]
     pub(super) fn recover_further(&mut self) {
         let una = self.una;
@@ -76,8 +76,8 @@ impl Flow {
         self.losing = self.recovering || self.sacked.0 != self.sacked.1 || self.skipped.is_some();
     }
 
-    /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of it:
-    /// what to send again is the host's.
+    /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of
+    /// it: what to send again is the host's.
     // Meets RFC 2018: 5-a.
     pub fn note_blocks(&mut self, header: &tcp::Header) {
         let sent = |right: Seq| self.params.sack && right.at_or_before(self.max) && self.una.at_or_before(header.ack);
@@ -87,8 +87,8 @@ impl Flow {
         }
     }
 
-    /// Within recovery: what is being sent again has come beyond a hole. The peer keeps one interval, so the hole's bytes were on
-    /// their way before these.
+    /// Within recovery: what is being sent again has come beyond a hole. The peer keeps one interval, so the hole's
+    /// bytes were on their way before these.
     fn is_lost_again(&self) -> bool {
         let (left, right) = self.sacked;
         left != right && self.skipped.is_none() && left.before(self.nxt)
