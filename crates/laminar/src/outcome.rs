@@ -211,7 +211,6 @@ impl Laminar {
             // Nobody will read it: the connection is reset, and does not acknowledge it (RFC 9293 section 3.6.1).
             flow.rx_tail = flow.rx_tail.wrapping_sub(change.delivered);
             self.switch.forget_copies();
-            self.count_drop(Some(id), DropReason::AfterClose, burst);
             burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
         }
         if change.fin_acked {

@@ -155,7 +155,11 @@ impl Laminar {
                 None
             }
             Rejected::Dropped(reason) => Some(drop_reason(reason)),
-            Rejected::Challenged(_) if !flow.challenges.allow(now) => Some(DropReason::ChallengeLimit),
+            Rejected::Challenged(reason) if !flow.challenges.allow(now) => {
+                // What was dropped beside the segment: its answer.
+                self.count_drop(Some(id), DropReason::ChallengeLimit, burst);
+                Some(drop_reason(reason))
+            }
             Rejected::Answered(reason) | Rejected::Challenged(reason) => {
                 self.acknowledge(id, burst);
                 Some(drop_reason(reason))
