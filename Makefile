@@ -7,13 +7,14 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall apps xdp bench grid faults endurance differential model sanitize setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall apps xdp bench grid faults interop endurance differential model sanitize setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
 	@echo 'make test    format, lints, unit tests, then real programs over every port'
 	@echo 'make grid    only the real programs:  make grid GRID="--stack linux --filter redis"'
 	@echo 'make faults  only the bad input and the killed processes (FAULTS="--filter hostile")'
+	@echo 'make interop  RDMA between OpenTOE and Linux in a virtual machine (INTEROP="--filter READ")'
 	@echo 'make endurance  a thousand kills each, modules loaded a thousand times, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
@@ -27,7 +28,7 @@ help:
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo: setup
-	cargo build --release -p cli -p daemon -p libtoe
+	cargo build --release -p cli -p daemon -p libtoe -p libverbs
 	$(AS_ROOT) $(TARGET)/release/opentoe demo
 
 test:
@@ -48,11 +49,12 @@ DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE $(wildcard doc
 COMPLETIONS := share/bash-completion/completions/opentoe share/zsh/site-functions/_opentoe share/fish/vendor_completions.d/opentoe.fish
 
 install: build
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/rdma $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
 		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
 	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim) $(DESTDIR)$(BINDIR)
-	install -m 755 $(TARGET)/release/libtoe.so $(DESTDIR)$(LIBDIR)
+	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(DESTDIR)$(LIBDIR)
+	cp -Pf $(TARGET)/release/rdma/* $(DESTDIR)$(LIBDIR)/rdma
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
 	install -m 755 $(TARGET)/release/examples/cost $(DESTDIR)$(LIBDIR)/examples
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
@@ -94,6 +96,10 @@ grid: build
 
 faults: build
 	$(AS_ROOT) $(TARGET)/release/faults $(FAULTS)
+
+# Needs QEMU and Debian's ordinary kernel, which it fetches and does not install.
+interop: build
+	$(AS_ROOT) $(TARGET)/release/interop $(INTEROP)
 
 endurance: build
 	for victim in client server daemon; do for link in fabric tap-server tap-client; do \

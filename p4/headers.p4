@@ -39,6 +39,7 @@ const bit<8> DMA_RX = 4;    // to the host: payload to place, bytes to read
 // Flags on the host's channel.
 const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
 const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
+const bit<8> DMA_TX_NEW = 0x02;          // DMA_TX: payload that was never sent before; the same bit as ECT(0)
 const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
 const bit<8> DMA_DUP_ACK = 0x20;         // to the host: the first or the second duplicate acknowledgement (RFC 3042)
 #ifdef SHARED_LOG

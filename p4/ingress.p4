@@ -140,7 +140,8 @@ control LaminarIngress(
     action tx_flow(bit<32> delta, PortId_t port, bit<8> ecn) {
         hdr.seg.seq = hdr.dma.position + delta;
         hdr.seg.port = port;
-        hdr.seg.marks = ecn;
+        // ECT(0) and DMA_TX_NEW are the same bit: what is sent again is not ECN-capable.
+        hdr.seg.marks = ecn & hdr.dma.flags;
         meta.known = 1;
     }
 

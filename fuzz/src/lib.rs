@@ -8,16 +8,18 @@
 mod application;
 mod frames;
 mod region;
+mod roce;
 mod texts;
 
 /// Takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("frames", frames::run),
     ("application", application::run),
     ("region", region::run),
+    ("roce", roce::run),
     ("management", texts::management),
     ("configuration", texts::configuration),
     ("xdp", texts::xdp),

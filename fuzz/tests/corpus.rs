@@ -81,6 +81,11 @@ fn p4() {
 }
 
 #[test]
+fn roce() {
+    replay("roce");
+}
+
+#[test]
 fn region() {
     replay("region");
 }

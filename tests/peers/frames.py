@@ -10,6 +10,8 @@ import struct
 import sys
 import time
 
+from neighbour import hardware_address
+
 device, host, own = sys.argv[1:4]
 open_port, closed_port, seed = map(int, sys.argv[4:7])
 dice = random.Random(seed)
@@ -51,24 +53,9 @@ def icmp(kind, code, rest, payload):
     return message[:2] + struct.pack("!H", checksum(message)) + message[4:]
 
 
-def hardware_address(of):
-    """Lets the kernel resolve the host's address, by a connection that is refused."""
-    for _ in range(50):
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            probe.connect_ex((of, closed_port))
-        with open("/proc/net/arp") as table:
-            for line in table:
-                words = line.split()
-                if words[0] == of and words[3] != "00:00:00:00:00:00":
-                    return bytes.fromhex(words[3].replace(":", ""))
-        time.sleep(0.1)
-    sys.exit(f"the kernel cannot resolve {of}")
-
-
 raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
 raw.bind((device, 0))
-to, mine = hardware_address(host), raw.getsockname()[4]
+to, mine = hardware_address(host, closed_port), raw.getsockname()[4]
 
 
 def send(packet, kind=0x0800, target=None):

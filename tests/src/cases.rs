@@ -14,6 +14,7 @@ mod runtimes;
 mod socat;
 mod ssh;
 mod storage;
+mod verbs;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};
@@ -34,6 +35,8 @@ pub struct Case {
     pub short: bool,
     /// It needs a kernel on one side of a TAP device.
     pub kernel: bool,
+    /// It needs RDMA on both sides.
+    pub rdma: bool,
     /// What it does.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -46,15 +49,19 @@ impl Case {
 }
 
 const fn case(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 40, short: false, kernel: false, run }
+    Case { name, limit: 40, short: false, kernel: false, rdma: false, run }
 }
 
 const fn short(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 60, short: true, kernel: false, run }
+    Case { name, limit: 60, short: true, kernel: false, rdma: false, run }
 }
 
 const fn lossy(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 120, short: false, kernel: true, run }
+    Case { name, limit: 120, short: false, kernel: true, rdma: false, run }
+}
+
+const fn rdma(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
+    Case { rdma: true, ..case(name, run) }
 }
 
 /// The whole grid, in the order of the report.
@@ -70,6 +77,7 @@ pub const ALL: &[Case] = &[
     case("nginx, ab keep-alive", nginx::ab_keep_alive),
     short("nginx, 100 MB by curl", nginx::large_file),
     case("nginx, reload under load", nginx::reload),
+    case("nginx, binary upgrade under load", nginx::upgrade),
     case("iperf3", iperf::forward),
     case("iperf3 -R", iperf::reverse),
     case("iperf3 -P 4", iperf::parallel),
@@ -95,6 +103,32 @@ pub const ALL: &[Case] = &[
     case("echo 64 B, 64 connections, depth 4", echo::small),
     case("echo 20 kB, 8 connections, depth 3", echo::large),
     case("echo, 48 threads that block", echo::threads),
+    rdma("ibv_devices, ibv_devinfo -v", verbs::devices),
+    rdma("ibv_rc_pingpong -c", verbs::reliable),
+    rdma("ibv_rc_pingpong -c -e", verbs::reliable_events),
+    rdma("ibv_rc_pingpong -c -N -t", verbs::reliable_new_calls),
+    rdma("ibv_uc_pingpong -c", verbs::unreliable),
+    rdma("ibv_ud_pingpong -c", verbs::datagrams),
+    rdma("ibv_srq_pingpong -c", verbs::shared_receives),
+    rdma("ibv_srq_pingpong -c -e", verbs::shared_receives_events),
+    rdma("ib_send_bw -a", verbs::send_bandwidth),
+    rdma("ib_send_bw -e", verbs::send_bandwidth_events),
+    rdma("ib_send_bw --use-srq -q 4", verbs::send_bandwidth_shared),
+    rdma("ib_send_bw -b", verbs::send_bandwidth_both_ways),
+    rdma("ib_send_lat -a", verbs::send_latency),
+    rdma("ib_write_bw -a", verbs::write_bandwidth),
+    rdma("ib_write_bw -b", verbs::write_bandwidth_both_ways),
+    rdma("ib_write_lat -a", verbs::write_latency),
+    rdma("ib_read_bw -a", verbs::read_bandwidth),
+    rdma("ib_read_lat -a", verbs::read_latency),
+    rdma("ib_atomic_bw", verbs::atomic_bandwidth),
+    rdma("ib_atomic_lat", verbs::atomic_latency),
+    rdma("rping -V", verbs::rping),
+    rdma("ucmatose", verbs::ucmatose),
+    rdma("udaddy", verbs::udaddy),
+    rdma("rdma_server, rdma_client", verbs::endpoints),
+    rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
+    rdma("ib_send_lat -R", verbs::send_latency_managed),
 ];
 
 /// What a case works with.
@@ -116,12 +150,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Starts a server and waits until it listens.
-    pub fn server(&self, mut command: Command, arguments: &[&str]) -> Result<Process<'a>, String> {
+    pub fn server(&self, command: Command, arguments: &[&str]) -> Result<Process<'a>, String> {
+        self.server_on(self.port, command, arguments)
+    }
+
+    /// The same of a server that has a port of its own choice.
+    pub fn server_on(&self, port: u16, mut command: Command, arguments: &[&str]) -> Result<Process<'a>, String> {
         command.args(arguments);
         let mut process = self.session.spawn(command)?;
         self.session.until("the server to listen", || {
             process.running()?;
-            self.lab.listens(self.port)
+            self.lab.listens(port)
         })?;
         Ok(process)
     }
@@ -195,6 +234,8 @@ impl Files {
             ("asyncio_echo.py", include_str!("../peers/asyncio_echo.py")),
             ("bulk.py", include_str!("../peers/bulk.py")),
             ("frames.py", include_str!("../peers/frames.py")),
+            ("neighbour.py", include_str!("../peers/neighbour.py")),
+            ("roce.py", include_str!("../peers/roce.py")),
             ("sockets.py", include_str!("../peers/sockets.py")),
             ("joined.py", include_str!("../peers/joined.py")),
             ("strangers.py", include_str!("../peers/strangers.py")),

@@ -1,5 +1,5 @@
 //! The daemon of a laboratory: its configuration, its start and end, and questions to it.
-use crate::lab::{DEVICE, Lab, Link};
+use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
@@ -78,14 +78,18 @@ impl<'a> Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Somebody listens on a port of a host.
+    /// Somebody listens on a port of a host, with TCP or with RDMA's connection management.
     pub fn listens(&self, host: &str, port: u16) -> Result<bool, String> {
         let answer = self.ask("ls")?;
         let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
         let host =
             hosts.iter().find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
         let listeners = host["listeners"].as_array().ok_or("opentoe ls --json names no listeners")?;
-        Ok(listeners.iter().any(|listener| listener["port"] == port))
+        let programs = host["rdma"]["programs"].as_array().into_iter().flatten();
+        let mut ids = programs.filter_map(|program| program["ids"].as_array()).flatten();
+        let end = format!(":{port}");
+        let is_ours = |id: &Value| id["state"] == "LISTEN" && id["local"].as_str().is_some_and(|at| at.ends_with(&end));
+        Ok(listeners.iter().any(|listener| listener["port"] == port) || ids.any(is_ours))
     }
 
     /// Connections in any stage, on all hosts.
@@ -193,6 +197,11 @@ impl Daemon<'_> {
         }
     }
 
+    /// Its own configuration.
+    pub fn configuration(&self) -> Outcome {
+        fs::read_to_string(&self.file).map_err(|error| error.to_string())
+    }
+
     /// Where applications attach.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -275,13 +284,19 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         if !side.is_accelerated() {
             continue;
         }
+        let tap = |kernel| format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{kernel}/24\"");
+        let second = format!("{{ {}, address = \"{SECOND}\" }}", tap(BEYOND));
         let port = match lab.link {
-            link if link.is_fabric() => "kind = \"fabric\"".to_string(),
-            Link::AfxdpServer | Link::AfxdpClient => format!("kind = \"afxdp\", device = {DEVICE:?}"),
-            _ => format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{}/24\"", other.address),
+            Link::TwoPorts if name == "server" => format!("[{{ kind = \"fabric\" }}, {second}]"),
+            link if link.is_fabric() => "{ kind = \"fabric\" }".to_string(),
+            Link::AfxdpServer | Link::AfxdpClient => format!("{{ kind = \"afxdp\", device = {DEVICE:?} }}"),
+            _ => format!("{{ {} }}", tap(other.address)),
         };
-        text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {{ {port} }}\n", side.address);
+        text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {port}\n", side.address);
         text += &format!("engine = {:?}\n", lab.engine);
+        if matches!(lab.link, Link::Fabric | Link::TapServer) {
+            text += "rdma = \"own\"\n";
+        }
         if lab.link == Link::LossyThreads {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
         }

@@ -7,7 +7,9 @@ use crate::hostile;
 use crate::lab::Link;
 use crate::logs;
 use crate::modules;
+use crate::ports;
 use crate::process::Process;
+use crate::rdma;
 use crate::report::Outcome;
 use crate::splicing;
 use crate::strangers;
@@ -34,17 +36,21 @@ impl Fault {
     /// Modules of operators, which splicing needs, run in FlexTOE only.
     pub fn meets_every_engine(&self) -> bool {
         let flextoe_only = ["modules:", "spliced"].iter().any(|kind| self.name.starts_with(kind));
-        // Shared logs have an engine of their own.
-        !flextoe_only && !self.logs
+        // RDMA is a transport beside the engine's. Shared logs have an engine of their own.
+        !flextoe_only && !self.name.starts_with("verbs:") && !self.logs
     }
 }
 
 const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
+const TAKEN_OVER: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::TwoPorts];
+
 const MODULES: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
 
 const HOSTILE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
+
+const VERBS: &[Link] = &[Link::TapServer, Link::Fabric];
 
 /// All that need a laboratory.
 pub const ALL: &[Fault] = &[
@@ -55,6 +61,7 @@ pub const ALL: &[Fault] = &[
     fault("address in use", EVERYWHERE, address_in_use),
     fault("loss, reordering, duplication, damage", &[Link::Lossy, Link::LossyThreads], bad_network),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
+    fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),
     fault("capture with a reader that does not read", &[Link::Fabric], capture::stuck_reader),
     fault("modules: null and native", MODULES, modules::null),
@@ -79,6 +86,13 @@ pub const ALL: &[Fault] = &[
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
     fault("hostile: repeats old descriptors", HOSTILE, hostile::replays),
     fault("hostile: has no right to attach", &[Link::Fabric], hostile::without_right),
+    fault("verbs: writes over its queues", VERBS, rdma::scribbles),
+    fault("verbs: forges keys, lengths and numbers", VERBS, rdma::forges),
+    fault("verbs: memory goes under a WRITE", VERBS, rdma::unmaps),
+    fault("verbs: false frames", &[Link::TapServer], rdma::frames),
+    fault("verbs: peer killed", &[Link::Fabric], rdma::peer_killed),
+    fault("verbs: takeover refused", &[Link::Fabric], rdma::takeover_refused),
+    fatal("verbs: daemon killed", &[Link::Fabric], rdma::daemon_killed),
     log("shared log", &[Link::TapServer, Link::Fabric], logs::written),
     log("shared log, with loss", &[Link::TapServer, Link::Lossy], logs::lossy),
     log("shared log that is full", &[Link::TapServer, Link::Fabric], logs::full),
@@ -87,7 +101,7 @@ pub const ALL: &[Fault] = &[
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
     fault("no memory", &[Link::Fabric], exhaustion::no_memory),
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
-    fatal("takeover under load", OPENTOE, takeover::under_load),
+    fatal("takeover under load", TAKEN_OVER, takeover::under_load),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
     fatal("daemon killed", OPENTOE, daemon_killed),
 ];

@@ -2,6 +2,8 @@
 //! notice: every byte is compared, the daemon lives on, and what it holds stays bounded.
 mod attachment;
 mod program;
+mod queues;
+pub mod verbs;
 
 pub(crate) use attachment::{Attachment, Dice};
 pub use program::{Orders, run};

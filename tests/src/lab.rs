@@ -9,6 +9,10 @@ use std::process::Command;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 /// The client's.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
+/// The server's address on its second port, where it has one, and the kernel's there.
+pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// See [`SECOND`].
+pub const BEYOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 /// The link's devices are called this, on both stacks.
 pub const DEVICE: &str = "toe0";
 
@@ -27,6 +31,8 @@ pub enum Link {
     Lossy,
     /// As `Lossy`, with the engine's modules replicated and on threads of their own.
     LossyThreads,
+    /// As `Fabric`, and the server's host has a second port, a TAP device, with the kernel behind it.
+    TwoPorts,
     /// Server on OpenTOE over AF_XDP on a veth device, client on the kernel at its other end.
     AfxdpServer,
     /// Client on OpenTOE over AF_XDP, server on the kernel.
@@ -47,6 +53,7 @@ impl Link {
             Link::Fabric => "fabric",
             Link::Lossy => "lossy",
             Link::LossyThreads => "lossy-threads",
+            Link::TwoPorts => "two-ports",
             Link::AfxdpServer => "afxdp-server",
             Link::AfxdpClient => "afxdp-client",
         }
@@ -64,7 +71,7 @@ impl Link {
 
     /// Both hosts are members of a fabric.
     pub fn is_fabric(self) -> bool {
-        matches!(self, Link::Fabric | Link::Lossy | Link::LossyThreads)
+        matches!(self, Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts)
     }
 
     fn toe_sides(self) -> (bool, bool) {
@@ -72,7 +79,7 @@ impl Link {
             Link::Linux => (false, false),
             Link::TapServer | Link::AfxdpServer => (true, false),
             Link::TapClient | Link::AfxdpClient => (false, true),
-            Link::Fabric | Link::Lossy | Link::LossyThreads => (true, true),
+            Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => (true, true),
         }
     }
 }
@@ -149,7 +156,8 @@ impl<'a> Lab<'a> {
                 far.ip(&["link", "set", DEVICE, "up"])?;
                 plain_frames(&near)?;
             }
-            Link::TapServer | Link::TapClient | Link::Fabric | Link::Lossy | Link::LossyThreads => {}
+            Link::TapServer | Link::TapClient => {}
+            Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => {}
         }
         let mut lab = Lab { link, engine: engine.into(), roomy, logs, daemon: None, server, client, near, far };
         if link != Link::Linux {

@@ -2,7 +2,6 @@
 use crate::arguments::Common;
 use crate::goals::{self, PARTS, Part, Row};
 use crate::measurement::{Case, measure};
-use crate::output::print;
 use crate::page;
 use crate::report::{Report, table};
 use crate::tools::Tools;
@@ -78,11 +77,11 @@ pub fn report(directory: &Path) -> Result<(), String> {
         return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));
     }
     let rows = goals::rows(&reports);
-    print(&text(&rows));
+    console::print(&text(&rows));
     let file = directory.join("report.html");
     let page = page::page(&reports, &rows)?;
     std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-    print(&format!("the page: {}\n", file.display()));
+    console::print(&format!("the page: {}\n", file.display()));
     Ok(())
 }
 

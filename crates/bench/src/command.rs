@@ -2,7 +2,6 @@
 use crate::all;
 use crate::arguments::Common;
 use crate::measurement::{Case, measure, plots};
-use crate::output::print;
 use crate::report::Report;
 use crate::session;
 use crate::tools::Tools;
@@ -54,7 +53,7 @@ pub fn report(arguments: &all::ReportArguments) -> Result<(), String> {
 }
 
 fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {
-    print(table);
+    console::print(table);
     if let Some(file) = &common.json {
         report.write(file)?;
     }

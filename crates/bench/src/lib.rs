@@ -17,7 +17,6 @@ mod lab;
 pub mod machine;
 mod measurement;
 mod memory;
-mod output;
 mod page;
 mod plot;
 pub mod process;

@@ -1,6 +1,11 @@
 //! The command line.
+mod p4;
+
+pub use p4::*;
+
 use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
+use context::attach;
 use port::capture::{Direction, SNAPLEN};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -125,7 +130,7 @@ Examples:
   opentoe xdp unload firewall"
     )]
     Xdp(XdpArguments),
-    /// Check P4 programs for match-action pipelines, and run changed ones
+    /// Check P4 programs for match-action pipelines, run changed ones, and look into their registers
     P4(P4Arguments),
     /// Replay or search simulated faults by seed
     #[command(
@@ -189,6 +194,9 @@ pub struct RunArguments {
     /// Network of the private daemon; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
     #[arg(long, value_name = "NETWORK/24", conflicts_with_all = ["socket", "config"])]
     pub network: Option<String>,
+    /// Where calls are seen: only at the C library's functions, or at system calls as well (docs/SYSTEM-CALLS.md)
+    #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::SYMBOLS)]
+    pub intercept: String,
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,
@@ -197,9 +205,9 @@ pub struct RunArguments {
     pub quiet: bool,
     #[command(flatten)]
     pub daemon: SocketArguments,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub command: Vec<std::ffi::OsString>,
+    /// The program and its arguments; what follows its name is its own
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -475,72 +483,6 @@ pub enum MapVerb {
         /// Which entry
         key: String,
     },
-}
-
-#[derive(Args)]
-pub struct P4Arguments {
-    #[command(subcommand)]
-    pub verb: P4Verb,
-}
-
-#[derive(Subcommand)]
-pub enum P4Verb {
-    /// Whether a P4 program can be a pipeline, and what it uses
-    #[command(after_help = "The program is P4-16 for Tofino 2 (#include <t2na.p4>); docs/P4.md says which part of the
-language and which limits. Prints the resources as thesis table 5.2 does, estimated, and what stands in each stage.
-What is refused is named with file, line and column. Exit status: 0 accepted, 1 refused, 2 not readable.
-
-Examples:
-  opentoe p4 check p4/laminar.p4
-  opentoe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
-  opentoe p4 check p4/laminar.p4 --json | jq .percent")]
-    Check(P4CheckArguments),
-    /// Run a changed program on a host of a running daemon
-    #[command(
-        after_help = "The host's engine must be laminar. The program takes the place of the running one between two
-segments, with all connections; p4/ is what to start from. Extensions are names: -D SACK -D DELAYED_ACKS are on in the
-built-in one. What is refused is named with file, line and column, and the running program goes on.
-
-Examples:
-  opentoe p4 load p4/laminar.p4 -D SACK -D DELAYED_ACKS -D ACK_EVERY=4
-  opentoe p4 load --host lab ./mine/laminar.p4 -D SACK"
-    )]
-    Load(P4LoadArguments),
-}
-
-#[derive(Args)]
-pub struct P4LoadArguments {
-    /// The program's main file; it may include others of its folder
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Define a name for the preprocessor (may be repeated)
-    #[arg(long, short = 'D', value_name = "NAME[=VALUE]", value_parser = define)]
-    pub define: Vec<(String, String)>,
-    /// The host; otherwise the only one
-    #[arg(long, value_name = "NAME")]
-    pub host: Option<String>,
-    #[command(flatten)]
-    pub daemon: SocketArguments,
-}
-
-#[derive(Args)]
-pub struct P4CheckArguments {
-    /// The program's main file
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Define a name for the preprocessor (may be repeated)
-    #[arg(long, short = 'D', value_name = "NAME[=VALUE]", value_parser = define)]
-    pub define: Vec<(String, String)>,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-fn define(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').unwrap_or((text, ""));
-    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_name { Ok((name.into(), value.into())) } else { Err("it is NAME or NAME=VALUE".into()) }
 }
 
 #[derive(Args)]

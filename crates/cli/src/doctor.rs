@@ -30,7 +30,8 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
         Err(sentence) => missing("libtoe.so", sentence),
     };
     let usable = library.state == State::Ok;
-    let mut findings = vec![library, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
+    let verbs = verbs(arguments);
+    let mut findings = vec![library, verbs, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
     findings.extend([hugepages(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(|(program, package, purpose)| installed(program, package, purpose)));
     if arguments.json {
@@ -46,6 +47,15 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
         say(&format!("\n{} ok, {warnings} warning{s}, {missing} missing", count(State::Ok)));
     }
     if usable { Ok(()) } else { Err("without libtoe.so no program can run on OpenTOE".into()) }
+}
+
+/// Whether programs that use verbs run.
+fn verbs(arguments: &DoctorArguments) -> Finding {
+    let found = library::find(arguments.lib.as_deref()).ok().and_then(|path| library::verbs(&path));
+    match found {
+        Some(folder) => ok("libibverbs.so.1", folder.display().to_string()),
+        None => warn("libibverbs.so.1", "verbs programs do not run: build it with make build".into()),
+    }
 }
 
 /// Programs that the demo uses: name, Debian package, purpose.

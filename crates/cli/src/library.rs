@@ -1,4 +1,4 @@
-//! Where libtoe.so is.
+//! Where libtoe.so is, and the libraries for verbs.
 use std::path::{Path, PathBuf};
 
 /// The library: the one asked for, or the one that was built or installed together with this program.
@@ -19,3 +19,13 @@ pub fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
         )
     })
 }
+
+/// The folder that has `libibverbs.so.1` and `librdmacm.so.1`, where they were built or installed with libtoe.so.
+pub fn verbs(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?.join("rdma");
+    folder.join(VERBS).is_file().then_some(folder)
+}
+
+/// The file of that folder that is preloaded: a program that carries a renamed copy of the system's library finds ours
+/// only so.
+pub const VERBS: &str = "libibverbs.so.1";

@@ -63,7 +63,11 @@ fn inventory(host: &Value, all: bool) {
     if let Some(failure) = host["failure"].as_str() {
         say(&red(&format!("\nhost {}: {failure}", cell(&host["name"]))));
     }
+    section(host, "ports", &ports(host));
     section(host, "programs", &programs(host));
+    section(host, "RDMA programs", &rdma_programs(host));
+    section(host, "queue pairs", &queue_pairs(host));
+    section(host, "RDMA ports", &identifiers(host));
     section(host, "listeners", &listeners(host));
     let flows: Vec<&Value> = list(host, "flows").iter().filter(|flow| all || flow["state"] != TIME_WAIT).collect();
     section(host, "connections", &connections(&flows));
@@ -71,6 +75,15 @@ fn inventory(host: &Value, all: bool) {
     if !host["next"].is_null() && more > 0 {
         say(&format!("and {more} more: opentoe ls --all shows them"));
     }
+}
+
+/// The ports of a host that has several: of one, the hosts' table says all.
+fn ports(host: &Value) -> Table {
+    let mut ports = Table::new(&["port", "address", "hardware address"]);
+    for port in list(host, "ports").iter().filter(|_| list(host, "ports").len() > 1) {
+        ports.row(["name", "address", "mac"].map(|key| cell(&port[key])));
+    }
+    ports
 }
 
 fn programs(host: &Value) -> Table {
@@ -83,6 +96,46 @@ fn programs(host: &Value) -> Table {
         programs.row([number, pid, uid, slots, command]);
     }
     programs
+}
+
+fn rdma_programs(host: &Value) -> Table {
+    let mut programs = Table::new(&["device", "pid", "user", "queue pairs", "program"]);
+    for program in list(&host["rdma"], "programs") {
+        let [pid, uid, count] = ["pid", "uid", "qp_count"].map(|key| cell(&program[key]));
+        let command = cell(&program["command"]).chars().take(COMMAND).collect();
+        programs.row([cell(&host["rdma"]["device"]), pid, uid, count, command]);
+    }
+    programs
+}
+
+/// The first queue pairs of each program, as many as the daemon lists.
+fn queue_pairs(host: &Value) -> Table {
+    let mut table = Table::new(&["queue pair", "kind", "state", "pid", "peer", "its queue pair"]);
+    for program in list(&host["rdma"], "programs") {
+        for qp in list(program, "qps") {
+            let [kind, state, peer] = ["kind", "state", "peer"].map(|key| cell(&qp[key]));
+            let [own, remote] = ["number", "remote_qp"].map(|key| number(&qp[key]));
+            table.row([own, kind, state, cell(&program["pid"]), peer, remote]);
+        }
+    }
+    table
+}
+
+/// The first identifiers of connection management of each program, as many as the daemon lists.
+fn identifiers(host: &Value) -> Table {
+    let mut table = Table::new(&["RDMA port", "state", "pid", "own address", "peer"]);
+    for program in list(&host["rdma"], "programs") {
+        for id in list(program, "ids") {
+            let [space, state, local, remote] = ["space", "state", "local", "remote"].map(|key| cell(&id[key]));
+            table.row([space, state, cell(&program["pid"]), local, remote]);
+        }
+    }
+    table
+}
+
+/// A queue pair's number as other tools show it.
+fn number(value: &Value) -> String {
+    value.as_u64().map_or("-".into(), |number| format!("{number:#08x}"))
 }
 
 fn listeners(host: &Value) -> Table {
@@ -140,6 +193,22 @@ pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn queue_pairs_are_listed_under_their_program() {
+        let qp = json!({ "number": 0x1234, "kind": "RC", "state": "RTS", "peer": "192.168.100.201", "remote_qp": 0xff_fffe });
+        let fresh = json!({ "number": 2, "kind": "UD", "state": "RESET", "peer": null, "remote_qp": null });
+        let program = json!({ "pid": 1_234_567, "uid": 1000, "qp_count": 2, "command": "x".repeat(100), "qps": [qp, fresh],
+                "ids": [{ "space": "TCP", "state": "SIDR-REQ-SENT", "local": "192.168.100.200:61234",
+                    "remote": "192.168.100.201:61234" }, { "space": "UDP", "state": "LISTEN", "local": null,
+                    "remote": null }] });
+        let host = json!({ "rdma": { "device": "toe0", "programs": [program] } });
+        for table in [rdma_programs(&host), queue_pairs(&host), identifiers(&host)] {
+            assert!(!table.is_empty() && table.widest() <= 80, "{}", table.widest());
+        }
+        assert_eq!((number(&json!(0x1234)), number(&Value::Null)), ("0x001234".into(), "-".to_string()));
+        assert!(rdma_programs(&json!({ "rdma": null })).is_empty());
+    }
 
     #[test]
     fn everything_fits_80_columns() {

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),
     };
-    match done {
+    match done.and_then(|()| console::finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             if !sentence.is_empty() {

@@ -1,9 +1,13 @@
 //! `opentoe p4`: whether a P4 program can be a pipeline and what it uses (thesis table 5.2); another one for a running
 //! daemon.
-use crate::arguments::{P4Arguments, P4CheckArguments, P4LoadArguments, P4Verb};
+use crate::arguments::{
+    P4Arguments, P4CheckArguments, P4GetArguments, P4HostArguments, P4LoadArguments, P4SetArguments, P4Verb,
+};
 use crate::locate;
+use crate::ls::list;
+use crate::table::{Table, cell, say, say_json};
 use daemon::client;
-use daemon::protocol::{ProgramFiles, Question};
+use daemon::protocol::{ProgramFiles, Question, RegisterWish};
 use rmt::{Diagnostic, Loaded, PHV_BITS, STAGES};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,6 +20,62 @@ pub fn p4(arguments: &P4Arguments) -> Result<(), String> {
     match &arguments.verb {
         P4Verb::Check(arguments) => check(arguments),
         P4Verb::Load(arguments) => load(arguments),
+        P4Verb::Registers(on) => {
+            let answer = ask(on, RegisterWish::List)?;
+            show(&answer, on.json, registers);
+            Ok(())
+        }
+        P4Verb::Get(P4GetArguments { register, index, on }) => {
+            let answer = ask(on, RegisterWish::Get { name: register.clone(), index: *index })?;
+            show(&answer, on.json, entries);
+            Ok(())
+        }
+        P4Verb::Set(P4SetArguments { register, index, words, host, daemon }) => {
+            let wish = RegisterWish::Set { name: register.clone(), index: *index, words: words.clone() };
+            let socket = locate::daemon(daemon.socket.as_deref())?;
+            client::ask(&socket, &Question::Registers { host: host.clone(), wish }).map(drop)
+        }
+    }
+}
+
+fn ask(on: &P4HostArguments, wish: RegisterWish) -> Result<Value, String> {
+    let socket = locate::daemon(on.daemon.socket.as_deref())?;
+    client::ask(&socket, &Question::Registers { host: on.host.clone(), wish })
+}
+
+fn show(answer: &Value, as_json: bool, explain: fn(&Value)) {
+    if as_json { say_json(answer) } else { explain(answer) }
+}
+
+fn registers(answer: &Value) {
+    let mut table = Table::new(&["register", "entries", "words"]);
+    for register in list(answer, "registers") {
+        let words = list(register, "words").iter().map(|word| match cell(&word[0]).as_str() {
+            "" => format!("{} bits", word[1]),
+            name => format!("{name} {} bits", word[1]),
+        });
+        let words = words.collect::<Vec<_>>().join(", ");
+        table.row([cell(&register["name"]), cell(&register["entries"]), words]);
+    }
+    table.print();
+}
+
+fn entries(answer: &Value) {
+    let names = list(&answer["register"], "words").iter().map(|word| match cell(&word[0]) {
+        name if name.is_empty() => "value".into(),
+        name => name,
+    });
+    let heading: Vec<String> = [String::from("index")].into_iter().chain(names).collect();
+    let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+    let mut table = Table::new(&heading);
+    for entry in answer["entries"].as_array().into_iter().flatten() {
+        let words = entry[1].as_array().into_iter().flatten();
+        table.row([&entry[0]].into_iter().chain(words).map(cell));
+    }
+    if table.is_empty() {
+        say("All entries are zero.");
+    } else {
+        table.print();
     }
 }
 
@@ -39,7 +99,7 @@ fn load(arguments: &P4LoadArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let answer = client::send(&socket, &question, &body)
         .map_err(|reason| format!("{} does not run, what ran before goes on:\n{reason}", file.display()))?;
-    println!("{} runs on host {}", file.display(), answer["host"].as_str().unwrap_or_default());
+    say(&format!("{} runs on host {}", file.display(), answer["host"].as_str().unwrap_or_default()));
     Ok(())
 }
 
@@ -51,19 +111,20 @@ fn check(arguments: &P4CheckArguments) -> Result<(), String> {
     }
     match rmt::load(file, &arguments.define) {
         Ok(loaded) => {
+            loaded.reads(&arguments.define)?;
             let native = rmt::native::Native::new(loaded.program.clone()).err().map(|refusal| refusal.to_string());
             if arguments.json {
-                println!("{}", accepted(&loaded, native.as_deref()));
+                say(&accepted(&loaded, native.as_deref()).to_string());
             } else {
                 loaded.report.warnings.iter().for_each(|warning| eprintln!("{warning}"));
-                print!("{}", loaded.report);
-                println!("\n{}", native.unwrap_or_else(|| "it is compiled to native code here".into()));
+                console::print(&loaded.report.to_string());
+                say(&format!("\n{}", native.unwrap_or_else(|| "it is compiled to native code here".into())));
             }
             Ok(())
         }
         Err(list) => {
             if arguments.json {
-                println!("{}", json!({ "accepted": false, "errors": findings(&list) }));
+                say(&json!({ "accepted": false, "errors": findings(&list) }).to_string());
             } else {
                 list.iter().for_each(|error| eprintln!("{error}"));
             }

@@ -159,15 +159,19 @@ struct Lines {
 impl Output for Lines {
     fn take(&mut self, block: &[u8]) -> Result<(), String> {
         if let Ok(Block::Packet(packet)) = pcapng::parse(block) {
-            // An error means that the reader of the lines went away.
-            return writeln!(io::stdout(), "{}", self.line(&packet)).map_err(|_| String::new());
+            return wanted(console::print(&format!("{}\n", self.line(&packet))));
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        io::stdout().flush().map_err(|_| String::new())
+        wanted(console::flush())
     }
+}
+
+/// An error without a sentence where nobody reads: `main` says so where it is not the reader who went away.
+fn wanted(read: bool) -> Result<(), String> {
+    if read { Ok(()) } else { Err(String::new()) }
 }
 
 impl Lines {

@@ -1,12 +1,13 @@
-//! `opentoe run`: the program takes this process's place, with libtoe in front of the C library.
+//! `opentoe run`: the program takes this process's place, with libtoe in front of the C library, and our libraries for
+//! verbs in place of the system's.
 use crate::arguments::RunArguments;
 use crate::private::{self, Private};
 use crate::{library, locate};
-use context::attach::{HOST_VARIABLE, SOCKET_VARIABLE};
+use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, SOCKET_VARIABLE};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,13 @@ pub fn run(arguments: &RunArguments) -> Result<(), String> {
     };
     let mut command = Command::new(program);
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
-    command.env("LD_PRELOAD", preload(&library)?).env(SOCKET_VARIABLE, socket).env(HOST_VARIABLE, host);
+    let mut preloaded = vec![library.clone()];
+    if let Some(verbs) = library::verbs(&library) {
+        preloaded.push(verbs.join(library::VERBS));
+        command.env("LD_LIBRARY_PATH", in_front(&verbs)?);
+    }
+    command.env("LD_PRELOAD", preload(&preloaded)?).env(SOCKET_VARIABLE, socket).env(HOST_VARIABLE, host);
+    command.env(INTERCEPT_VARIABLE, &arguments.intercept);
     // The program takes this process's place: signals, exit status and process number are its own.
     let error = command.exec();
     Err(format!("cannot run {}: {error}", arguments.command[0].to_string_lossy()))
@@ -101,22 +108,42 @@ fn find_program(name: &OsString) -> Result<PathBuf, String> {
     all.map(|directory| directory.join(name)).find(is_program).ok_or_else(missing)
 }
 
-/// The library in front of what is already preloaded.
-fn preload(library: &Path) -> Result<OsString, String> {
-    if library.to_string_lossy().contains([' ', ':']) {
-        return Err(format!("the path {} has a space or colon: LD_PRELOAD cannot name it", library.display()));
+/// The libraries in front of what is already preloaded.
+fn preload(libraries: &[PathBuf]) -> Result<OsString, String> {
+    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    // Nested: it is there already.
+    let has = |library: &Path| before.to_string_lossy().split([' ', ':']).any(|one| Path::new(one) == library);
+    let mut value = OsString::new();
+    for library in libraries.iter().filter(|library| !has(library)) {
+        add(&mut value, checked(library, "LD_PRELOAD")?);
     }
-    let mut value = library.as_os_str().to_owned();
-    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
-        // Nested: it is there already.
-        let own = before.to_string_lossy().split([' ', ':']).any(|one| Path::new(one) == library);
-        if own {
-            return Ok(before);
-        }
-        value.push(":");
-        value.push(before);
-    }
+    add(&mut value, &before);
     Ok(value)
+}
+
+/// The folder in front of where libraries are looked for.
+fn in_front(folder: &Path) -> Result<OsString, String> {
+    let mut value = checked(folder, "LD_LIBRARY_PATH")?.to_owned();
+    let before = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    if std::env::split_paths(&before).any(|one| one == folder) {
+        return Ok(before);
+    }
+    add(&mut value, &before);
+    Ok(value)
+}
+
+fn add(value: &mut OsString, next: &OsStr) {
+    if !value.is_empty() && !next.is_empty() {
+        value.push(":");
+    }
+    value.push(next);
+}
+
+fn checked<'a>(path: &'a Path, variable: &str) -> Result<&'a OsStr, String> {
+    if path.to_string_lossy().contains([' ', ':']) {
+        return Err(format!("the path {} has a space or colon: {variable} cannot name it", path.display()));
+    }
+    Ok(path.as_os_str())
 }
 
 fn text(value: &Value) -> String {

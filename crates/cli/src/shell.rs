@@ -4,7 +4,9 @@ use clap::CommandFactory;
 
 /// `opentoe completions SHELL`.
 pub fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "opentoe", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "opentoe", &mut script);
+    console::print(&String::from_utf8_lossy(&script));
     Ok(())
 }
 

@@ -47,7 +47,9 @@ fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
 
 fn one_host(host: &Value) {
     let mut table = Table::new(&["of", "counter", "value"]);
-    counters(&mut table, "port", &host["port"]);
+    for (port, figures) in host["ports"].as_object().into_iter().flatten() {
+        counters(&mut table, port, figures);
+    }
     counters(&mut table, "open connections", &host["totals"]);
     for (module, figures) in host["modules"].as_object().into_iter().flatten() {
         counters(&mut table, module, figures);

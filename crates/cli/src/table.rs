@@ -1,5 +1,5 @@
 //! Tables and colours for people.
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// Rows under a heading; numbers are right-aligned.
 pub struct Table {
@@ -23,16 +23,12 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Writes it to standard output. A reader that went away (`opentoe ls | head`) is no error.
+    /// Writes it to standard output.
     pub fn print(&self) {
-        let mut out = std::io::stdout().lock();
         let columns = self.columns();
-        let _ = writeln!(out, "{}", bold(&line(&columns, &self.heading)));
-        for row in &self.rows {
-            if writeln!(out, "{}", line(&columns, row)).is_err() {
-                return;
-            }
-        }
+        say(&bold(&line(&columns, &self.heading)));
+        let mut lines = self.rows.iter().map(|row| line(&columns, row) + "\n");
+        lines.all(|line| console::print(&line));
     }
 
     /// Width of each column, and whether it holds numbers. Looked at once: there may be tens of thousands of rows.
@@ -75,10 +71,7 @@ fn visible(text: &str) -> usize {
     plain + parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.chars().count())).sum::<usize>()
 }
 
-/// Writes a line to standard output; a reader that went away is no error.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
-}
+pub use console::say;
 
 /// Says what is wrong with the command line, and ends.
 pub fn wrong_usage(sentence: &str) -> ! {

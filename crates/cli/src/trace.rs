@@ -42,13 +42,13 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
         line.clear();
         let read = stream.read_line(&mut line).map_err(|e| format!("the stream broke off: {e}"))?;
         if read == 0 {
-            let _ = out.flush();
+            console::wrote(out.flush());
             return Err(format!("the daemon has ended: {shown} records came"));
         }
         let record: Value = serde_json::from_str(&line).map_err(|e| format!("the daemon sends strange lines: {e}"))?;
         if let Some(missed) = record["missed"].as_u64() {
             if record["end"] == true {
-                let _ = out.flush();
+                console::wrote(out.flush());
                 let missed = missed + skipped;
                 let missed = if missed == 0 { String::new() } else { red(&format!(", {missed} were missed")) };
                 eprintln!("opentoe: {shown} records{missed}");
@@ -72,8 +72,7 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
         if stream.buffer().is_empty() {
             written = written.and_then(|()| out.flush());
         }
-        if written.is_err() {
-            // The reader of our output had enough.
+        if !console::wrote(written) {
             return Ok(());
         }
         shown += 1;

@@ -61,7 +61,11 @@ fn descriptor(answer: &Value) {
 
 fn flows(answer: &Value) {
     for host in list(answer, "hosts") {
-        list(host, "flows").iter().for_each(one_flow);
+        let name = cell(&host["name"]);
+        list(host, "flows").iter().for_each(|flow| {
+            say(&format!("flow {} of host {name}:", flow["flow"]));
+            one_flow(flow);
+        });
     }
 }
 

@@ -1,5 +1,7 @@
 //! `opentoe` as users meet it: exit status, sentences, and that nothing is left behind.
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +55,34 @@ fn any_library() -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains("libc.so") || line.contains("libc-")).unwrap();
     line.split_whitespace().last().unwrap().into()
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error_and_a_reader_who_leaves_is_none() {
+    let scratch = Scratch::new();
+    for arguments in [&["completions", "bash"][..], &["trace", "--list"], &["trace", "--list", "--json"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = scratch.command().args(arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(error(&output).contains("standard output cannot be written"), "{}", error(&output));
+        let (reader, writer) = UnixStream::pair().unwrap();
+        drop(reader);
+        let output = scratch.command().args(arguments).stdout(OwnedFd::from(writer)).output().unwrap();
+        assert_eq!((output.status.code(), error(&output)), (Some(0), String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_program_needs_no_dashes_before_it_and_keeps_its_own() {
+    let scratch = Scratch::new();
+    let library = any_library();
+    for dashes in [&["--"][..], &[]] {
+        let run =
+            [&["run", "--quiet", "--lib", &library], dashes, &["sh", "-c", "echo \"$@\"", "sh", "--host", "--", "b"]];
+        let output = scratch.toe(&run.concat());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "--host -- b\n", "{}", error(&output));
+    }
+    scratch.becomes_empty();
 }
 
 #[test]

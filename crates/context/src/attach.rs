@@ -11,6 +11,15 @@ use wire::{IpAddress, Prefix};
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
 /// Environment variable with the name of the host to attach to; where it is not set, the daemon's first.
 pub const HOST_VARIABLE: &str = "TOE_HOST";
+/// Environment variable that says where libtoe sees a program's calls: [`SYMBOLS`], also where it is not set, or
+/// [`SYSTEM_CALLS`].
+pub const INTERCEPT_VARIABLE: &str = "TOE_INTERCEPT";
+/// The C library's functions are interposed.
+pub const SYMBOLS: &str = "symbols";
+/// So they are, and below them system call instructions are rewritten.
+pub const SYSTEM_CALLS: &str = "syscalls";
+/// The values of [`INTERCEPT_VARIABLE`].
+pub const LAYERS: [&str; 2] = [SYMBOLS, SYSTEM_CALLS];
 
 /// Application to daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,10 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 const MAGIC: u64 = u64::from_le_bytes(*b"OpenTOE\0");
 /// Where the version and the number of areas stand.
 const COUNT_AT: usize = 8;
+/// The doorbell word of the application: how many of its threads sleep.
+pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
+/// The doorbell word of the daemon.
+pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
 /// Where the areas stand: behind the lines of the doorbells.
 const AREAS_AT: usize = 8 * CACHE_LINE;
 /// Bytes of an area's entry.

@@ -6,9 +6,10 @@
 //!
 //! Elements are those of SmartNS' notification pipe (section 3.4): 64 bytes to send, 16 bytes to receive, 64 bytes of
 //! completion, with a valid bit that toggles at the wrap ([`shm::VALID`]).
-use crate::directory::{AreaKind, Directory};
-use shm::{PipeConsumer, PipeProducer, Region};
+use crate::directory::{AreaKind, DAEMON_BELL, Directory};
+use shm::{Doorbell, PipeConsumer, PipeProducer, Region};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Words of an element of a send queue.
@@ -19,6 +20,12 @@ pub const RECEIVE_WORDS: usize = 2;
 pub const COMPLETION_WORDS: usize = 8;
 /// Elements of a receive queue in a line of the cache: what is best taken at once.
 pub const RECEIVES_AT_ONCE: usize = shm::CACHE_LINE / 8 / RECEIVE_WORDS;
+
+/// The daemon's doorbell of a context that has queues only, in the region of its first send queue. `fd` is its eventfd.
+/// The daemon [promises](Doorbell::promise_barrier) a barrier, and the application may rely on that.
+pub fn daemon_bell(region: &Arc<Region>, fd: OwnedFd) -> Doorbell {
+    Doorbell::new(region, DAEMON_BELL, fd)
+}
 
 /// How many elements each queue of a set has: a power of two up to 2^20, or 0 where there is no such queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,6 +1,6 @@
 //! Local addresses that applications reserved, and who listens on them.
 use crate::contexts::Holder;
-use crate::ports::PortSet;
+use crate::port_set::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -148,12 +148,16 @@ impl Bindings {
     }
 
     /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
-    /// the port, the one that `spread` falls on. Only those that have a holder who still runs.
+    /// the port, the one that `spread` falls on. Only those that have a holder who still runs, and one that is kept for
+    /// a child to come only where no process has another one: its parent may have ended before it forked.
     pub fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         for ip in [local.ip, local.ip.any()] {
             let listens =
                 |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
-            let found: Vec<u32> = self.held_on_port(local.port, &runs).filter_map(listens).collect();
+            let in_process = |holder| matches!(holder, Holder::Context(_)) && runs(holder);
+            let served: Vec<u32> = self.held_on_port(local.port, &in_process).filter_map(listens).collect();
+            let kept = || self.held_on_port(local.port, &runs).filter_map(listens).collect();
+            let found = if served.is_empty() { kept() } else { served };
             if !found.is_empty() {
                 return Some(found[(spread % found.len() as u64) as usize]);
             }
@@ -240,5 +244,17 @@ mod tests {
         assert_eq!(all.listener_for(local, 8, |_| true), Some(3));
         assert_eq!(all.listener_for(local, 8, without(2)), Some(1), "the unspecified address is left");
         assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, 0, |_| true), None);
+    }
+
+    #[test]
+    fn a_listener_kept_for_a_child_comes_after_those_of_processes() {
+        let mut all = bindings(IP, false, true, true);
+        let kept =
+            Binding { holders: [Holder::Hold(7)].into(), ..binding(Endpoint { ip: IP, port: 80 }, 0, false, true) };
+        all.add(Binding { listener: Some(Listener::default()), ..kept });
+        let local = Endpoint { ip: IP, port: 80 };
+        assert_eq!([0, 1].map(|spread| all.listener_for(local, spread, |_| true)), [Some(1), Some(1)]);
+        let ended = |holder| matches!(holder, Holder::Hold(_));
+        assert_eq!(all.listener_for(local, 0, ended), Some(2), "no process has one: the child may come");
     }
 }

@@ -2,12 +2,12 @@
 use crate::bindings::Listener;
 use crate::contexts::{Holder, Life};
 use crate::flow::{After, Place};
-use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::outbox::Outbox;
+use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
-use ::host::Slab;
 use context::{Reply, Slot};
 use engine::stream::{self, FlowEnd, Stream};
-use engine::{Command, ContextId, Event, FlowId, Nanos};
+use engine::{Command, ContextId, Event, FlowId};
 use tcp::{ChallengeLimit, ClosingEvent, State, Wait};
 use trace::Point;
 
@@ -21,8 +21,15 @@ pub(crate) struct Positions {
 impl Plane {
     /// Gives up a share of a flow; the last one closes the connection. Without `positions` (the process is gone) the
     /// engine's own knowledge of what was written counts.
-    pub fn give_up_share(&mut self, now: Nanos, id: FlowId, holder: Holder, positions: Option<Positions>, abort: bool) {
-        self.leave_joining(id);
+    pub fn give_up_share(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: FlowId,
+        holder: Holder,
+        positions: Option<Positions>,
+        abort: bool,
+    ) {
+        self.leave_joining(out, id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if !flow.holders.remove(&holder) {
             return;
@@ -37,27 +44,27 @@ impl Plane {
             }
         }
         if last {
-            self.close_flow(now, id, positions, abort);
+            self.close_flow(out, id, positions, abort);
         } else {
             if let Some(Positions { tx_head, rx_head }) = positions {
                 flow.note_read(rx_head);
                 // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
-                self.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
+                out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
             }
-            self.leave_name(id);
+            self.leave_name(out, id);
         }
     }
 
     /// The name that notices go to was closed, but others share the flow: another open name takes its place. A
     /// closed slot that holds neither the notices nor the buffers is free.
-    fn leave_name(&mut self, id: FlowId) {
+    fn leave_name(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if !flow.name().open {
             if let Some(other) = flow.names.iter().position(|name| name.open) {
                 flow.current = other;
                 let name = flow.name();
                 if flow.place == Place::Engine {
-                    self.commands
+                    out.commands
                         .push(stream::Command::Rename { flow: id, context: name.context, slot: name.slot }.into());
                 }
             }
@@ -72,17 +79,17 @@ impl Plane {
             }
         }
         for name in freed {
-            self.reply(name.context, Reply::Freed { slot: name.slot });
-            self.free_slot(name.context, name.slot);
+            self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
+            self.free_slot(out, name.context, name.slot);
         }
     }
 
     /// Nobody has a share of the flow any more.
     // Meets RFC 9293: SHLD-3.
-    fn close_flow(&mut self, now: Nanos, id: FlowId, positions: Option<Positions>, abort: bool) {
+    fn close_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, positions: Option<Positions>, abort: bool) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
-            return self.settle(now, id);
+            return self.settle(out, id);
         }
         let figures = flow.stats.read();
         // A process that went has left word of it, where it is libtoe's. Records of a log are read there.
@@ -92,141 +99,144 @@ impl Plane {
         let unread = read.is_some_and(|read| flow.has_unread(figures.rx_bytes as u32, read));
         if abort || unread {
             // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
-            return self.remove_flow(id, After::Reset);
+            return self.remove_flow(out, id, After::Reset);
         }
-        let fin_acked = matches!(flow.closing.state, State::FinWait2 | State::TimeWait | State::Closed);
+        let fin_acked = flow.closing.ends.all_acknowledged();
         // A process that went did not say where it stopped writing. A position before all that is unacknowledged is never
         // news to the engine, also where its FIN is acknowledged at this moment: FIN goes after what it has.
         let behind = figures.snd_una.wrapping_sub(flow.iss.0).wrapping_sub(2);
         flow.closing.on(ClosingEvent::LocalClose);
         if flow.closing.leaves_engine() {
-            return self.leave_engine(id);
+            return self.leave_engine(out, id);
         }
         if !fin_acked {
             let tx_head = positions.map_or(behind, |at| at.tx_head);
             let rx_head = positions.map_or(figures.rx_bytes as u32, |at| at.rx_head);
-            self.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: true }.into());
+            out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: true }.into());
         }
-        self.commands.push(stream::Command::Orphan(id).into());
-        self.flow_active(now, id);
+        out.commands.push(stream::Command::Orphan(id).into());
+        self.flow_active(out, id);
     }
 
     /// The engine has no more use for the flow: what follows depends on who closed first.
     // Meets RFC 9293: MUST-13.
-    fn leave_engine(&mut self, id: FlowId) {
+    fn leave_engine(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
-        let after = if flow.closing.state == State::Closed { After::Nothing } else { After::Wait };
-        self.remove_flow(id, after);
+        let after = if flow.closing.state() == State::Closed { After::Nothing } else { After::Wait };
+        self.remove_flow(out, id, after);
     }
 
     /// Takes a flow out of the engine.
-    pub fn remove_flow(&mut self, id: FlowId, after: After) {
-        self.leave_joining(id);
+    pub fn remove_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
+        self.leave_joining(out, id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
         }
         flow.place = Place::Leaving(after);
-        self.tracked -= std::mem::take(&mut flow.pace.tracked) as u32;
-        self.timers.cancel(Timer::Flow(id.0));
-        self.commands.push(Command::Remove(id));
+        self.flows.timed -= std::mem::take(&mut flow.pace.tracked) as u32;
+        out.timers.cancel(Timer::Flow(id.0));
+        out.commands.push(Command::Remove(id));
     }
 
     /// The connection has failed: its applications are told, and it leaves the engine.
     // Meets RFC 9293: MUST-12, MUST-20.
-    pub fn fail_flow(&mut self, id: FlowId, errno: i32, after: After) {
-        let Some(flow) = self.flows.get(id.0) else { return };
+    pub fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
         }
         self.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
+        flow.closing.life = tcp::Life::Dead;
         let open: Vec<_> = flow.names.iter().filter(|name| name.open).copied().collect();
         for name in open {
-            self.reply(name.context, Reply::Error { slot: name.slot, errno: errno as u16 });
+            self.contexts.reply(name.context, Reply::Error { slot: name.slot, errno: errno as u16 });
         }
-        self.remove_flow(id, after);
+        self.remove_flow(out, id, after);
     }
 
     /// What an engine says.
-    pub fn on_event(&mut self, now: Nanos, event: Event<Stream>) {
+    pub fn on_event(&mut self, out: &mut Outbox<'_>, event: Event<Stream>) {
         match event {
-            Event::Removed(id, end) => self.flow_removed(now, id, &end),
-            Event::Transport(event) => self.on_stream_event(now, event),
-            Event::Drained(context) => self.context_drained(now, context),
+            Event::Removed(id, end) => self.flow_removed(out, id, &end),
+            Event::Transport(event) => self.on_stream_event(out, event),
+            Event::Drained(context) => self.context_drained(out, context),
             Event::RingCorrupt(context) => {
-                self.drops.count(engine::DropReason::RingCorrupt);
-                self.end_context(context);
+                out.drops.count(engine::DropReason::RingCorrupt);
+                self.end_context(out, context);
             }
         }
     }
 
-    fn on_stream_event(&mut self, now: Nanos, event: stream::Event) {
+    fn on_stream_event(&mut self, out: &mut Outbox<'_>, event: stream::Event) {
         match event {
-            stream::Event::Active(id) => self.flow_active(now, id),
-            stream::Event::LocalFin(id) => self.advance_closing(id, ClosingEvent::LocalShutdown),
-            stream::Event::PeerFin(id) => self.advance_closing(id, ClosingEvent::PeerFin),
-            stream::Event::PeerFinToo(id) => self.advance_closing(id, ClosingEvent::PeerFinToo),
-            stream::Event::FinAcked(id) => self.advance_closing(id, ClosingEvent::FinAcked),
-            stream::Event::Reset(id) => self.flow_reset(id),
+            stream::Event::Active(id) => self.flow_active(out, id),
+            stream::Event::LocalFin(id) => self.advance_closing(out, id, ClosingEvent::LocalShutdown),
+            stream::Event::PeerFin(id) => self.advance_closing(out, id, ClosingEvent::PeerFin),
+            stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),
+            stream::Event::FinAcked(id) => self.advance_closing(out, id, ClosingEvent::FinAcked),
+            stream::Event::Reset(id) => self.flow_reset(out, id),
             // RFC 9293 section 3.6.1: data for nobody resets the connection.
-            stream::Event::OrphanData(id) => self.remove_flow(id, After::Reset),
-            stream::Event::Frozen(id, end) => self.freeze_answered(now, id, Some(end)),
-            stream::Event::Busy(id) => self.freeze_answered(now, id, None),
+            stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
+            stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
+            stream::Event::Busy(id) => self.freeze_answered(out, id, None),
             stream::Event::LogJoined(id, result) => self.log_joined(id, result),
         }
     }
 
-    fn flow_reset(&mut self, id: FlowId) {
+    fn flow_reset(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        match flow.closing.state {
+        match flow.closing.state() {
             // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
             State::FinWait2 if flow.place == Place::Leaving(After::Wait) => flow.place = Place::Leaving(After::Nothing),
             // Both sides have said all and know it: an end like any other (RFC 9293 section 3.10.7.4, eighth).
-            State::TimeWait | State::Closed => self.remove_flow(id, After::Nothing),
-            State::CloseWait => self.fail_flow(id, libc::EPIPE, After::Nothing),
-            _ => self.fail_flow(id, libc::ECONNRESET, After::Nothing),
+            State::TimeWait | State::Closed => self.remove_flow(out, id, After::Nothing),
+            State::CloseWait => self.fail_flow(out, id, libc::EPIPE, After::Nothing),
+            _ => self.fail_flow(out, id, libc::ECONNRESET, After::Nothing),
         }
     }
 
-    fn advance_closing(&mut self, id: FlowId, event: ClosingEvent) {
+    fn advance_closing(&mut self, out: &mut Outbox<'_>, id: FlowId, event: ClosingEvent) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         flow.closing.on(event);
         if flow.closing.leaves_engine() {
-            self.leave_engine(id);
+            self.leave_engine(out, id);
         }
     }
 
-    fn flow_removed(&mut self, now: Nanos, id: FlowId, end: &FlowEnd) {
+    fn flow_removed(&mut self, out: &mut Outbox<'_>, id: FlowId, end: &FlowEnd) {
         if self.take_end(id, end) {
             return;
         }
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;
-        let (tuple, fin_received) = (flow.tuple.get(), flow.closing.state == State::TimeWait);
+        let (tuple, ends) = (flow.tuple.get(), flow.closing.ends);
+        let timestamps = flow.agreed.timestamps(end.ts_recent);
         if after != After::Splice {
             self.connections.remove(&tuple);
         }
         match after {
             After::Wait => {
-                let FlowEnd { snd_nxt, rcv_nxt, timestamps, .. } = *end;
+                let FlowEnd { snd_nxt, rcv_nxt, .. } = *end;
                 let challenges = ChallengeLimit::default();
-                self.start_wait(
-                    now,
-                    Wait { tuple, snd_nxt, rcv_nxt, timestamps, fin_received, since: now, challenges },
+                self.waits.start(
+                    out,
+                    &mut self.connections,
+                    Wait { tuple, snd_nxt, rcv_nxt, timestamps, ends, since: out.now, challenges },
                 );
             }
             After::Reset => {
-                let stamp = end.timestamps.map(|state| state.stamp(now));
-                self.reset_tuple(now, &tuple, end.snd_nxt, Some(end.rcv_nxt), stamp);
+                let stamp = timestamps.map(|state| state.stamp(out.now));
+                out.reset(&tuple, end.snd_nxt, Some(end.rcv_nxt), stamp);
             }
             After::Splice | After::Nothing => {}
         }
-        self.settle(now, id);
+        self.settle(out, id);
     }
 
     /// A flow that left the engine and that nobody has any more is forgotten, and its slots are free.
-    pub fn settle(&mut self, now: Nanos, id: FlowId) {
+    pub fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.place != Place::Gone || !flow.holders.is_empty() {
             return;
@@ -235,86 +245,45 @@ impl Plane {
         // until it has arrived, or the peer would read those of the slot's next connection.
         let home = flow.names[0];
         if self.contexts.get(home.context.0).is_some_and(|context| context.slots.is_referred_to(home.slot)) {
-            return self.timers.set(Timer::Flow(id.0), now + MILLISECOND);
+            return out.timers.set(Timer::Flow(id.0), out.now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
         self.forget_splice_name(id, flow.spliced);
         for name in flow.names.iter().filter(|name| name.taken) {
-            self.reply(name.context, Reply::Freed { slot: name.slot });
-            self.free_slot(name.context, name.slot);
-            self.place_for(now, name.context);
+            self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
+            self.free_slot(out, name.context, name.slot);
+            self.place_for(out, name.context);
         }
     }
 
     /// A slot came free: connections may wait for room in this context. Its listeners take turns: one with many clients would
     /// keep those of the others out for ever.
-    fn place_for(&mut self, now: Nanos, context: ContextId) {
+    fn place_for(&mut self, out: &mut Outbox<'_>, context: ContextId) {
         let Some(context) = self.contexts.get(context.0) else { return };
         let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));
         let bindings: Vec<u32> = later.chain(first).copied().collect();
         for binding in bindings {
             let waits = |listener: &mut Listener| !listener.ready.is_empty() || !listener.parked.is_empty();
             if self.bindings.listener(binding).is_some_and(waits) {
-                self.place(now, binding);
+                self.place(out, binding);
             }
         }
     }
 
     /// Gives a slot back; a context that is gone and has no slot in use any more is forgotten.
-    pub fn free_slot(&mut self, id: ContextId, slot: Slot) {
+    pub fn free_slot(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot) {
         if let Some(context) = self.contexts.get_mut(id.0) {
             context.slots.free(slot, &context.end);
         }
-        self.retire(id);
+        self.retire(out, id);
     }
 
     /// Forgets a context whose process is gone once no flow needs its name or its rings.
-    pub fn retire(&mut self, id: ContextId) {
+    pub fn retire(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.contexts.get(id.0) else { return };
         if context.life == Life::Gone && context.released && context.slots.used() == 0 {
             self.contexts.remove(id.0);
-            self.commands.push(Command::Detach(id));
-        }
-    }
-
-    /// Adds a closed connection to those that wait. Where there are too many, the oldest is forgotten.
-    pub fn start_wait(&mut self, now: Nanos, wait: Wait) {
-        let is_over = |waits: &Slab<Wait>, since, key| waits.get(key).is_none_or(|wait| wait.since != since);
-        while let Some((since, key)) = self.wait_order.front().copied() {
-            let over = is_over(&self.waits, since, key);
-            if !over && !self.waits.is_full() {
-                break;
-            }
-            self.wait_order.pop_front();
-            if !over {
-                self.end_wait(key);
-            }
-        }
-        let (tuple, since) = (wait.tuple, wait.since);
-        let Some(key) = self.waits.insert(wait) else { return };
-        self.wait_order.push_back((since, key));
-        self.connections.set(tuple, Stage::Wait(key));
-        self.offer_port(&tuple, since);
-        self.time_wait(now, key);
-    }
-
-    /// Starts the clock of a waiting connection anew.
-    pub fn time_wait(&mut self, now: Nanos, key: u32) {
-        let Some(wait) = self.waits.get(key) else { return };
-        let timers = &self.config.timers;
-        let ms = if wait.fin_received { timers.time_wait_ms } else { timers.fin_timeout_ms };
-        self.timers.set(Timer::Wait(key), now + ms as Nanos * MILLISECOND);
-    }
-
-    pub fn wait_due(&mut self, _now: Nanos, key: u32) {
-        self.end_wait(key);
-    }
-
-    /// Forgets a waiting connection.
-    pub fn end_wait(&mut self, key: u32) {
-        self.timers.cancel(Timer::Wait(key));
-        if let Some(wait) = self.waits.remove(key) {
-            self.connections.remove(&wait.tuple);
+            out.commands.push(Command::Detach(id));
         }
     }
 }

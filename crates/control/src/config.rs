@@ -1,11 +1,12 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
-use ::host::RouteConfig;
+use ::host::{Link, RouteConfig};
 use context::Geometry;
+use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tcp::congestion::{self, CongestionName};
 use tcp::{ChallengeLimit, Nanos, RtoBounds};
-use wire::IpAddress;
+use wire::{IpAddress, Mac};
 
 /// One IP stack: addresses, limits, timers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -305,6 +306,21 @@ impl TimerConfig {
 }
 
 impl LimitConfig {
+    /// A sentence about a limit with which no connection would ever be opened.
+    fn check(&self) -> Result<(), String> {
+        let needed = [
+            ("max_openings", self.max_openings),
+            // With cookies no handshake needs to be remembered.
+            ("syn_backlog", self.syn_backlog.max(self.syn_cookies.into())),
+            ("bindings_per_application", self.bindings_per_application),
+            ("arp_entries", self.arp_entries),
+        ];
+        match needed.iter().find(|(_, most)| *most == 0) {
+            Some((key, _)) => Err(format!("limits: {key} must be at least 1: with 0 no connection can be opened")),
+            None => Ok(()),
+        }
+    }
+
     /// Challenge acknowledgements of one connection in an interval of their limit, at least one.
     pub(crate) fn challenges_per_interval(&self) -> u8 {
         let most = self.challenge_acks_per_s / (1_000_000_000 / ChallengeLimit::INTERVAL) as u32;
@@ -326,6 +342,14 @@ impl HostConfig {
     /// The congestion control of a connection whose program chose this code.
     pub(crate) fn chosen_congestion(&self, code: u8) -> CongestionName {
         CongestionName::from_code(code).unwrap_or(self.default_congestion())
+    }
+
+    /// A port with the host's own address.
+    pub fn link(&self, mac: Mac, mut caps: Capabilities) -> Link {
+        if self.mtu > 0 {
+            caps.mtu = caps.mtu.min(self.mtu);
+        }
+        Link { mac, address: self.address, prefix_len: self.prefix_len, caps }
     }
 
     /// A sentence about the first value that cannot be.
@@ -355,6 +379,7 @@ impl HostConfig {
             "timers: min_rto_ms must be between 1 and max_rto_ms",
         )?;
         check(self.timers.syn_rto_ms >= 1, "timers: syn_rto_ms must be at least 1")?;
+        self.limits.check().map_err(|sentence| format!("host {}: {sentence}", self.name))?;
         check(
             self.ephemeral_first >= 1 && self.ephemeral_first <= self.ephemeral_last,
             "ephemeral_first must be between 1 and ephemeral_last",
@@ -395,6 +420,9 @@ mod tests {
         let with = |small_bytes| MemoryConfig { small_bytes, rx_bytes: 4096, ..MemoryConfig::default() };
         let valid = |small_bytes| HostConfig { memory: with(small_bytes), ..HostConfig::default() }.validate();
         assert!(valid(0).is_ok() && valid(2048).is_ok());
+        let limits = |syn_cookies| LimitConfig { syn_backlog: 0, syn_cookies, ..LimitConfig::default() };
+        let valid_limits = |cookies| HostConfig { limits: limits(cookies), ..HostConfig::default() }.validate();
+        assert!(valid_limits(true).is_ok() && valid_limits(false).unwrap_err().contains("syn_backlog"));
         assert!(
             [1024, 3000, 4096]
                 .map(|bytes| valid(bytes).unwrap_err().contains("small_bytes"))

@@ -1,11 +1,14 @@
 //! Attached applications, with their slots.
 use crate::labels::Labels;
-use context::{ControlEnd, Geometry, Reply, Slot};
+use ::host::Slab;
+use context::{ControlEnd, Geometry, Reply, Slot, Turns};
 use engine::{ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use trace::{NO_FLOW, Point, Tracer};
 
 /// Who attached, as the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +133,65 @@ impl Context {
     /// Replies that wait for room, as they will be left.
     pub fn waiting_replies(&self) -> Vec<[u64; 8]> {
         self.backlog.iter().map(|reply| reply.to_words()).collect()
+    }
+}
+
+/// The attached applications of a host, by number.
+pub(crate) struct Contexts {
+    all: Slab<Context>,
+    /// Whose requests are taken in a round.
+    pub turns: Turns,
+    /// Who was told something in this round: their bells are rung at its end.
+    told: Vec<ContextId>,
+}
+
+impl Deref for Contexts {
+    type Target = Slab<Context>;
+    fn deref(&self) -> &Slab<Context> {
+        &self.all
+    }
+}
+
+impl DerefMut for Contexts {
+    fn deref_mut(&mut self) -> &mut Slab<Context> {
+        &mut self.all
+    }
+}
+
+impl Contexts {
+    pub fn new(most: u32) -> Contexts {
+        Contexts { all: Slab::new(most), turns: Turns::default(), told: Vec::new() }
+    }
+
+    /// Tells an application something.
+    pub fn reply(&mut self, id: ContextId, reply: Reply) {
+        if let Some(context) = self.all.get_mut(id.0) {
+            context.reply(reply);
+            if self.told.last() != Some(&id) {
+                self.told.push(id);
+            }
+        }
+    }
+
+    /// An application has replies that wait for room in its ring.
+    pub fn reply_later(&mut self, id: ContextId) {
+        self.told.push(id);
+    }
+
+    /// Some were told something, and their bells are not rung yet.
+    pub fn owe_bells(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    /// Rings the bells of those who were told something and sleep.
+    pub fn ring(&mut self, tracer: &Tracer) {
+        for id in self.told.drain(..) {
+            let Some(context) = self.all.get_mut(id.0) else { continue };
+            context.push_replies();
+            if context.ring() {
+                tracer.event(Point::ControlBell, NO_FLOW, [id.0.into(), 0]);
+            }
+        }
     }
 }
 

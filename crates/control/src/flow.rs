@@ -1,14 +1,16 @@
 //! What the control plane knows of a flow that an engine runs.
+use crate::flow_options::FlowOptions;
 use crate::holders::Holders;
-use crate::timing::{FlowOptions, Pace};
+use crate::timing::Pace;
+use ::host::Slab;
 use context::Slot;
 use engine::ContextId;
 use engine::stream::FlowStats;
 use serde::{Deserialize, Serialize};
-use shm::Pooled;
-use std::ops::{Index, IndexMut};
+use shm::{Pool, Pooled};
+use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::sync::Arc;
-use tcp::{Agreed, Closing};
+use tcp::{Agreed, Closing, State};
 use wire::{CompactTuple, Mac, Seq};
 
 /// A flow.
@@ -16,8 +18,6 @@ pub(crate) struct Flow {
     pub tuple: CompactTuple,
     pub remote_mac: Mac,
     pub agreed: Agreed,
-    /// Payload bytes of a full segment now: path MTU discovery lowers it.
-    pub mss: u16,
     pub iss: Seq,
     pub stats: Pooled<FlowStats>,
     /// What applications call it.
@@ -40,6 +40,36 @@ pub(crate) struct Flow {
     pub spliced: Spliced,
     /// What comes on it is records of its context's log.
     pub logged: bool,
+}
+
+/// The flows of a host, by number.
+pub(crate) struct Flows {
+    pub all: Slab<Flow>,
+    /// Where their counters lie.
+    pub stats: Pool<FlowStats>,
+    /// Those that are timed now.
+    pub timed: u32,
+    /// Of flows of which nothing was asked: they share them.
+    pub options: Arc<FlowOptions>,
+}
+
+impl Flows {
+    pub fn new(most: u32, options: FlowOptions) -> Flows {
+        Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options) }
+    }
+}
+
+impl Deref for Flows {
+    type Target = Slab<Flow>;
+    fn deref(&self) -> &Slab<Flow> {
+        &self.all
+    }
+}
+
+impl DerefMut for Flows {
+    fn deref_mut(&mut self) -> &mut Slab<Flow> {
+        &mut self.all
+    }
 }
 
 /// Whether a connection was joined with another one.
@@ -161,6 +191,12 @@ impl Flow {
     /// one with this position. Not that one alone: it may have asked before another one read, and be heard after it.
     pub fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
         [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
+    }
+
+    /// RFC 9293's state. One whose flow left the engine is over, but for a splice's, which goes on.
+    pub fn state(&self) -> State {
+        let over = self.place == Place::Gone && !matches!(self.spliced, Spliced::In(_));
+        if over { State::Closed } else { self.closing.state() }
     }
 
     /// The name that notices go to.

@@ -1,7 +1,7 @@
 //! What people and machines see of a host's connections: plain values, a bounded number at a time, so that tens of
 //! thousands of connections can be listed and added up while their data-path runs.
-use crate::flow::{Place, Spliced};
-use crate::opening::Opening;
+use crate::flow::Spliced;
+use crate::openings::Opening;
 use crate::plane::Plane;
 use crate::splice::Side;
 use engine::{DropReason, FlowId};
@@ -96,10 +96,10 @@ impl Plane {
             let (state, figures) = match row {
                 Row::Flow(id) => {
                     let Some(flow) = self.flows.get(id.0) else { continue };
-                    (flow_state(flow), flow.stats.read().list())
+                    (flow.state().name(), flow.stats.read().list())
                 }
-                Row::Opening(opening) => (opening_state(opening), Vec::new()),
-                Row::Wait(wait) => (wait_state(wait), Vec::new()),
+                Row::Opening(opening) => (opening.state().name(), Vec::new()),
+                Row::Wait(wait) => (wait.ends.state().name(), Vec::new()),
                 Row::Side(key, at, _) => ("SPLICED", self.side_figures(key, at).to_vec()),
             };
             *totals.states.entry(state).or_default() += 1;
@@ -134,8 +134,8 @@ impl Plane {
     fn row_view(&self, row: &Row<'_>) -> Option<FlowView> {
         match row {
             Row::Flow(id) => self.flow_view(*id),
-            Row::Opening(opening) => Some(bare_view(&opening.tuple, opening_state(opening))),
-            Row::Wait(wait) => Some(bare_view(&wait.tuple, wait_state(wait))),
+            Row::Opening(opening) => Some(bare_view(&opening.tuple, opening.state().name())),
+            Row::Wait(wait) => Some(bare_view(&wait.tuple, wait.ends.state().name())),
             Row::Side(key, at, side) => Some(self.splice_view(*key, *at, side)),
         }
     }
@@ -167,7 +167,7 @@ impl Plane {
             slot: Some(name.slot.index),
             pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
             congestion: Some(flow.pace.policy.kind().name),
-            mss: flow.mss,
+            mss: flow.agreed.mss,
             cwnd: flow.pace.enforced.cwnd,
             ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
             rate: flow.pace.enforced.rate,
@@ -177,22 +177,9 @@ impl Plane {
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),
             last_drop: last_drop.map(|reason| reason.label()),
-            ..bare_view(&flow.tuple.get(), flow_state(flow))
+            ..bare_view(&flow.tuple.get(), flow.state().name())
         })
     }
-}
-
-/// RFC 9293's name for the state of a flow.
-fn flow_state(flow: &crate::flow::Flow) -> &'static str {
-    if flow.place == Place::Gone { "CLOSED" } else { flow.closing.state.name() }
-}
-
-fn opening_state(opening: &Opening) -> &'static str {
-    if opening.open.is_some() { "ESTABLISHED" } else { opening.handshake.name() }
-}
-
-fn wait_state(wait: &tcp::Wait) -> &'static str {
-    if wait.fin_received { "TIME-WAIT" } else { "FIN-WAIT-2" }
 }
 
 fn bare_view(tuple: &engine::stream::FourTuple, state: &'static str) -> FlowView {

@@ -1,11 +1,13 @@
 //! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2). An error message is believed only where it quotes a
 //! segment that this host can have sent just now (RFC 5927 section 4.1).
+use crate::connections::Stage;
 use crate::flow::Place;
-use crate::plane::{Plane, Stage};
+use crate::outbox::Outbox;
+use crate::plane::Plane;
 use ::host::{Quote, Unreachable};
 use ::tcp::Agreed;
+use engine::FlowId;
 use engine::stream::{self, FourTuple};
-use engine::{DropReason, FlowId, Nanos};
 use wire::icmpv4::FRAGMENTATION_NEEDED;
 use wire::{IpAddress, Seq, ipv4, tcp};
 
@@ -23,34 +25,32 @@ struct Quoted {
 }
 
 impl Plane {
+    /// An ICMP error. Returns whether it is believed.
     // Meets RFC 9293: MUST-54, MUST-56.
-    pub fn on_unreachable(&mut self, now: Nanos, error: &Unreachable) {
+    pub fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
         let Unreachable { code, mtu, quote } = error;
         let quoted = quoted(quote);
         let stage = quoted.as_ref().and_then(|quoted| self.connections.get(&quoted.tuple));
-        let believed = match (quoted, stage) {
-            (Some(quoted), Some(Stage::Opening(key))) => self.opening_unreachable(now, key, *code, &quoted),
+        match (quoted, stage) {
+            (Some(quoted), Some(Stage::Opening(key))) => self.opening_unreachable(out, key, *code, &quoted),
             (Some(quoted), Some(Stage::Flow(id))) if *code == FRAGMENTATION_NEEDED => {
-                self.lower_mss(now, id, *mtu, &quoted)
+                self.lower_mss(out, id, *mtu, &quoted)
             }
             // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
             _ => false,
-        };
-        if !believed {
-            self.drops.count(DropReason::Icmp);
         }
     }
 
     /// A soft error: what the application hears if nobody answers (RFC 9293 section 3.9.2.2). A port or protocol that
     /// is not there ends the attempt.
-    fn opening_unreachable(&mut self, now: Nanos, key: u32, code: u8, quote: &Quoted) -> bool {
+    fn opening_unreachable(&mut self, out: &mut Outbox<'_>, key: u32, code: u8, quote: &Quoted) -> bool {
         let Some(opening) = self.openings.get_mut(key).filter(|opening| opening.handshake.iss == quote.seq) else {
             return false;
         };
         match code {
             0 | 6 | 9 | 11 => opening.soft_error = Some(libc::ENETUNREACH),
             1 | 7 | 10 | 12 | 13 => opening.soft_error = Some(libc::EHOSTUNREACH),
-            2 | 3 => self.fail_opening(now, key, libc::ECONNREFUSED),
+            2 | 3 => self.fail_opening(out, key, libc::ECONNREFUSED),
             _ => return false,
         }
         true
@@ -58,7 +58,7 @@ impl Plane {
 
     /// Path MTU discovery (RFC 1191): full segments become smaller, never larger, and so are those of later connections
     /// to the same destination.
-    fn lower_mss(&mut self, now: Nanos, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
+    fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
         let Some(flow) = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));
@@ -69,26 +69,26 @@ impl Plane {
         }
         let mtu = mtu.max(LEAST_MTU);
         let mss = mss_of(mtu, &flow.agreed);
-        if mss >= flow.mss {
+        if mss >= flow.agreed.mss {
             return false;
         }
-        flow.mss = mss;
-        self.net.path_mtus.learn(now, quote.tuple.remote_ip, mtu);
-        self.commands.push(stream::Command::Mss(id, mss).into());
+        flow.agreed.mss = mss;
+        out.net.path_mtus.learn(out.now, quote.tuple.remote_ip, mtu);
+        out.commands.push(stream::Command::Mss(id, mss).into());
         true
     }
 
     /// Payload bytes of a full segment to a destination, for a connection that begins: what both ends agreed on, less
     /// where the path is known to carry less.
-    pub fn mss_towards(&self, now: Nanos, dst: IpAddress, agreed: &Agreed) -> u16 {
-        let known = self.net.path_mtus.get(now, dst).map(|mtu| mss_of(mtu, agreed));
+    pub fn mss_towards(&self, out: &mut Outbox<'_>, dst: IpAddress, agreed: &Agreed) -> u16 {
+        let known = out.net.path_mtus.get(out.now, dst).map(|mtu| mss_of(mtu, agreed));
         known.map_or(agreed.mss, |mss| agreed.mss.min(mss))
     }
 }
 
 /// Payload bytes of a full segment in an IP packet of so many bytes.
 pub(crate) fn mss_of(mtu: u16, agreed: &Agreed) -> u16 {
-    let options = if agreed.timestamps { tcp::TIMESTAMPS_LEN } else { 0 };
+    let options = if agreed.ts_offset.is_some() { tcp::TIMESTAMPS_LEN } else { 0 };
     mtu.saturating_sub((ipv4::HEADER_LEN + tcp::HEADER_LEN + options) as u16)
 }
 

@@ -1,29 +1,37 @@
 //! The control plane: everything but the data-path of established connections (FlexTOE appendix D, thesis section
-//! 3.1): ARP, routes, ICMP, opening and closing connections, timers, congestion control, limits. And the [`Host`],
-//! which joins it with an engine. Sans-I/O: frames, time and randomness are passed in.
+//! 3.1): opening and closing connections, timers, congestion control, limits. [`Tcp`] joins it with an engine and is
+//! the base transport of a host. Sans-I/O: frames, time and randomness are passed in.
 #![forbid(unsafe_code)]
 
 mod bindings;
 mod closing;
 mod config;
+mod connections;
 mod contexts;
 mod cookies;
 mod flow;
+mod flow_options;
 mod flow_view;
 mod handover;
 mod holders;
-mod host;
 mod icmp;
 mod input;
+mod interface;
+mod kept;
 mod labels;
 mod logs;
 mod opening;
+mod openings;
+mod outbox;
 mod pacing;
 mod packet;
 mod placement;
 mod plane;
+mod port_set;
+mod port_turns;
 mod ports;
 mod random;
+mod redeemed;
 mod requests;
 mod resting;
 mod shares;
@@ -31,8 +39,10 @@ mod splice;
 mod timers;
 mod timing;
 mod traced;
+mod transport;
 mod tuples;
 mod view;
+mod waits;
 
 pub use ::host::{Claim, Io, RouteConfig, Transport};
 pub use config::{HostConfig, LimitConfig, MemoryConfig, PortRule, TimerConfig};
@@ -40,6 +50,7 @@ pub use contexts::Application;
 pub use engine::ContextId;
 pub use flow_view::{FlowPage, FlowTotals, FlowView};
 pub use handover::HostState;
-pub use host::Host;
+pub use interface::{Host, host};
 pub use splice::{Seen, SpliceTable};
+pub use transport::Tcp;
 pub use view::{ArpView, BindingView, ContextView, DropView, LabelView};

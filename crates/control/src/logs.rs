@@ -1,5 +1,6 @@
 //! Shared logs (docs/SHARED-LOG.md): what an application may ask for. The engine keeps them.
 use crate::flow::{Place, Spliced};
+use crate::outbox::Outbox;
 use crate::plane::Plane;
 use context::{LogShape, Reply, Slot};
 use engine::stream::{self, LogRefusal, MOST_LOGS};
@@ -7,9 +8,9 @@ use engine::{ContextId, FlowId};
 
 impl Plane {
     /// An application registers its log.
-    pub fn open_log(&mut self, id: ContextId, tag: u32, shape: LogShape) -> Result<(), i32> {
+    pub fn open_log(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, shape: LogShape) -> Result<(), i32> {
         let (rx_bytes, room) = (self.config.memory.rx_bytes, self.config.memory.log_bytes);
-        let keeps_logs = self.keeps_logs && room > 0;
+        let keeps_logs = self.logs.kept && room > 0;
         let others = self.contexts.iter().filter(|(_, context)| context.has_log).count();
         let context = self.contexts.get_mut(id.0).ok_or(libc::EINVAL)?;
         if !keeps_logs {
@@ -34,13 +35,20 @@ impl Plane {
         }
         let end = context.end.open_log(shape).map_err(|_| libc::ENOMEM)?;
         context.has_log = true;
-        self.commands.push(stream::Command::OpenLog(id, Box::new(end)).into());
-        self.reply(id, Reply::Done { tag });
+        out.commands.push(stream::Command::OpenLog(id, Box::new(end)).into());
+        self.contexts.reply(id, Reply::Done { tag });
         Ok(())
     }
 
     /// What comes on a connection is to be records of the application's log.
-    pub fn join_log(&mut self, id: ContextId, tag: u32, slot: Slot, (rx_head, mark): (u32, u64)) -> Result<(), i32> {
+    pub fn join_log(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: ContextId,
+        tag: u32,
+        slot: Slot,
+        (rx_head, mark): (u32, u64),
+    ) -> Result<(), i32> {
         let flow_id = self.named(id, slot).ok_or(libc::EBADF)?;
         if self.contexts.get(id.0).is_none_or(|context| !context.has_log) {
             return Err(libc::EBADF);
@@ -56,14 +64,14 @@ impl Plane {
         if flow.freezing > 0 {
             return Err(libc::EAGAIN);
         }
-        self.log_joins.push_back((flow_id, id, tag));
-        self.commands.push(stream::Command::JoinLog { flow: flow_id, rx_head, mark }.into());
+        self.logs.joins.push_back((flow_id, id, tag));
+        out.commands.push(stream::Command::JoinLog { flow: flow_id, rx_head, mark }.into());
         Ok(())
     }
 
     /// The engine has answered the oldest question.
     pub fn log_joined(&mut self, id: FlowId, result: Result<(), LogRefusal>) {
-        let Some((flow_id, context, tag)) = self.log_joins.pop_front() else { return };
+        let Some((flow_id, context, tag)) = self.logs.joins.pop_front() else { return };
         debug_assert_eq!(flow_id, id, "answers come in order");
         if let Some(flow) = self.flows.get_mut(id.0).filter(|_| result.is_ok()) {
             flow.logged = true;
@@ -72,7 +80,7 @@ impl Plane {
             Ok(()) => Reply::Done { tag },
             Err(refusal) => Reply::Failed { tag, errno: errno_of(refusal) as u16 },
         };
-        self.reply(context, reply);
+        self.contexts.reply(context, reply);
     }
 }
 

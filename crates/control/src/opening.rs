@@ -1,6 +1,8 @@
 //! Opening connections: from a request or a SYN to a flow that an engine runs.
-use crate::packet::drop_reason;
-use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::connections::Stage;
+use crate::openings::{Opening, Owner};
+use crate::outbox::Outbox;
+use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use crate::traced;
 use ::tcp::congestion::CongestionName;
@@ -9,43 +11,12 @@ use context::{Reply, Slot};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason, Nanos};
 use port::Frame;
-use serde::{Deserialize, Serialize};
 use trace::{NO_FLOW, Point};
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::Header;
 use wire::{Mac, Seq, ipv4, tcp};
 
 /// Frames kept for one connection that waits to be accepted.
 const HELD_PER_CONNECTION: usize = 4;
-
-/// A connection being opened.
-pub(crate) struct Opening {
-    pub tuple: FourTuple,
-    pub handshake: Handshake,
-    pub owner: Owner,
-    pub congestion: CongestionName,
-    /// Time until the SYN is sent again, and how often it was.
-    pub rto: Nanos,
-    pub tries: u32,
-    /// Its SYN waits for the next hop's hardware address.
-    pub unsent: bool,
-    /// What an ICMP message said: the reason if nobody answers (RFC 9293 section 3.9.2.2).
-    pub soft_error: Option<i32>,
-    /// The peer's hardware address as last seen, should ARP not know it.
-    pub peer_mac: Option<Mac>,
-    /// Open, and waiting for a context that takes it.
-    pub open: Option<Established>,
-    /// Its limit on challenge acknowledgements.
-    pub challenges: ChallengeLimit,
-    /// Frames that came while it waited: the engine gets them when it takes over.
-    pub held: Vec<Box<Frame>>,
-}
-
-/// Who wants the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Owner {
-    Connect { context: ContextId, tag: u32, slot: Slot, binding: u32 },
-    Listener(u32),
-}
 
 /// A request for a connection, checked.
 pub(crate) struct Connect {
@@ -64,8 +35,8 @@ pub(crate) struct Connect {
 
 impl Plane {
     // Meets RFC 9293: MUST-67.
-    pub fn offer(&self, tuple: &FourTuple, mss: u16) -> Offer {
-        let most = self.net.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
+    pub fn offer(&self, out: &mut Outbox<'_>, tuple: &FourTuple, mss: u16) -> Offer {
+        let most = out.net.link_towards(tuple.remote_ip).caps.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let shift = self.config.window_shift();
         // Which slot it will have is not known yet: the window is that of the smallest buffer.
         let geometry = self.config.memory.geometry();
@@ -97,19 +68,19 @@ impl Plane {
     }
 
     /// Active open.
-    pub fn open(&mut self, now: Nanos, connect: Connect) {
+    pub fn open(&mut self, out: &mut Outbox<'_>, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
-        let mut offer = self.offer(&tuple, mss);
+        let mut offer = self.offer(out, &tuple, mss);
         if congestion.needs.exact_marks {
             offer.ecn_tries = DCTCP_ECN_TRIES;
         }
-        let handshake = Handshake::connect(now, self.isn(now, &tuple, above), offer);
+        let handshake = Handshake::connect(out.now, self.isn(out.now, &tuple, above), offer);
         let owner = Owner::Connect { context, tag, slot, binding };
         if let Some(key) = self.start(tuple, handshake, owner, congestion, None) {
             if let Some(context) = self.contexts.get_mut(context.0) {
                 context.connects.insert(tag, key);
             }
-            self.send_syn(now, key);
+            self.send_syn(out, key);
         }
     }
 
@@ -142,28 +113,28 @@ impl Plane {
 
     /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is
     /// sent as soon as it does: of many at once, ARP would keep one.
-    pub fn send_syn(&mut self, now: Nanos, key: u32) {
+    pub fn send_syn(&mut self, out: &mut Outbox<'_>, key: u32) {
         let Some(opening) = self.openings.get_mut(key) else { return };
         let tuple = opening.tuple;
-        self.timers.set(Timer::Opening(key), now + opening.rto);
+        out.timers.set(Timer::Opening(key), out.now + opening.rto);
         // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes up
         // would fill the table.
         if opening.peer_mac.is_some() && matches!(opening.owner, Owner::Listener(_)) {
-            let (header, mac) = (opening.handshake.syn(now, &tuple), opening.peer_mac);
+            let (header, mac) = (opening.handshake.syn(out.now, &tuple), opening.peer_mac);
             self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
-            return self.answer(now, &tuple, header, mac);
+            return out.answer(&tuple, header, mac);
         }
-        opening.unsent = !self.net.reaches(now, tuple.remote_ip);
+        opening.unsent = !out.net.reaches(out.now, tuple.remote_ip);
         if !opening.unsent {
-            let header = opening.handshake.syn(now, &tuple);
+            let header = opening.handshake.syn(out.now, &tuple);
             self.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
-            self.send_tcp(now, &tuple, header);
+            out.send_tcp(&tuple, header);
         }
     }
 
     /// No answer to a SYN or SYN-ACK.
     // Meets RFC 9293: MUST-22, MUST-47, SHLD-25.
-    pub fn opening_due(&mut self, now: Nanos, key: u32) {
+    pub fn opening_due(&mut self, out: &mut Outbox<'_>, key: u32) {
         let timers = &self.config.timers;
         let (most, longest) = (timers.syn_retries, timers.max_rto_ms as Nanos * MILLISECOND);
         let most_passive = timers.syn_ack_retries;
@@ -175,35 +146,35 @@ impl Plane {
         let most = if matches!(opening.owner, Owner::Listener(_)) { most_passive } else { most };
         if opening.tries > most {
             let errno = opening.soft_error.unwrap_or(libc::ETIMEDOUT);
-            return self.fail_opening(now, key, errno);
+            return self.fail_opening(out, key, errno);
         }
-        self.send_syn(now, key);
+        self.send_syn(out, key);
     }
 
     /// A SYN for a listener (RFC 9293 section 3.10.7.2).
-    pub fn on_listen(&mut self, now: Nanos, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
+    pub fn on_listen(&mut self, out: &mut Outbox<'_>, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
         let local = segment.tuple.local();
         let spread = self.random.spread(&segment.tuple);
         let Some(binding) = self.listener_for(local, spread) else {
-            return self.refuse(now, segment);
+            return self.refuse(out, segment);
         };
         if segment.rst() {
-            return self.drops.count(DropReason::NoFlow);
+            return out.drops.count(DropReason::NoFlow);
         }
         if segment.ack() {
             // "Any acknowledgment is bad if it arrives on a connection still in the LISTEN state": reset.
-            return self.refuse(now, segment);
+            return self.refuse(out, segment);
         }
         if !segment.syn() {
             // "Any other control or data-bearing segment (not containing SYN)": drop.
-            return self.drops.count(DropReason::NoAck);
+            return out.drops.count(DropReason::NoAck);
         }
         self.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= self.config.max_flows as usize {
-            return self.drops.count(DropReason::FlowTable);
+            return out.drops.count(DropReason::FlowTable);
         }
         if shm::reserve::is_short() {
-            return self.drops.count(DropReason::NoMemory);
+            return out.drops.count(DropReason::NoMemory);
         }
         // Strangers leave room for connections that this host's own programs open.
         let crowded = !self.has_flow_room() || self.openings.len() >= self.config.limits.max_openings as usize / 4 * 3;
@@ -213,28 +184,29 @@ impl Plane {
         let most = self.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
         if listener.ready.len() as u32 >= listener.backlog {
-            return self.drops.count(DropReason::Backlog);
+            return out.drops.count(DropReason::Backlog);
         }
         if crowded || listener.half_open >= most {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
-                None if self.config.limits.syn_cookies => self.send_cookie(now, binding, segment, src_mac),
-                _ => self.drops.count(DropReason::Backlog),
+                None if self.config.limits.syn_cookies => self.send_cookie(out, binding, segment, src_mac),
+                _ => out.drops.count(DropReason::Backlog),
             };
         }
         listener.half_open += 1;
         let tuple = segment.tuple;
-        let handshake = Handshake::listen(now, self.isn(now, &tuple, above), self.offer(&tuple, 0), segment);
+        let handshake =
+            Handshake::listen(out.now, self.isn(out.now, &tuple, above), self.offer(out, &tuple, 0), segment);
         let congestion = self.config.default_congestion();
         if let Some(key) = self.start(tuple, handshake, Owner::Listener(binding), congestion, Some(src_mac)) {
-            self.send_syn(now, key);
+            self.send_syn(out, key);
         }
     }
 
     /// A segment for a connection being opened. Gives the frame back where it is not kept.
     pub fn on_opening_segment(
         &mut self,
-        now: Nanos,
+        out: &mut Outbox<'_>,
         key: u32,
         segment: &Segment,
         src_mac: Mac,
@@ -244,33 +216,33 @@ impl Plane {
         let opening = self.openings.get_mut(key)?;
         opening.peer_mac = Some(src_mac);
         if let Some(open) = opening.open {
-            return self.on_waiting_segment(now, key, segment, &open, (src_mac, frame));
+            return self.on_waiting_segment(out, key, segment, &open, (src_mac, frame));
         }
         let tuple = opening.tuple;
-        match opening.handshake.on_segment(now, segment) {
-            Disposition::Drop(reason) => self.drops.count(drop_reason(reason)),
+        match opening.handshake.on_segment(out.now, segment) {
+            Disposition::Drop(reason) => out.drops.count(reason.into()),
             Disposition::Challenge(reason) => {
-                let ack = opening.handshake.ack(now, &tuple);
-                self.drops.count(drop_reason(reason));
-                self.challenge_opening(now, key, ack, src_mac);
+                let ack = opening.handshake.ack(out.now, &tuple);
+                out.drops.count(reason.into());
+                self.challenge_opening(out, key, ack, src_mac);
             }
             Disposition::Reset(seq) => {
-                let stamp = opening.handshake.ack(now, &tuple).options.timestamps;
-                self.reset_tuple(now, &tuple, seq, None, stamp);
+                let stamp = opening.handshake.ack(out.now, &tuple).options.timestamps;
+                out.reset(&tuple, seq, None, stamp);
             }
             Disposition::Resend => {
-                let header = opening.handshake.syn(now, &tuple);
-                self.challenge_opening(now, key, header, src_mac);
+                let header = opening.handshake.syn(out.now, &tuple);
+                self.challenge_opening(out, key, header, src_mac);
             }
-            Disposition::Refused => self.fail_opening(now, key, libc::ECONNREFUSED),
+            Disposition::Refused => self.fail_opening(out, key, libc::ECONNREFUSED),
             // The peer will see the SYN-ACK again, and there may be room then.
-            Disposition::Established(_) if overrun => self.drops.count(DropReason::Backlog),
+            Disposition::Established(_) if overrun => out.drops.count(DropReason::Backlog),
             Disposition::Established(open) => {
                 if open.acknowledge {
-                    let ack = opening.handshake.ack(now, &tuple);
-                    self.answer(now, &tuple, ack, Some(src_mac));
+                    let ack = opening.handshake.ack(out.now, &tuple);
+                    out.answer(&tuple, ack, Some(src_mac));
                 }
-                return self.opened(now, key, open, frame);
+                return self.opened(out, key, open, frame);
             }
         }
         Some(frame)
@@ -279,14 +251,14 @@ impl Plane {
     /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station
     /// that the segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has
     /// ended, and begin it anew.
-    fn challenge_opening(&mut self, now: Nanos, key: u32, header: Header, station: Mac) {
+    fn challenge_opening(&mut self, out: &mut Outbox<'_>, key: u32, header: Header, station: Mac) {
         let most = self.config.limits.challenges_per_interval();
         let Some(opening) = self.openings.get_mut(key) else { return };
-        if opening.challenges.allow_of(now, most) {
+        if opening.challenges.allow_of(out.now, most) {
             let tuple = opening.tuple;
-            self.answer(now, &tuple, header, Some(station));
+            out.answer(&tuple, header, Some(station));
         } else {
-            self.drops.count(DropReason::ChallengeLimit);
+            out.drops.count(DropReason::ChallengeLimit);
         }
     }
 
@@ -298,34 +270,34 @@ impl Plane {
     }
 
     /// The handshake is done. Gives the frame back unless it has payload for the engine.
-    fn opened(&mut self, now: Nanos, key: u32, open: Established, frame: Box<Frame>) -> Option<Box<Frame>> {
-        self.timers.cancel(Timer::Opening(key));
+    fn opened(&mut self, out: &mut Outbox<'_>, key: u32, open: Established, frame: Box<Frame>) -> Option<Box<Frame>> {
+        out.timers.cancel(Timer::Opening(key));
         let opening = self.openings.get_mut(key)?;
         opening.open = Some(open);
         self.tracer.event(Point::Established, NO_FLOW, traced::ends(&opening.tuple));
         let owner = opening.owner;
-        let frame = if open.pass_on { self.hold(key, frame) } else { Some(frame) };
+        let frame = if open.pass_on { self.hold(out, key, frame) } else { Some(frame) };
         match owner {
-            Owner::Connect { context, tag, slot, binding } => match self.install(now, key, context, slot) {
+            Owner::Connect { context, tag, slot, binding } => match self.install(out, key, context, slot) {
                 Some(mss) => {
                     let local = self.openings.get(key)?.tuple.local();
                     if let Some(context) = self.contexts.get_mut(context.0) {
                         context.connects.remove(&tag);
                     }
-                    self.finish_opening(key);
+                    self.finish_opening(out, key);
                     if binding != 0 {
-                        self.unbind(now, context, binding);
+                        self.unbind(out, context, binding);
                     }
-                    self.reply(context, Reply::Connected { tag, slot, local, mss });
+                    self.contexts.reply(context, Reply::Connected { tag, slot, local, mss });
                 }
-                None => self.fail_opening(now, key, libc::ENOMEM),
+                None => self.fail_opening(out, key, libc::ENOMEM),
             },
             Owner::Listener(binding) => {
                 if let Some(listener) = self.bindings.listener(binding) {
                     listener.half_open -= 1;
                     listener.ready.push_back(key);
                 }
-                self.place(now, binding);
+                self.place(out, binding);
             }
         }
         frame
@@ -334,7 +306,7 @@ impl Plane {
     /// A segment for an open connection that no context has taken yet. A few frames are kept; the rest comes again.
     fn on_waiting_segment(
         &mut self,
-        now: Nanos,
+        out: &mut Outbox<'_>,
         key: u32,
         segment: &Segment,
         open: &Established,
@@ -343,52 +315,52 @@ impl Plane {
         let rcv_nxt = open.irs + 1;
         if segment.rst() {
             match segment.header.seq == rcv_nxt {
-                true => self.fail_opening(now, key, libc::ECONNRESET),
-                false => self.drops.count(DropReason::OutsideWindow),
+                true => self.fail_opening(out, key, libc::ECONNRESET),
+                false => out.drops.count(DropReason::OutsideWindow),
             }
             return Some(frame);
         }
         if segment.syn() {
             // The peer has not seen the last acknowledgement of its SYN.
             let opening = self.openings.get(key)?;
-            let ack = opening.handshake.ack(now, &opening.tuple);
-            self.challenge_opening(now, key, ack, src_mac);
+            let ack = opening.handshake.ack(out.now, &opening.tuple);
+            self.challenge_opening(out, key, ack, src_mac);
             return Some(frame);
         }
         if segment.len() == 0 {
             return Some(frame);
         }
-        self.hold(key, frame)
+        self.hold(out, key, frame)
     }
 
     /// Keeps a frame for the engine, within limits.
-    fn hold(&mut self, key: u32, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+    fn hold(&mut self, out: &mut Outbox<'_>, key: u32, mut frame: Box<Frame>) -> Option<Box<Frame>> {
         let most = self.config.limits.held_frames;
         let opening = self.openings.get_mut(key)?;
-        if opening.held.len() >= HELD_PER_CONNECTION || self.held >= most {
-            self.drops.count(DropReason::NotAccepted);
+        if opening.held.len() >= HELD_PER_CONNECTION || self.frames.held >= most {
+            out.drops.count(DropReason::NotAccepted);
             return Some(frame);
         }
         // What the frame refers to is another host's memory, which does not wait.
         frame.flatten();
         opening.held.push(frame);
-        self.held += 1;
+        self.frames.held += 1;
         None
     }
 
     /// A connection attempt, or a connection that nobody has taken, has failed.
-    pub fn fail_opening(&mut self, now: Nanos, key: u32, errno: i32) {
+    pub fn fail_opening(&mut self, out: &mut Outbox<'_>, key: u32, errno: i32) {
         let Some(opening) = self.openings.get(key) else { return };
         let (tuple, owner, open, iss) = (opening.tuple, opening.owner, opening.open, opening.handshake.iss);
         self.tracer.event(Point::OpeningFailed, NO_FLOW, [traced::ends(&tuple)[1], errno as u64]);
         if open.is_some() && errno != libc::ECONNRESET {
-            let stamp = open.and_then(|open| open.timestamps).map(|state| state.stamp(now));
-            self.reset_tuple(now, &tuple, iss + 1, open.map(|open| open.irs + 1), stamp);
+            let stamp = open.and_then(|open| open.timestamps()).map(|state| state.stamp(out.now));
+            out.reset(&tuple, iss + 1, open.map(|open| open.irs + 1), stamp);
         }
         match owner {
             Owner::Connect { context, tag, slot, .. } => {
-                self.forget_connect(context, tag, slot);
-                self.reply(context, Reply::Failed { tag, errno: errno as u16 });
+                self.forget_connect(out, context, tag, slot);
+                self.contexts.reply(context, Reply::Failed { tag, errno: errno as u16 });
             }
             Owner::Listener(binding) => {
                 if let Some(listener) = self.bindings.listener(binding) {
@@ -400,61 +372,38 @@ impl Plane {
             }
         }
         self.connections.remove(&tuple);
-        self.finish_opening(key);
+        self.finish_opening(out, key);
     }
 
     /// The application gave a connection attempt up.
-    pub fn cancel_connect(&mut self, now: Nanos, context: ContextId, tag: u32) {
+    pub fn cancel_connect(&mut self, out: &mut Outbox<'_>, context: ContextId, tag: u32) {
         let Some(key) = self.contexts.get(context.0).and_then(|context| context.connects.get(&tag).copied()) else {
             // It has been opened or has failed meanwhile: the reply is on its way.
             return;
         };
         let Some(opening) = self.openings.get(key) else { return };
-        let (tuple, owner, header) = (opening.tuple, opening.owner, opening.handshake.ack(now, &opening.tuple));
+        let (tuple, owner, header) = (opening.tuple, opening.owner, opening.handshake.ack(out.now, &opening.tuple));
         if header.ack != Seq(0) {
-            self.reset_tuple(now, &tuple, header.seq, Some(header.ack), header.options.timestamps);
+            out.reset(&tuple, header.seq, Some(header.ack), header.options.timestamps);
         }
         if let Owner::Connect { context, tag, slot, .. } = owner {
-            self.forget_connect(context, tag, slot);
+            self.forget_connect(out, context, tag, slot);
         }
         self.connections.remove(&tuple);
-        self.finish_opening(key);
+        self.finish_opening(out, key);
     }
 
-    fn forget_connect(&mut self, context: ContextId, tag: u32, slot: Slot) {
+    fn forget_connect(&mut self, out: &mut Outbox<'_>, context: ContextId, tag: u32, slot: Slot) {
         if let Some(context) = self.contexts.get_mut(context.0) {
             context.connects.remove(&tag);
         }
-        self.free_slot(context, slot);
+        self.free_slot(out, context, slot);
     }
 
-    pub fn finish_opening(&mut self, key: u32) {
-        self.timers.cancel(Timer::Opening(key));
+    pub fn finish_opening(&mut self, out: &mut Outbox<'_>, key: u32) {
+        out.timers.cancel(Timer::Opening(key));
         if let Some(opening) = self.openings.remove(key) {
-            self.spend(opening.held);
+            self.frames.spend(opening.held);
         }
-    }
-
-    /// Sends a reset, with timestamps where the connection has them (RFC 7323 section 3.2).
-    // Meets RFC 7323: 3.2-e.
-    pub fn reset_tuple(
-        &mut self,
-        now: Nanos,
-        tuple: &FourTuple,
-        seq: Seq,
-        ack: Option<Seq>,
-        timestamps: Option<Timestamps>,
-    ) {
-        let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
-        let header = Header {
-            src_port: tuple.local_port,
-            dst_port: tuple.remote_port,
-            seq,
-            ack: ack.unwrap_or(Seq(0)),
-            flags,
-            window: 0,
-            options: Options { timestamps, ..Options::default() },
-        };
-        self.send_tcp(now, tuple, header);
     }
 }

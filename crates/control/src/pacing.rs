@@ -1,7 +1,8 @@
 //! Looks at flows that have something to time, and tells the engine what comes of it.
 use crate::flow::{After, Place};
+use crate::outbox::Outbox;
 use crate::plane::{MILLISECOND, Plane};
-use crate::timers::Timer;
+use crate::timers::{Timer, Timers};
 use crate::timing::Tick;
 use engine::stream;
 use engine::{Command, FlowId, Nanos};
@@ -19,72 +20,72 @@ impl Plane {
     /// The least time between two looks at a flow.
     fn look_interval(&self) -> Nanos {
         let configured = self.config.timers.congestion_interval_us as Nanos * 1000;
-        configured.max((self.tracked as Nanos * LOOK).min(LONGEST_INTERVAL))
+        configured.max((self.flows.timed as Nanos * LOOK).min(LONGEST_INTERVAL))
     }
 
     /// The engine has something to time for a flow.
-    pub fn flow_active(&mut self, now: Nanos, id: FlowId) {
+    pub fn flow_active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let interval = self.look_interval();
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let Some(flow) = self.flows.all.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
         }
-        self.tracked += !flow.pace.tracked as u32;
+        self.flows.timed += !flow.pace.tracked as u32;
         let figures = flow.stats.read();
-        let due = flow.pace.start(now, &figures, flow.options.ack_delay, interval, flow.mss as u32);
-        self.timers.set(Timer::Flow(id.0), due);
+        let due = flow.pace.start(out.now, &figures, flow.options.ack_delay, interval, flow.agreed.mss as u32);
+        out.timers.set(Timer::Flow(id.0), due);
     }
 
     /// Asks for what is known of flows that are to be looked at soon: with so many, no cache holds it.
-    pub fn look_ahead(&self, most: usize) {
+    pub fn look_ahead(&self, timers: &Timers, most: usize) {
         if self.flows.len() < MANY {
             return;
         }
-        let flows = || self.timers.flows_soon(most).filter_map(|flow| self.flows.get_ahead(flow));
+        let flows = || timers.flows_soon(most).filter_map(|flow| self.flows.get_ahead(flow));
         flows().for_each(shm::prefetch);
         flows().filter_map(Option::as_ref).for_each(|flow| shm::prefetch(&*flow.stats));
     }
 
     /// It is time to look at a flow.
-    pub fn flow_due(&mut self, now: Nanos, id: FlowId) {
+    pub fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let interval = self.look_interval();
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let Some(flow) = self.flows.all.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
-            return self.settle(now, id);
+            return self.settle(out, id);
         }
         let figures = flow.stats.read();
-        let (orphan, mss) = (flow.closing.orphan, flow.mss as u32);
-        let tick = flow.pace.tick(now, &figures, &flow.options, orphan, interval, mss);
+        let (orphan, mss) = (flow.closing.is_orphan(), flow.agreed.mss as u32);
+        let tick = flow.pace.tick(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         self.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
-        self.tracked -= tick.untrack as u32;
+        self.flows.timed -= tick.untrack as u32;
         if tick.failed {
-            return self.fail_flow(id, libc::ETIMEDOUT, After::Reset);
+            return self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset);
         }
-        self.command_tick(id, &tick);
+        self.command_tick(out, id, &tick);
         if tick.doubt_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
-            let next_hop = self.net.next_hop(remote_ip);
-            self.net.doubt(now, next_hop);
-            self.net.resolve(now, next_hop);
+            let next_hop = out.net.next_hop(remote_ip);
+            out.net.doubt(out.now, next_hop);
+            out.net.resolve(out.now, next_hop);
         }
         if let Some(next) = tick.next {
-            self.timers.set(Timer::Flow(id.0), next);
+            out.timers.set(Timer::Flow(id.0), next);
         }
     }
 
-    fn command_tick(&mut self, id: FlowId, tick: &Tick) {
+    fn command_tick(&mut self, out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
         let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
-        self.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
-        self.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
+        out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
+        out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
         if retransmit {
-            self.commands.push(stream::Command::Retransmit(id).into());
+            out.commands.push(stream::Command::Retransmit(id).into());
         }
         if probe {
-            self.commands.push(stream::Command::Probe(id).into());
+            out.commands.push(stream::Command::Probe(id).into());
         }
         if untrack {
-            self.commands.push(stream::Command::Untrack(id).into());
+            out.commands.push(stream::Command::Untrack(id).into());
         }
     }
 }

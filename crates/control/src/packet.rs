@@ -1,36 +1,24 @@
 //! TCP segments as packets: building those of the control plane, reading those of the exception path.
-use ::tcp::{Segment, Unacceptable};
+use ::tcp::Segment;
 use engine::DropReason;
 use engine::stream::FourTuple;
 use host::{Ip, Packet};
 use port::{Checksum, Frame};
 use wire::checksum::Sum;
-use wire::{IpAddress, ipv4, tcp};
+use wire::{ipv4, tcp};
 
 /// A segment without payload. Control segments are few: their checksum is always complete. One between addresses that
 /// are not both IPv4 has none, and the host drops it.
-pub(crate) fn segment(src: IpAddress, dst: IpAddress, header: &tcp::Header) -> Packet {
-    Packet::short(dst, ipv4::TCP, header.len(), |body| {
+pub(crate) fn segment(tuple: &FourTuple, header: &tcp::Header) -> Packet {
+    let (src, dst) = (tuple.local_ip, tuple.remote_ip);
+    let packet = Packet::short(dst, ipv4::TCP, header.len(), |body| {
         header.emit(body);
         let Some((src, dst)) = src.as_v4().zip(dst.as_v4()) else { return };
         let mut sum = Sum::pseudo_header(src, dst, ipv4::TCP, body.len() as u32);
         sum.add(body);
         body[tcp::CHECKSUM_AT..tcp::CHECKSUM_AT + 2].copy_from_slice(&sum.finish().to_be_bytes());
-    })
-}
-
-/// The registry's entry for a segment that TCP's rules do not process.
-pub(crate) fn drop_reason(unacceptable: Unacceptable) -> DropReason {
-    match unacceptable {
-        Unacceptable::Paws => DropReason::Paws,
-        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
-        Unacceptable::Duplicate => DropReason::Duplicate,
-        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
-        Unacceptable::AckTooOld => DropReason::AckTooOld,
-        Unacceptable::NoAck => DropReason::NoAck,
-        Unacceptable::RstChallenged => DropReason::RstChallenged,
-        Unacceptable::SynChallenged => DropReason::SynChallenged,
-    }
+    });
+    packet.with_source(src)
 }
 
 /// Reads the segment of a TCP packet, checksum included. Payload that stands elsewhere is copied into the frame

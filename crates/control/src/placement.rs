@@ -1,36 +1,39 @@
 //! From an open connection to a flow: which context takes it, and what the engine is told.
+use crate::connections::Stage;
 use crate::contexts::{Buffers, Holder};
 use crate::flow::{Flow, Name, Place, Spliced};
-use crate::opening::Owner;
-use crate::plane::{Plane, Stage};
+use crate::openings::Owner;
+use crate::outbox::Outbox;
+use crate::plane::Plane;
 use crate::timing::Pace;
+use ::host::Link;
 use context::{Reply, Slot};
 use engine::stream::{FlowParams, FlowStats};
 use engine::{Command, ContextId, Exception, FlowId, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::{CongestionName, Decision, initial_window};
-use tcp::{Closing, Established, RttEstimator};
+use tcp::{Agreed, Closing, Established, RttEstimator};
 
 impl Plane {
     /// Hands connections that wait for a context to those that take some.
-    pub fn place(&mut self, now: Nanos, binding: u32) {
-        self.place_parked(now, binding);
+    pub fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
+        self.place_parked(out, binding);
         while let Some(context) = self.choose(binding, u32::MAX) {
             let Some(listener) = self.bindings.listener(binding) else { return };
             let Some(key) = listener.ready.pop_front() else { return };
             let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
-            match self.install(now, key, context, slot) {
+            match self.install(out, key, context, slot) {
                 Some(mss) => {
                     let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
-                    self.finish_opening(key);
+                    self.finish_opening(out, key);
                     self.take_credit(binding, context);
                     let (local, remote) = (tuple.local(), tuple.remote());
-                    self.reply(context, Reply::Accept { binding, slot, local, remote, mss });
+                    self.contexts.reply(context, Reply::Accept { binding, slot, local, remote, mss });
                 }
                 None => {
-                    self.free_slot(context, slot);
-                    self.fail_opening(now, key, libc::ENOMEM);
+                    self.free_slot(out, context, slot);
+                    self.fail_opening(out, key, libc::ENOMEM);
                 }
             }
         }
@@ -73,33 +76,31 @@ impl Plane {
     }
 
     /// Makes the engine take a connection over. `None` where the buffers cannot be mapped.
-    pub fn install(&mut self, now: Nanos, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
+    pub fn install(&mut self, out: &mut Outbox<'_>, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
         let opening = self.openings.get_mut(key)?;
         let open = opening.open?;
         let (tuple, congestion, owner) = (opening.tuple, opening.congestion, opening.owner);
         let held = std::mem::take(&mut opening.held);
-        self.held -= held.len() as u32;
+        self.frames.held -= held.len() as u32;
         let id = FlowId(self.flows.vacant()?);
         let end = self.contexts.get_mut(context.0)?;
         let Ok((rx, tx)) = end.slots.begin(slot.index, false, &end.end) else {
-            self.spent.extend(held);
+            self.frames.spent.extend(held);
             return None;
         };
         end.slots.assign(slot, id);
         end.flows.insert(id);
-        let next_hop = self.net.next_hop(tuple.remote_ip);
+        let next_hop = out.net.next_hop(tuple.remote_ip);
         let peer_mac = self.openings.get(key)?.peer_mac?;
-        let own = tuple.remote_ip == self.net.address;
-        let remote_mac = if own { self.net.mac } else { self.net.resolve(now, next_hop).unwrap_or(peer_mac) };
-        let mss = self.mss_towards(now, tuple.remote_ip, &open.agreed);
+        let remote_mac = out.net.resolve(out.now, next_hop).unwrap_or(peer_mac);
+        let mss = self.mss_towards(out, tuple.remote_ip, &open.agreed);
         let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
-        self.flows.insert(Flow {
+        let flow = Flow {
             tuple: tuple.into(),
             remote_mac,
-            agreed: open.agreed,
-            mss,
+            agreed: Agreed { mss, ..open.agreed },
             iss: open.iss,
-            stats: self.stats.put(stats_of(now, &open)),
+            stats: self.flows.stats.put(stats_of(out.now, &open)),
             names: Name { context, slot, open: true, taken: true }.into(),
             current: 0,
             holders: Holder::Context(context).into(),
@@ -107,28 +108,36 @@ impl Plane {
             read: None,
             closing: Closing::default(),
             place: Place::Engine,
-            options: Arc::clone(&self.flow_options),
-            pace: self.pace(now, congestion, &open, mss.into()),
+            options: Arc::clone(&self.flows.options),
+            pace: self.pace(out.now, congestion, &open, mss.into()),
             freezing: 0,
             resting: None,
             spliced: Spliced::No,
             logged: false,
-        });
+        };
+        self.flows.insert(flow);
         self.connections.set(tuple, Stage::Flow(id));
-        let params = self.flow_params(id, &open, (rx, tx))?;
-        self.commands.push(Command::Install(Box::new(params)));
-        self.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
+        let params = self.flow_params(out, id, &open, (rx, tx))?;
+        out.commands.push(Command::Install(Box::new(params)));
+        self.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some(mss)
     }
 
     /// What the engine is told of a new flow.
-    pub fn flow_params(&self, id: FlowId, open: &Established, (rx, tx): Buffers) -> Option<FlowParams> {
+    pub fn flow_params(
+        &self,
+        out: &mut Outbox<'_>,
+        id: FlowId,
+        open: &Established,
+        (rx, tx): Buffers,
+    ) -> Option<FlowParams> {
         let flow = self.flows.get(id.0)?;
         let Name { context, slot, .. } = flow.name();
+        let Link { mac: local_mac, caps, .. } = *out.net.link_towards(flow.tuple.get().remote_ip);
         Some(FlowParams {
             flow: id,
             tuple: flow.tuple.get(),
-            local_mac: self.net.mac,
+            local_mac,
             remote_mac: flow.remote_mac,
             context,
             slot,
@@ -139,14 +148,10 @@ impl Plane {
             rcv_nxt: open.irs + 1,
             rx_pos: 0,
             snd_wnd: open.snd_wnd,
-            snd_wscale: open.agreed.snd_shift,
-            rcv_wscale: open.agreed.rcv_shift,
-            mss: flow.mss,
-            super_segment: self.caps.super_segment,
-            checksum_offload: self.caps.checksum,
-            timestamps: open.timestamps,
-            sack: open.agreed.sack,
-            ecn: open.agreed.ecn,
+            agreed: flow.agreed,
+            ts_recent: open.ts_recent,
+            super_segment: caps.super_segment,
+            checksum_offload: caps.checksum,
             dctcp_echo: flow.pace.policy.kind().needs.exact_marks,
             cwnd: flow.pace.enforced.cwnd,
             rate: flow.pace.enforced.rate,

@@ -2,10 +2,12 @@
 use crate::bindings::{Binding, Listener};
 use crate::closing::Positions;
 use crate::config::PortRule;
+use crate::connections::Stage;
 use crate::contexts::{Application, Holder};
 use crate::labels::Label;
 use crate::opening::Connect;
-use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::outbox::Outbox;
+use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use crate::traced;
 use context::{Congestion, Endpoint, FlowInfo, Look, OptionName, Reply, Request, Slot};
@@ -24,94 +26,96 @@ const WORK_PER_REQUEST: usize = 16;
 
 impl Plane {
     /// Takes requests of all applications; returns how many.
-    pub fn take_requests(&mut self, now: Nanos) -> usize {
+    pub fn take_requests(&mut self, out: &mut Outbox<'_>) -> usize {
         let mut done = 0;
         let most = match self.engine_work {
             0 => usize::MAX,
             work => WHILE_BUSY + work / WORK_PER_REQUEST,
         };
-        let mut turns = std::mem::take(&mut self.turns);
+        let mut turns = std::mem::take(&mut self.contexts.turns);
         turns.round(|key| {
             let Some(context) = self.contexts.get_mut(key) else { return Look::Gone };
             if context.is_backlogged() {
                 context.push_replies();
-                self.told.push(ContextId(key));
+                self.contexts.reply_later(ContextId(key));
             }
             let before = done;
             while done < most && done - before < PER_ROUND {
                 let waits = self.contexts.get(key).is_none_or(|context| context.is_backlogged());
-                if waits || !self.take_request(now, ContextId(key)) {
+                if waits || !self.take_request(out, ContextId(key)) {
                     return if done > before { Look::Some } else { Look::Nothing };
                 }
                 done += 1;
             }
             if done >= most { Look::Full } else { Look::Some }
         });
-        self.turns = turns;
+        self.contexts.turns = turns;
         done
     }
 
     /// Takes what a process left in its ring when it ended: a close may carry the last bytes that it wrote.
-    pub fn take_last_requests(&mut self, now: Nanos, id: ContextId) {
+    pub fn take_last_requests(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let most = self.contexts.get(id.0).map_or(0, |context| context.end.geometry().control_entries);
         for _ in 0..most {
-            if !self.take_request(now, id) {
+            if !self.take_request(out, id) {
                 break;
             }
         }
     }
 
     /// Takes one request of a context; false where there is none.
-    fn take_request(&mut self, now: Nanos, id: ContextId) -> bool {
+    fn take_request(&mut self, out: &mut Outbox<'_>, id: ContextId) -> bool {
         let Some(context) = self.contexts.get_mut(id.0).filter(|context| context.alive()) else { return false };
         match context.end.requests.pop() {
             Ok(None) => return false,
             Ok(Some(words)) => match Request::from_words(words) {
-                Some(request) => self.on_request(now, id, request),
-                None => self.drops.count(DropReason::RequestInvalid),
+                Some(request) => self.on_request(out, id, request),
+                None => out.drops.count(DropReason::RequestInvalid),
             },
             Err(_) => {
-                self.drops.count(DropReason::RingCorrupt);
-                self.end_context(id);
+                out.drops.count(DropReason::RingCorrupt);
+                self.end_context(out, id);
             }
         }
         true
     }
 
-    fn on_request(&mut self, now: Nanos, id: ContextId, request: Request) {
+    fn on_request(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
         self.tracer.event(Point::Request, NO_FLOW, [traced::word(&request), id.0.into()]);
         let (tag, result) = match request {
             Request::Bind { tag, local, reuse_address, reuse_port } => {
-                (tag, self.bind(id, tag, local, reuse_address, reuse_port))
+                (tag, self.bind(out, id, tag, local, reuse_address, reuse_port))
             }
             Request::Listen { tag, binding, backlog } => (tag, self.listen(id, tag, binding, backlog)),
             Request::Connect { tag, binding, remote, congestion, mss } => {
-                (tag, self.connect(now, id, tag, binding, remote, congestion, mss))
+                (tag, self.connect(out, id, tag, binding, remote, congestion, mss))
             }
             Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
-            Request::Claim { tag, context, slot } => (tag, self.claim(id, tag, ContextId(context), slot)),
-            Request::Splice { tag, ends } => (tag, self.splice(id, tag, ends)),
-            Request::OpenLog { tag, shape } => (tag, self.open_log(id, tag, shape)),
-            Request::JoinLog { tag, slot, rx_head, mark } => (tag, self.join_log(id, tag, slot, (rx_head, mark))),
-            Request::Fork { tag } => (tag, self.fork(now, id, tag)),
-            Request::Rest { slot, tx_head, rx_head } => return self.rest(id, slot, tx_head, rx_head),
-            Request::Arm { binding, credits } => return self.arm(now, id, binding, credits),
-            Request::CancelConnect { tag } => return self.cancel_connect(now, id, tag),
+            Request::Claim { tag, context, slot } => (tag, self.claim(out, id, tag, ContextId(context), slot)),
+            Request::Splice { tag, ends } => (tag, self.splice(out, id, tag, ends)),
+            Request::OpenLog { tag, shape } => (tag, self.open_log(out, id, tag, shape)),
+            Request::JoinLog { tag, slot, rx_head, mark } => (tag, self.join_log(out, id, tag, slot, (rx_head, mark))),
+            Request::Fork { tag } => (tag, self.fork(out, id, tag)),
+            Request::Rest { slot, tx_head, rx_head } => return self.rest(out, id, slot, tx_head, rx_head),
+            Request::Arm { binding, credits } => return self.arm(out, id, binding, credits),
+            Request::CancelConnect { tag } => return self.cancel_connect(out, id, tag),
             Request::Unbind { binding } => match self.holds_binding(id, binding) {
-                true => return self.unbind(now, id, binding),
-                false => return self.drops.count(DropReason::RequestInvalid),
+                true => return self.unbind(out, id, binding),
+                false => return out.drops.count(DropReason::RequestInvalid),
             },
             Request::Close { slot, tx_head, rx_head, abort } => {
-                return self.close(now, id, slot, Positions { tx_head, rx_head }, abort);
+                return self.close(out, id, slot, Positions { tx_head, rx_head }, abort);
             }
-            Request::Set { slot, option, value } => return self.set(now, id, slot, option, value),
-            Request::Label { fd, reason, slot, binding } => return self.label(id, fd, Label { reason, slot, binding }),
+            Request::Set { slot, option, value } => return self.set(out, id, slot, option, value),
+            Request::Label { fd, reason, slot, binding } => {
+                return self.label(out, id, fd, Label { reason, slot, binding });
+            }
         };
         if let Err(errno) = result {
             if errno == libc::EINVAL || errno == libc::EBADF {
-                self.drops.count(DropReason::RequestInvalid);
+                out.drops.count(DropReason::RequestInvalid);
             }
-            self.reply(id, Reply::Failed { tag, errno: errno as u16 });
+            self.contexts.reply(id, Reply::Failed { tag, errno: errno as u16 });
         }
     }
 
@@ -131,9 +135,17 @@ impl Plane {
     }
 
     // Meets RFC 9293: MUST-43.
-    fn bind(&mut self, id: ContextId, tag: u32, local: Endpoint, address: bool, port: bool) -> Result<(), i32> {
+    fn bind(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: ContextId,
+        tag: u32,
+        local: Endpoint,
+        address: bool,
+        port: bool,
+    ) -> Result<(), i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
-        if ![self.net.address, self.net.address.any()].contains(&local.ip) {
+        if !out.net.is_own(local.ip) && !out.net.is_any(local.ip) {
             return Err(libc::EADDRNOTAVAIL);
         }
         if context.bindings.len() as u32 >= self.config.limits.bindings_per_application {
@@ -160,7 +172,7 @@ impl Plane {
         if let Some(context) = self.contexts.get_mut(id.0) {
             context.bindings.insert(binding);
         }
-        self.reply(id, Reply::Bound { tag, binding, local });
+        self.contexts.reply(id, Reply::Bound { tag, binding, local });
         Ok(())
     }
 
@@ -175,18 +187,18 @@ impl Plane {
         let most = self.config.limits.max_backlog.max(1);
         let entry = self.bindings.get_mut(binding).ok_or(libc::EINVAL)?;
         entry.listener.get_or_insert_with(Listener::default).backlog = backlog.clamp(1, most);
-        self.reply(id, Reply::Done { tag });
+        self.contexts.reply(id, Reply::Done { tag });
         Ok(())
     }
 
-    fn arm(&mut self, now: Nanos, id: ContextId, binding: u32, credits: u32) {
+    fn arm(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32, credits: u32) {
         let listener = if self.holds_binding(id, binding) { self.bindings.listener(binding) } else { None };
         match listener {
             Some(listener) => {
                 listener.armed.insert(id, credits);
-                self.place(now, binding);
+                self.place(out, binding);
             }
-            None => self.drops.count(DropReason::RequestInvalid),
+            None => out.drops.count(DropReason::RequestInvalid),
         }
     }
 
@@ -194,7 +206,7 @@ impl Plane {
     #[allow(clippy::too_many_arguments)]
     fn connect(
         &mut self,
-        now: Nanos,
+        out: &mut Outbox<'_>,
         id: ContextId,
         tag: u32,
         binding: u32,
@@ -203,7 +215,7 @@ impl Plane {
         mss: u16,
     ) -> Result<(), i32> {
         // The unspecified address means this host (RFC 1122 section 3.2.1.3).
-        let ip = if remote.ip == self.net.address.any() { self.net.address } else { remote.ip };
+        let ip = if out.net.is_any(remote.ip) { out.net.links()[0].address } else { remote.ip };
         let remote = Endpoint { ip, port: remote.port };
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
         if context.connects.contains_key(&tag) || (binding != 0 && !context.bindings.contains(&binding)) {
@@ -218,36 +230,38 @@ impl Plane {
             return Err(libc::ENOMEM);
         }
         let unreachable = ip.is_broadcast() || ip.is_multicast();
-        if unreachable || (ip != self.net.address && self.net.routes.next_hop(ip).is_none()) {
+        if unreachable || (!out.net.is_own(ip) && out.net.routes.next_hop(ip).is_none()) {
             return Err(libc::ENETUNREACH);
         }
         if remote.port == 0 {
             return Err(libc::ECONNREFUSED);
         }
-        let local_port = match self.bindings.get(binding) {
-            Some(bound) if bound.listener.is_some() => return Err(libc::EINVAL),
-            Some(bound) => bound.local.port,
-            None => self.port_towards(now, remote).ok_or(libc::EADDRNOTAVAIL)?,
+        let tuple = match self.bindings.get(binding).map(|bound| (bound.local, bound.listener.is_some())) {
+            Some((_, true)) => return Err(libc::EINVAL),
+            Some((local, false)) => self.tuple_of(out, local, remote),
+            None => {
+                let port = self.port_towards(out, remote).ok_or(libc::EADDRNOTAVAIL)?;
+                self.tuple(out, port, remote)
+            }
         };
-        let tuple = self.tuple(local_port, remote);
-        let above = self.vacate(now, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
+        let above = self.vacate(out, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
         let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
         let congestion = self.config.chosen_congestion(congestion.0);
         let local = tuple.local();
-        self.reply(id, Reply::Connecting { tag, local });
-        self.open(now, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
+        self.contexts.reply(id, Reply::Connecting { tag, local });
+        self.open(out, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
         Ok(())
     }
 
     /// Makes sure that a tuple is free; `None` where it is not. A connection in TIME-WAIT gives way where that is
     /// safe: then the new one starts above its last sequence number.
-    fn vacate(&mut self, now: Nanos, tuple: &FourTuple) -> Option<Option<Seq>> {
+    fn vacate(&mut self, out: &mut Outbox<'_>, tuple: &FourTuple) -> Option<Option<Seq>> {
         match self.connections.get(tuple) {
             None => Some(None),
             Some(Stage::Wait(key)) => {
                 let wait = *self.waits.get(key)?;
-                wait.may_be_reused_locally(now).then(|| {
-                    self.end_wait(key);
+                wait.may_be_reused_locally(out.now).then(|| {
+                    self.waits.end(out, &mut self.connections, key);
                     Some(wait.snd_nxt + (u16::MAX as u32 + 2))
                 })
             }
@@ -255,16 +269,16 @@ impl Plane {
         }
     }
 
-    fn close(&mut self, now: Nanos, id: ContextId, slot: Slot, positions: Positions, abort: bool) {
+    fn close(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot, positions: Positions, abort: bool) {
         match self.named(id, slot) {
-            Some(flow) => self.give_up_share(now, flow, Holder::Context(id), Some(positions), abort),
-            None => self.drops.count(DropReason::RequestInvalid),
+            Some(flow) => self.give_up_share(out, flow, Holder::Context(id), Some(positions), abort),
+            None => out.drops.count(DropReason::RequestInvalid),
         }
     }
 
     // Meets RFC 9293: MUST-21, MUST-24, MUST-27.
-    fn set(&mut self, now: Nanos, id: ContextId, slot: Slot, option: OptionName, value: u64) {
-        let Some(flow_id) = self.named(id, slot) else { return self.drops.count(DropReason::RequestInvalid) };
+    fn set(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot, option: OptionName, value: u64) {
+        let Some(flow_id) = self.named(id, slot) else { return out.drops.count(DropReason::RequestInvalid) };
         let default_give_up = self.config.timers.give_up_ms as Nanos * MILLISECOND;
         let Some(flow) = self.flows.get_mut(flow_id.0) else { return };
         let options = Arc::make_mut(&mut flow.options);
@@ -280,13 +294,13 @@ impl Plane {
             }
             OptionName::Congestion => {
                 let kind = self.config.chosen_congestion(value as u8);
-                flow.pace.policy = kind.start(flow.mss as u32, now);
+                flow.pace.policy = kind.start(flow.agreed.mss as u32, out.now);
             }
             OptionName::PacingRate => options.pacing_rate = value,
             OptionName::FinTimeout => options.fin_timeout = seconds.max(1),
         }
         // The new values count at once, also for a flow that is quiet.
-        self.timers.set(Timer::Flow(flow_id.0), now);
+        out.timers.set(Timer::Flow(flow_id.0), out.now);
     }
 
     fn info(&mut self, id: ContextId, tag: u32, slot: Slot) -> Result<(), i32> {
@@ -295,9 +309,9 @@ impl Plane {
         let figures = flow.stats.read();
         let pace = &flow.pace;
         let info = FlowInfo {
-            state: flow.closing.state.number(),
+            state: flow.state().number(),
             congestion: pace.policy.kind().code,
-            mss: flow.mss,
+            mss: flow.agreed.mss,
             rtt_us: (pace.rtt.srtt().unwrap_or(0) / 1000) as u32,
             rttvar_us: (pace.rtt.rttvar() / 1000) as u32,
             cwnd: pace.enforced.cwnd,
@@ -308,18 +322,18 @@ impl Plane {
             bytes_acked: figures.acked_bytes,
             bytes_received: figures.rx_bytes,
         };
-        self.reply(id, Reply::Info { tag, info });
+        self.contexts.reply(id, Reply::Info { tag, info });
         Ok(())
     }
 
     /// A label also says that a connection was accepted: it has a descriptor.
-    fn label(&mut self, id: ContextId, fd: u32, label: Label) {
+    fn label(&mut self, out: &mut Outbox<'_>, id: ContextId, fd: u32, label: Label) {
         if let Some(slot) = label.slot {
             self.named(id, slot);
         }
         let Some(context) = self.contexts.get_mut(id.0) else { return };
         if !context.labels.set(fd, label) {
-            self.drops.count(DropReason::RequestInvalid);
+            out.drops.count(DropReason::RequestInvalid);
         }
     }
 }

@@ -1,26 +1,20 @@
 //! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
 use crate::contexts::{Application, Context, Holder, Life};
 use crate::flow::{Name, Place, Spliced};
-use crate::opening::Owner;
+use crate::holders::Hold;
+use crate::openings::Owner;
+use crate::outbox::Outbox;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
 use context::{ControlEnd, Endpoint, EngineEnd, Reply, Slot};
 use engine::stream;
 use engine::{Command, ContextId, FlowId, Nanos};
-use tcp::State;
-
-/// What a process had when it forked, held until its child attaches.
-pub(crate) struct Hold {
-    pub parent: ContextId,
-    pub uid: u32,
-    pub flows: Vec<FlowId>,
-    pub bindings: Vec<u32>,
-}
 
 impl Plane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
     pub fn attach(
         &mut self,
+        out: &mut Outbox<'_>,
         application: Application,
         ends: (EngineEnd, ControlEnd),
         token: Option<u64>,
@@ -41,16 +35,16 @@ impl Plane {
             return Err(format!("{most} programs are attached already: raise max_contexts of the host"));
         };
         let id = ContextId(key);
-        self.turns.add(key);
-        self.commands.push(Command::Attach(id, engine_end));
-        if let Some(hold) = token.and_then(|token| self.take_hold(token)) {
+        self.contexts.turns.add(key);
+        out.commands.push(Command::Attach(id, engine_end));
+        if let Some(hold) = token.and_then(|token| self.take_hold(out, token)) {
             self.inherit(id, hold, token);
         }
         Ok(id)
     }
 
-    fn take_hold(&mut self, token: u64) -> Option<Hold> {
-        self.timers.cancel(Timer::Hold(token));
+    fn take_hold(&mut self, out: &mut Outbox<'_>, token: u64) -> Option<Hold> {
+        out.timers.cancel(Timer::Hold(token));
         self.holds.remove(&token)
     }
 
@@ -76,7 +70,7 @@ impl Plane {
     }
 
     /// A process is about to fork.
-    pub fn fork(&mut self, now: Nanos, parent: ContextId, tag: u32) -> Result<(), i32> {
+    pub fn fork(&mut self, out: &mut Outbox<'_>, parent: ContextId, tag: u32) -> Result<(), i32> {
         let token = self.random.next();
         let pending = self.holds.values().filter(|hold| hold.parent == parent).count();
         if pending >= self.config.limits.forks_per_application as usize {
@@ -98,24 +92,31 @@ impl Plane {
             }
         }
         self.holds.insert(token, Hold { parent, uid, flows, bindings });
-        self.timers.set(Timer::Hold(token), now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
-        self.reply(parent, Reply::Forked { tag, token });
+        out.timers.set(Timer::Hold(token), out.now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
+        self.contexts.reply(parent, Reply::Forked { tag, token });
         Ok(())
     }
 
     /// No child came.
-    pub fn hold_due(&mut self, now: Nanos, token: u64) {
-        let Some(hold) = self.take_hold(token) else { return };
+    pub fn hold_due(&mut self, out: &mut Outbox<'_>, token: u64) {
+        let Some(hold) = self.take_hold(out, token) else { return };
         for id in hold.flows {
-            self.give_up_share(now, id, Holder::Hold(token), None, false);
+            self.give_up_share(out, id, Holder::Hold(token), None, false);
         }
         for id in hold.bindings {
-            self.give_up_binding(now, id, Holder::Hold(token));
+            self.give_up_binding(out, id, Holder::Hold(token));
         }
     }
 
     /// A child takes over the notices of a connection that it inherited.
-    pub fn claim(&mut self, child: ContextId, tag: u32, parent: ContextId, slot: Slot) -> Result<(), i32> {
+    pub fn claim(
+        &mut self,
+        out: &mut Outbox<'_>,
+        child: ContextId,
+        tag: u32,
+        parent: ContextId,
+        slot: Slot,
+    ) -> Result<(), i32> {
         let context = self.contexts.get_mut(child.0).ok_or(libc::EINVAL)?;
         let flows = &self.flows;
         let called = |id: &&FlowId| flows.get(id.0).is_some_and(|flow| flow.is_called(parent, slot));
@@ -132,14 +133,14 @@ impl Plane {
         flow.current = at;
         let (slot, alive, spliced) = (flow.names[at].slot, flow.place == Place::Engine, flow.spliced);
         self.claims = self.claims.checked_add(1).unwrap_or(1);
-        self.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
+        self.contexts.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
         if alive {
-            self.commands.push(stream::Command::Rename { flow: id, context: child, slot }.into());
+            out.commands.push(stream::Command::Rename { flow: id, context: child, slot }.into());
         } else {
             match spliced {
-                Spliced::No => self.reply(child, self.end_reply(id, slot)),
+                Spliced::No => self.contexts.reply(child, self.end_reply(id, slot)),
                 Spliced::In(_) => {}
-                Spliced::Over(errno) => self.reply(child, Reply::SpliceOver { slot, errno }),
+                Spliced::Over(errno) => self.contexts.reply(child, Reply::SpliceOver { slot, errno }),
             }
         }
         Ok(())
@@ -148,7 +149,7 @@ impl Plane {
     /// What becomes known late of a connection that has ended. Where both sides had said all, that is its end like any
     /// other, and whoever reads finds the last bytes.
     fn end_reply(&self, id: FlowId, slot: Slot) -> Reply {
-        let flow = self.flows.get(id.0).filter(|flow| matches!(flow.closing.state, State::TimeWait | State::Closed));
+        let flow = self.flows.get(id.0).filter(|flow| flow.closing.ends.are_over());
         let Some(flow) = flow else { return Reply::Error { slot, errno: libc::ECONNRESET as u16 } };
         let figures = flow.stats.read();
         // SYN and FIN are acknowledged too.
@@ -157,54 +158,54 @@ impl Plane {
     }
 
     /// The process of a context is gone.
-    pub fn detach(&mut self, id: ContextId) {
+    pub fn detach(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         if let Some(context) = self.contexts.get_mut(id.0) {
             context.released = true;
         }
-        self.end_context(id);
-        self.retire(id);
+        self.end_context(out, id);
+        self.retire(out, id);
     }
 
     /// Nothing more is asked by a context or told to it. First the engine empties its ring: what the process wrote
     /// before its end is sent.
-    pub fn end_context(&mut self, id: ContextId) {
+    pub fn end_context(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.contexts.get_mut(id.0).filter(|context| context.alive()) else { return };
         context.life = Life::Draining;
-        self.commands.push(Command::Drain(id));
+        out.commands.push(Command::Drain(id));
     }
 
     /// The engine knows all that a process said that is gone: its shares are given up.
-    pub fn context_drained(&mut self, now: Nanos, id: ContextId) {
+    pub fn context_drained(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         if self.contexts.get(id.0).is_none_or(|context| context.life != Life::Draining) {
             return;
         }
-        self.give_up_all(now, id);
+        self.give_up_all(out, id);
         // Only now: one that is gone is forgotten with its last slot, which may be given up before its bindings.
         if let Some(context) = self.contexts.get_mut(id.0) {
             context.life = Life::Gone;
         }
-        self.retire(id);
+        self.retire(out, id);
     }
 
-    fn give_up_all(&mut self, now: Nanos, id: ContextId) {
+    fn give_up_all(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.contexts.get(id.0) else { return };
         let bindings: Vec<u32> = context.bindings.iter().copied().collect();
         let tags: Vec<u32> = context.connects.keys().copied().collect();
         for tag in tags {
-            self.cancel_connect(now, id, tag);
+            self.cancel_connect(out, id, tag);
         }
         for binding in bindings {
-            self.unbind(now, id, binding);
+            self.unbind(out, id, binding);
         }
         let Some(context) = self.contexts.get(id.0) else { return };
         let flows: Vec<FlowId> = context.flows.iter().copied().collect();
         for flow in flows {
-            self.give_up_share(now, flow, Holder::Context(id), None, false);
+            self.give_up_share(out, flow, Holder::Context(id), None, false);
         }
     }
 
     /// A context gives up its share of a binding; connections that it was to accept go to others.
-    pub fn unbind(&mut self, now: Nanos, id: ContextId, binding: u32) {
+    pub fn unbind(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32) {
         let Some(context) = self.contexts.get_mut(id.0) else { return };
         context.bindings.remove(&binding);
         let flows: Vec<FlowId> = context.flows.iter().copied().collect();
@@ -214,8 +215,8 @@ impl Plane {
         for flow in flows {
             self.take_back(flow, id, binding);
         }
-        self.give_up_binding(now, binding, Holder::Context(id));
-        self.place(now, binding);
+        self.give_up_binding(out, binding, Holder::Context(id));
+        self.place(out, binding);
     }
 
     /// A connection that `context` was to accept waits for another one.
@@ -251,7 +252,7 @@ impl Plane {
     }
 
     /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.
-    pub fn give_up_binding(&mut self, now: Nanos, id: u32, holder: Holder) {
+    pub fn give_up_binding(&mut self, out: &mut Outbox<'_>, id: u32, holder: Holder) {
         let Some(binding) = self.bindings.get_mut(id) else { return };
         binding.holders.remove(&holder);
         if !binding.holders.is_empty() {
@@ -259,19 +260,19 @@ impl Plane {
         }
         let Some(listener) = self.bindings.remove(id).and_then(|binding| binding.listener) else { return };
         for flow in listener.parked {
-            self.give_up_share(now, flow, Holder::Listener(id), None, true);
+            self.give_up_share(out, flow, Holder::Listener(id), None, true);
         }
         let mine = Owner::Listener(id);
         let openings: Vec<u32> =
             self.openings.iter().filter(|(_, opening)| opening.owner == mine).map(|(key, _)| key).collect();
         for key in openings {
             // A handshake that is not complete is forgotten; its peer is told when it answers.
-            self.fail_opening(now, key, libc::ECONNABORTED);
+            self.fail_opening(out, key, libc::ECONNABORTED);
         }
     }
 
     /// Hands connections that lost their context to others that take some.
-    pub fn place_parked(&mut self, now: Nanos, binding: u32) {
+    pub fn place_parked(&mut self, out: &mut Outbox<'_>, binding: u32) {
         while let Some(id) = self.bindings.listener(binding).and_then(|listener| listener.parked.front().copied()) {
             // Its peer was promised what its buffers hold: it waits for others that are no smaller.
             let slot = self.flows.get(id.0).map_or(0, |flow| flow.name().slot.index);
@@ -280,20 +281,20 @@ impl Plane {
             if let Some(listener) = self.bindings.listener(binding) {
                 listener.parked.pop_front();
             }
-            if self.move_flow(id, binding, context).is_none() {
-                self.give_up_share(now, id, Holder::Listener(binding), None, true);
+            if self.move_flow(out, id, binding, context).is_none() {
+                self.give_up_share(out, id, Holder::Listener(binding), None, true);
             }
         }
     }
 
     /// Moves a connection that nobody accepted, with its buffers. `None` where it or the new place has failed.
-    fn move_flow(&mut self, id: FlowId, binding: u32, to: ContextId) -> Option<()> {
+    fn move_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, binding: u32, to: ContextId) -> Option<()> {
         let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
         let slot = context.slots.take()?;
         // What is there may be more than small rings hold.
         let Ok((rx, tx)) = context.slots.begin(slot.index, true, &context.end) else {
-            self.free_slot(to, slot);
+            self.free_slot(out, to, slot);
             return None;
         };
         context.slots.assign(slot, id);
@@ -303,14 +304,14 @@ impl Plane {
         flow.holders = Holder::Context(to).into();
         let tuple = flow.tuple.get();
         let (local, remote) = (tuple.local(), tuple.remote());
-        let mss = flow.mss;
-        self.commands.push(stream::Command::Move { flow: id, context: to, slot, rx, tx }.into());
+        let mss = flow.agreed.mss;
+        out.commands.push(stream::Command::Move { flow: id, context: to, slot, rx, tx }.into());
         for name in old.iter().copied() {
-            self.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
-            self.free_slot(name.context, name.slot);
+            self.contexts.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
+            self.free_slot(out, name.context, name.slot);
         }
         self.take_credit(binding, to);
-        self.reply(to, Reply::Accept { binding, slot, local, remote, mss });
+        self.contexts.reply(to, Reply::Accept { binding, slot, local, remote, mss });
         Some(())
     }
 }

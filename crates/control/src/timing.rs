@@ -1,10 +1,9 @@
 //! What time does to an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1),
 //! keepalive (section 3.8.4), giving up (section 3.8.3), and congestion control (FlexTOE appendix D). A pure function
 //! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
-use crate::config::TimerConfig;
+use crate::flow_options::FlowOptions;
 use engine::Nanos;
 use engine::stream::FlowFigures;
-use serde::{Deserialize, Serialize};
 use tcp::RttEstimator;
 use tcp::congestion::{Controller, Decision, Sample};
 use wire::Seq;
@@ -12,41 +11,6 @@ use wire::Seq;
 const MILLISECOND: Nanos = 1_000_000;
 /// Quiet looks at a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
-
-/// What the application or the configuration wants of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FlowOptions {
-    pub keepalive: bool,
-    pub keepalive_idle: Nanos,
-    pub keepalive_interval: Nanos,
-    pub keepalive_probes: u32,
-    /// How long nothing may be acknowledged before the connection fails.
-    pub give_up: Nanos,
-    /// The same for a connection that its application closed.
-    pub fin_timeout: Nanos,
-    /// Most bytes a second; 0 for no limit.
-    pub pacing_rate: u64,
-    /// How long the peer may hold back the acknowledgement of a single segment.
-    pub ack_delay: Nanos,
-}
-
-impl FlowOptions {
-    /// What a flow has of which nothing was asked.
-    pub fn of(timers: &TimerConfig) -> FlowOptions {
-        let second = 1000 * MILLISECOND;
-        FlowOptions {
-            // Meets RFC 9293: MUST-25.
-            keepalive: false,
-            keepalive_idle: timers.keepalive_idle_s as Nanos * second,
-            keepalive_interval: timers.keepalive_interval_s as Nanos * second,
-            keepalive_probes: timers.keepalive_probes,
-            give_up: timers.give_up_ms as Nanos * MILLISECOND,
-            fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
-            pacing_rate: 0,
-            ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
-        }
-    }
-}
 
 /// What a look remembers of the engine's counters.
 #[derive(Debug, Clone, Copy)]
@@ -58,13 +22,21 @@ struct Seen {
     rtt_samples: u32,
     fast_retransmits: u32,
     last_rx_ns: u64,
+    timed_ns: u64,
 }
 
 impl Seen {
     fn of(figures: &FlowFigures) -> Seen {
-        let FlowFigures { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, last_rx_ns, .. } =
-            *figures;
-        Seen { acked_bytes, ecn_bytes, snd_una, snd_nxt, rtt_samples, fast_retransmits, last_rx_ns }
+        Seen {
+            acked_bytes: figures.acked_bytes,
+            ecn_bytes: figures.ecn_bytes,
+            snd_una: figures.snd_una,
+            snd_nxt: figures.snd_nxt,
+            rtt_samples: figures.rtt_samples,
+            fast_retransmits: figures.fast_retransmits,
+            last_rx_ns: figures.last_rx_ns,
+            timed_ns: figures.timed_ns,
+        }
     }
 }
 
@@ -246,15 +218,24 @@ impl Pace {
         measured
     }
 
-    /// When the retransmission timer that this look finds stopped was started. What was outstanding at the last look
-    /// and still is was sent before it, so the acknowledgement of the rest restarted the timer (RFC 6298 section 5.3):
-    /// it came not later than the last segment. When new data was sent since the last look is not known, so the timer
-    /// starts now.
+    /// When the retransmission timer that this look finds stopped was started.
+    ///
+    /// What was outstanding at the last look and still is was sent before it, so the acknowledgement of the rest
+    /// restarted the timer (RFC 6298 section 5.3): it came not later than the last segment. Where all of that is
+    /// acknowledged, the first data after it started the timer (section 5.1): the engine timed that segment, or a later
+    /// one. An acknowledgement that came after that one restarted the timer.
+    // Meets RFC 6298: 5.1, 5.3.
     fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
         let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
         let moved = figures.snd_una != self.last.snd_una;
         let heard = figures.last_rx_ns > self.last.last_rx_ns;
-        if moved && left > 0 && heard { figures.last_rx_ns.min(now) } else { now }
+        let timed = figures.timed_ns != self.last.timed_ns;
+        match (moved && heard, left > 0, timed) {
+            (true, true, _) => figures.last_rx_ns.min(now),
+            (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
+            (false, false, true) => figures.timed_ns.min(now),
+            _ => now,
+        }
     }
 
     /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
@@ -437,6 +418,31 @@ mod tests {
             now = tick.next.unwrap();
         };
         assert_eq!((again - acked_at) / MS, rto / MS);
+    }
+
+    /// Requests, each sent with the answer to the one before; the last one 60 ms before the look that finds it.
+    // Checks RFC 6298: 5.1.
+    #[test]
+    fn the_timer_starts_with_the_segment_and_not_with_the_look() {
+        let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+        (0..50).for_each(|_| rtt.sample(100 * MS));
+        let rto = rtt.rto().nanos();
+        let enforced = Decision { cwnd: 10_000, rate: 0 };
+        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0));
+        let mut figures = FlowFigures { outstanding: 2000, snd_nxt: 2000, timed_ns: MS, ..FlowFigures::default() };
+        let now = pace.start(MS, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        let answered_at = now - 60 * MS;
+        (figures.snd_una, figures.acked_bytes, figures.last_rx_ns) = (2000, 2000, answered_at);
+        (figures.snd_nxt, figures.timed_ns) = (4000, answered_at);
+        let mut now = now;
+        let again = loop {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            if tick.retransmit {
+                break now;
+            }
+            now = tick.next.unwrap();
+        };
+        assert_eq!((again - answered_at) / MS, rto / MS);
     }
 
     /// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged, and

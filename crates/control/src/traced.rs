@@ -15,9 +15,9 @@ impl Plane {
 
     /// Reads off the commands what the control plane decided.
     #[inline]
-    pub fn trace_commands(&self) {
+    pub fn trace_commands(&self, commands: &[Command<Stream>]) {
         if self.tracer.is_active() {
-            self.commands.iter().for_each(|command| self.trace_command(command));
+            commands.iter().for_each(|command| self.trace_command(command));
         }
     }
 
@@ -89,11 +89,6 @@ impl Plane {
             Timer::Splice(_) => (5, NO_FLOW),
         };
         self.trace_fired(word, flow, late);
-    }
-
-    /// The timer of a neighbour fired.
-    pub fn trace_neighbour_timer(&self, late: Nanos) {
-        self.trace_fired(3, NO_FLOW, late);
     }
 
     fn trace_fired(&self, word: u64, flow: u32, late: Nanos) {

@@ -1,7 +1,8 @@
 //! What people and machines see of a host: plain values. Its connections are in `flow_view`.
 use crate::plane::Plane;
 use context::Unaccelerated;
-use engine::DropReason;
+use engine::{DropCounts, DropReason};
+use host::Net;
 use serde::Serialize;
 use std::net::SocketAddr;
 use wire::IpAddress;
@@ -138,10 +139,6 @@ impl Plane {
         })
     }
 
-    pub fn arp_views(&self) -> Vec<ArpView> {
-        self.net.neighbours().into_iter().map(|(ip, mac)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) }).collect()
-    }
-
     pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("connections", self.connections.len() as u64),
@@ -151,18 +148,27 @@ impl Plane {
             ("contexts", self.contexts.len() as u64),
             ("splices", self.splices.all.len() as u64),
             ("fork_holds", self.holds.len() as u64),
-            ("held_frames", self.held as u64),
-            ("timed_flows", self.tracked as u64),
-            ("timers", (self.timers.len() + self.net.timer_count()) as u64),
+            ("held_frames", self.frames.held as u64),
+            ("timed_flows", self.flows.timed as u64),
         ]
     }
+}
 
-    pub fn drop_views(&self) -> Vec<DropView> {
+impl ArpView {
+    /// All neighbours.
+    pub fn all(net: &Net) -> Vec<ArpView> {
+        net.neighbours().into_iter().map(|(ip, mac)| ArpView { ip, mac: mac.map(|mac| mac.to_string()) }).collect()
+    }
+}
+
+impl DropView {
+    /// All that was dropped, by reason.
+    pub fn all(drops: &DropCounts) -> Vec<DropView> {
         let view = |(reason, count): (DropReason, u64)| DropView {
             reason: reason.label(),
             sentence: reason.sentence(),
             count,
         };
-        self.drops.iter().map(view).collect()
+        drops.iter().map(view).collect()
     }
 }

@@ -93,7 +93,7 @@ fn a_new_connection_begins_with_the_path_mtu_that_another_one_learned() {
     };
     let mss_of = |logs: &[Shared; 2], slot: context::Slot| {
         let log = logs[0].lock().unwrap();
-        log.installed.values().find(|params| params.slot == slot).unwrap().mss
+        log.installed.values().find(|params| params.slot == slot).unwrap().agreed.mss
     };
     let first = connect(&mut net, &mut client, &mut server);
     assert_eq!(mss_of(&logs, first), 1448);

@@ -81,7 +81,7 @@ fn a_connection_moves_only_where_its_buffers_are_no_smaller() {
     net.settle();
     second.arm(&mut net, binding, 2);
     net.settle();
-    assert_eq!(net.nodes[0].host.bindings()[0].waiting, 1, "the other's next buffers are half as large");
+    assert_eq!(net.nodes[0].host.base().bindings()[0].waiting, 1, "the other's next buffers are half as large");
     assert!(second.accepted().is_none());
     log.lock().unwrap().commands.clear();
     second.close(own, 0, 0, true);

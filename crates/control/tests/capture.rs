@@ -100,7 +100,8 @@ fn each_frame_is_captured_once_with_what_became_of_it() {
         let mut wanted = delivered.borrow().clone();
         wanted.push(vec![7; 60]);
         assert!(sorted(received.iter().map(|packet| packet.bytes.clone())) == sorted(wanted), "what was received");
-        let drops = net.nodes[1].host.drops().into_iter().map(|drop| (drop.reason.to_string(), drop.count)).collect();
+        let drops =
+            net.nodes[1].host.drops().iter().map(|(reason, count)| (reason.label().to_string(), count)).collect();
         assert_eq!(reasons(&received), drops);
         assert!(drops.contains_key(DropReason::Ethernet.label()) && drops.len() > 1, "{drops:?}");
         let has = |text: &str| received.iter().chain(&sent).any(|packet| packet.comment == text);
@@ -164,7 +165,7 @@ fn what_modules_of_operators_did_is_known() {
         let mut net = net(&mapping);
         let source = Arc::new(Doorman);
         let module = engine::LoadedModule { id: engine::ModuleId(1), source, figures: Arc::default(), ticks: || 0 };
-        net.nodes[0].host.set_modules(vec![module]).unwrap();
+        net.nodes[0].host.base_mut().set_modules(vec![module]).unwrap();
         net.settle();
         let queue = start(&mut net, 0);
         [8, 6, 2].into_iter().for_each(|first| net.inject(0, &[first; 60]));

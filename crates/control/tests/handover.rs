@@ -2,7 +2,7 @@
 mod support;
 
 use context::{Slot, daemon_ends};
-use control::{ContextId, Host, HostState};
+use control::{ContextId, HostState};
 use engine::Limits;
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
@@ -38,16 +38,26 @@ fn laminar_with_timestamps(config: &control::HostConfig) -> Box<dyn engine::Engi
 /// Stops the host of a node, as a daemon does.
 fn stop(net: &mut Net, node: usize) {
     let Node { host, pool, .. } = &mut net.nodes[node];
-    assert!(host.handover_obstacle().is_none() && host.is_settled());
-    host.stop();
+    assert!(host.handover_obstacle().is_none() && host.base().is_settled());
+    host.base_mut().stop();
     let mut sent = Vec::new();
     for _ in 0..100 {
-        if host.is_stopped() {
+        if host.base().is_stopped() {
             break;
         }
         host.poll(net.now, &mut Vec::new(), &mut sent, pool);
     }
-    assert!(host.is_stopped());
+    assert!(host.base().is_stopped());
+}
+
+/// Engine and control plane tell the same state of each connection.
+fn agree_on_states(state: &str) {
+    let state: serde_json::Value = serde_json::from_str(state).unwrap();
+    for flow in state["flows"].as_array().unwrap().iter().filter(|flow| !flow["end"].is_null()) {
+        let ends: tcp::Ends = serde_json::from_value(flow["closing"]["ends"].clone()).unwrap();
+        let of_engine: tcp::State = serde_json::from_value(flow["end"]["resume"]["state"].clone()).unwrap();
+        assert_eq!(ends.state(), of_engine, "{flow}");
+    }
 }
 
 /// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.
@@ -57,18 +67,20 @@ fn take_over(net: &mut Net, node: usize, make: Make) {
 
 fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
     let old = &net.nodes[node].host;
-    let text = serde_json::to_string(&old.state(net.now)).unwrap();
+    let text = serde_json::to_string(&old.base().state(net.now, old.net())).unwrap();
+    agree_on_states(&text);
     let state: HostState = serde_json::from_str(&text).unwrap();
     let mut ends = HashMap::new();
     for id in state.contexts() {
-        let [region, bell, own] = old.descriptors(id).unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
+        let [region, bell, own] = old.base().descriptors(id).unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
         let region = Arc::new(Region::from_fd(region).unwrap());
         ends.insert(id, daemon_ends(&region, state.geometry(), bell, own));
     }
     let config = config(node);
     let engine = make(&config);
-    let mut new = Host::new(config, CAPS, mac_of(node), engine, [99; 16]).unwrap();
-    new.restore(net.now, state, ends)?;
+    let links = vec![config.link(mac_of(node), CAPS)];
+    let mut new = control::host(config, links, engine, [99; 16]).unwrap();
+    new.use_base(net.now, |tcp, context| tcp.restore(context, state, ends))?;
     net.nodes[node].host = new;
     Ok(())
 }
@@ -138,7 +150,7 @@ fn a_transfer_goes_on_over_takeovers() {
             }
             if round % every == 0 && taken < 200 {
                 let node = (round / every) % 2;
-                if !two.net.nodes[node].host.is_settled() {
+                if !two.net.nodes[node].host.base().is_settled() {
                     continue;
                 }
                 taken += 1;
@@ -147,7 +159,7 @@ fn a_transfer_goes_on_over_takeovers() {
                 two.work(&mut progress, most);
                 match really {
                     true => take_over(&mut two.net, node, make),
-                    false => two.net.nodes[node].host.go_on(two.net.now),
+                    false => two.net.nodes[node].host.use_base(two.net.now, |tcp, context| tcp.go_on(context)),
                 }
             }
             if progress.read == [most; 2] {
@@ -167,7 +179,7 @@ fn a_connection_keeps_its_engine_and_its_options() {
         stop(&mut two.net, 1);
         let sentence = restore(&mut two.net, 1, to).unwrap_err();
         assert!(sentence.contains("the engine cannot change"), "{sentence}");
-        two.net.nodes[1].host.go_on(two.net.now);
+        two.net.nodes[1].host.use_base(two.net.now, |tcp, context| tcp.go_on(context));
         let (mut progress, most) = (Progress::default(), 100_000);
         for _ in 0..100_000 {
             two.work(&mut progress, most);
@@ -239,7 +251,8 @@ fn everything_else_goes_on(make: Make) {
     two.apps[0].connected(tag).unwrap().unwrap();
     two.apps[1].accepted().unwrap();
     let Two { mut net, apps: [client, server], .. } = two;
-    let ids: Vec<ContextId> = net.nodes[1].host.contexts().iter().map(|context| ContextId(context.context)).collect();
+    let ids: Vec<ContextId> =
+        net.nodes[1].host.base().contexts().iter().map(|context| ContextId(context.context)).collect();
     assert_eq!(ids, [server.id]);
     net.end_all(vec![client, server]);
 }

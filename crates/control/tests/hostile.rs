@@ -54,7 +54,7 @@ fn pair_in(mut net: Net) -> Pair {
     let mut sockets = [Sockets::default(), Sockets::default()];
     sockets[0].open(&client, first);
     sockets[1].open(&server, second);
-    let port = net.nodes[0].host.flows()[0].local.port();
+    let port = net.nodes[0].host.base().flows()[0].local.port();
     Pair { net, client, server, first, second, sockets, port }
 }
 
@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn segments_of_any_kind(segments in prop::collection::vec(any_segment(), 1..60), closed in 0..3usize) {
         let mut pair = pair();
-        let flow = pair.net.nodes[1].host.flows()[0].clone();
+        let flow = pair.net.nodes[1].host.base().flows()[0].clone();
         let (rcv_nxt, snd_nxt) = (flow.figures["rcv_nxt"] as u32, flow.figures["snd_nxt"] as u32);
         // Open, in FIN-WAIT-2, or in TIME-WAIT.
         if closed > 0 {
@@ -161,7 +161,7 @@ proptest! {
         }
         pair.net.settle();
         pair.check();
-        pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+        pair.net.nodes[1].host.use_base(pair.net.now, |tcp, context| tcp.detach(context, hostile.id));
         pair.end();
     }
 }
@@ -175,10 +175,10 @@ fn a_ring_that_lies_ends_its_context_and_no_other() {
         hostile.end.region.u32_at(line).store(0x7fff_ffff, std::sync::atomic::Ordering::Relaxed);
     }
     pair.net.settle();
-    let view = pair.net.nodes[1].host.contexts();
+    let view = pair.net.nodes[1].host.base().contexts();
     assert_eq!(view.iter().map(|context| context.alive).collect::<Vec<_>>(), [true, false]);
     pair.check();
-    pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+    pair.net.nodes[1].host.use_base(pair.net.now, |tcp, context| tcp.detach(context, hostile.id));
     pair.end();
 }
 
@@ -195,8 +195,8 @@ fn a_directory_that_lies_later_hurts_nobody() {
     }
     pair.net.settle();
     pair.check();
-    assert!(pair.net.nodes[1].host.contexts().iter().all(|context| context.alive));
-    pair.net.nodes[1].host.detach(pair.net.now, hostile.id);
+    assert!(pair.net.nodes[1].host.base().contexts().iter().all(|context| context.alive));
+    pair.net.nodes[1].host.use_base(pair.net.now, |tcp, context| tcp.detach(context, hostile.id));
     pair.end();
 }
 
@@ -208,7 +208,7 @@ fn a_syn_flood_is_answered_with_cookies() {
     flood(&mut pair, 0..5000);
     pair.net.settle();
     assert!(pair.net.states(1).len() < 100);
-    let neighbours = pair.net.nodes[1].host.neighbours();
+    let neighbours = pair.net.nodes[1].host.net().neighbours();
     assert_eq!(neighbours.len(), 1, "nobody is asked for addresses that a flood makes up: {neighbours:?}");
     assert!(pair.net.drops(1, engine::DropReason::SynCookie) > 4800);
     pair.check();
@@ -218,11 +218,11 @@ fn a_syn_flood_is_answered_with_cookies() {
     let (first, second) = (pair.client.connected(tag).unwrap().unwrap(), pair.server.accepted().unwrap());
     pair.sockets[0].open(&pair.client, first);
     pair.sockets[1].open(&pair.server, second);
-    let (before, now) = (pair.net.nodes[1].host.flows(), pair.first);
+    let (before, now) = (pair.net.nodes[1].host.base().flows(), pair.first);
     assert_eq!(before.iter().filter(|flow| flow.state == "ESTABLISHED").count(), 2);
     (pair.first, pair.second) = (first, second);
     pair.check();
-    let views: Vec<_> = pair.net.nodes[1].host.flows().into_iter().filter(|flow| flow.flow.is_some()).collect();
+    let views: Vec<_> = pair.net.nodes[1].host.base().flows().into_iter().filter(|flow| flow.flow.is_some()).collect();
     assert_eq!(views[0].mss, views[1].mss, "timestamps and segment size are those of an ordinary handshake");
     pair.first = now;
     pair.end();

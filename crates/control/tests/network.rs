@@ -35,7 +35,7 @@ fn requests_for_the_own_address_are_answered_and_learned_from() {
     let (_, bytes) = net.seen.pop().unwrap();
     let reply = arp::Packet::parse(&bytes[14..]).unwrap();
     assert_eq!((reply.operation, reply.sender_mac, reply.target_mac), (arp::Operation::Reply, mac_of(0), mac_of(1)));
-    assert_eq!(net.nodes[0].host.neighbours().len(), 1);
+    assert_eq!(net.nodes[0].host.net().neighbours().len(), 1);
     net.inject(0, &arp_frame(from_peer(arp::Operation::Request, 7), Mac::BROADCAST));
     net.settle();
     assert!(net.seen.is_empty(), "only for the own address");
@@ -48,7 +48,7 @@ fn nobody_takes_the_own_address_and_strangers_are_not_learned() {
     net.inject(0, &arp_frame(conflict, Mac::BROADCAST));
     net.inject(0, &arp_frame(from_peer(arp::Operation::Reply, 0), mac_of(0)));
     net.settle();
-    assert!(net.nodes[0].host.neighbours().is_empty() && net.seen.is_empty());
+    assert!(net.nodes[0].host.net().neighbours().is_empty() && net.seen.is_empty());
 }
 
 #[test]

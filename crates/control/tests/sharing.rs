@@ -86,7 +86,7 @@ fn a_child_that_outlives_its_parent_keeps_the_connection_and_the_listener() {
     label(&mut parent, slot);
     let token = parent.fork(&mut net);
     net.settle();
-    net.nodes[0].host.detach(net.now, parent.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, parent.id));
     net.run_for(SECOND);
     let mut child = net.attach_as(0, 0, Some(token)).unwrap();
     assert_eq!(net.states(0), ["ESTABLISHED"]);
@@ -94,7 +94,7 @@ fn a_child_that_outlives_its_parent_keeps_the_connection_and_the_listener() {
     child.arm(&mut net, binding, 4);
     connect(&mut net, &mut client, &mut child, 80);
     assert_eq!(logs[0].lock().unwrap().installed.len(), 2);
-    net.nodes[0].host.detach(net.now, child.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, child.id));
     net.run_for(200 * SECOND);
     assert!(logs[0].lock().unwrap().attached.is_empty(), "both contexts left the engine");
     net.end_all(vec![client]);
@@ -106,11 +106,11 @@ fn nobody_comes_for_a_fork_and_what_was_held_is_let_go() {
     let mut parent = net.attach(0);
     parent.serve(&mut net, 80);
     let token = parent.fork(&mut net);
-    net.nodes[0].host.detach(net.now, parent.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, parent.id));
     net.run_for(SECOND);
-    assert_eq!(net.nodes[0].host.bindings().len(), 1);
+    assert_eq!(net.nodes[0].host.base().bindings().len(), 1);
     net.run_for(10 * SECOND);
-    assert_eq!(net.nodes[0].host.bindings().len(), 0);
+    assert_eq!(net.nodes[0].host.base().bindings().len(), 0);
     assert!(net.attach_as(0, 0, Some(token)).is_err(), "too late");
     net.end_all(vec![]);
 }
@@ -140,7 +140,7 @@ fn connections_that_a_leaving_worker_did_not_accept_go_to_another() {
     // Nobody else takes connections yet: the one that waits is kept.
     first.ask(Request::Unbind { binding });
     net.settle();
-    assert_eq!(net.nodes[0].host.bindings()[0].waiting, 1);
+    assert_eq!(net.nodes[0].host.base().bindings()[0].waiting, 1);
     first.no_replies();
     told(&logs[0]);
     second.arm(&mut net, binding, 1);
@@ -164,12 +164,12 @@ fn connections_of_a_killed_worker_are_moved_or_closed_and_nobody_else_notices() 
     second.arm(&mut net, binding, 5);
     net.settle();
     let others = net.attach(0);
-    net.nodes[0].host.detach(net.now, first.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, first.id));
     net.settle();
     second.accepted().unwrap();
     assert!(second.accepted().is_none());
     assert!(told(&logs[0]).contains(&Told::Orphan(FlowId(0))), "the accepted one is closed");
-    let contexts: Vec<u32> = net.nodes[0].host.contexts().iter().map(|context| context.context).collect();
+    let contexts: Vec<u32> = net.nodes[0].host.base().contexts().iter().map(|context| context.context).collect();
     assert_eq!(contexts, [second.id.0, others.id.0], "the dead one is forgotten");
     net.end_all(vec![second, others, client]);
 }
@@ -184,12 +184,12 @@ fn a_process_that_has_ended_listens_no_more() {
         app.listen(&mut net, binding, 64).unwrap();
         app.arm(&mut net, binding, 64);
     }
-    net.nodes[0].host.detach(net.now, first.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, first.id));
     let tags: Vec<u32> = (0..32).map(|_| client.connect(ip_of(0), 80, 0)).collect();
     net.settle();
     assert!(tags.into_iter().all(|tag| client.connected(tag).unwrap().is_ok()));
     assert_eq!(std::iter::from_fn(|| second.accepted()).count(), 32);
-    net.nodes[0].host.detach(net.now, second.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, second.id));
     let tag = client.connect(ip_of(0), 80, 0);
     net.settle();
     assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::ECONNREFUSED);
@@ -295,7 +295,7 @@ fn an_address_is_free_as_soon_as_its_program_is_gone() {
     let mut first = net.attach(0);
     first.serve(&mut net, 80);
     first.bind(&mut net, 81, false, false).unwrap();
-    net.nodes[0].host.detach(net.now, first.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, first.id));
     // Not one round has passed.
     let (mut second, mut client) = (net.attach(0), net.attach(1));
     let tags = [80, 81].map(|port| {
@@ -356,7 +356,7 @@ fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
     assert_eq!(net.drops(0, DropReason::RequestInvalid), 9);
     assert_eq!(net.states(0), ["ESTABLISHED"]);
     // A ring that lies about its position ends its context, and only that.
-    net.nodes[0].host.detach(net.now, thief.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, thief.id));
     net.end_all(vec![server, client]);
 }
 
@@ -385,12 +385,12 @@ fn the_oldest_in_time_wait_gives_way() {
     let mut ports = Vec::new();
     for _ in 0..5 {
         let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
-        ports.push(net.nodes[0].host.flows()[0].remote.port());
+        ports.push(net.nodes[0].host.base().flows()[0].remote.port());
         server.close(slot, 0, 0, false);
         net.settle();
         net.run_for(MS);
     }
-    let waiting: Vec<u16> = net.nodes[0].host.flows().iter().map(|flow| flow.remote.port()).collect();
+    let waiting: Vec<u16> = net.nodes[0].host.base().flows().iter().map(|flow| flow.remote.port()).collect();
     assert_eq!(waiting.len(), 3);
     assert!(ports[2..].iter().all(|port| waiting.contains(port)), "{ports:?} {waiting:?}");
     assert!(logs[0].lock().unwrap().installed.is_empty());
@@ -495,10 +495,10 @@ fn what_a_descriptor_is_can_be_asked() {
     app.ask(Request::Label { fd: 4, reason: Unaccelerated::No, slot: None, binding: 1 });
     net.settle();
     let host = &net.nodes[0].host;
-    let pid = host.contexts()[0].pid;
-    let [three, four] = [3, 4].map(|fd| host.label(pid, fd).unwrap());
+    let pid = host.base().contexts()[0].pid;
+    let [three, four] = [3, 4].map(|fd| host.base().label(pid, fd).unwrap());
     assert!(!three.accelerated && three.reason.contains("loopback"));
     assert!(four.accelerated && four.binding == Some(1));
-    assert_eq!((host.label(pid, 5), host.label(pid + 1, 3)), (None, None));
+    assert_eq!((host.base().label(pid, 5), host.base().label(pid + 1, 3)), (None, None));
     net.end_all(vec![app]);
 }

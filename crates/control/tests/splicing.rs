@@ -66,7 +66,7 @@ impl Lab {
             if node == PROXY { Box::new(Splicer { inner, model: of_engine.clone() }) } else { inner }
         };
         let mut net = Net::new((0..3).map(|node| change(node, config(node))).collect(), engine);
-        net.nodes[PROXY].host.set_splice_table(Some(Box::new(Table(model.clone()))));
+        net.nodes[PROXY].host.base_mut().set_splice_table(Some(Box::new(Table(model.clone()))));
         let program = |net: &mut Net, node| Program { app: net.attach(node), sockets: Sockets::default() };
         let (mut client, mut proxy, mut server) =
             (program(&mut net, CLIENT), program(&mut net, PROXY), program(&mut net, SERVER));
@@ -121,15 +121,15 @@ impl Lab {
     }
 
     fn tables(&self) -> Vec<(&'static str, u64)> {
-        self.net.nodes[PROXY].host.tables().into_iter().filter(|(_, size)| *size > 0).collect()
+        self.net.nodes[PROXY].host.base().tables().into_iter().filter(|(_, size)| *size > 0).collect()
     }
 
     fn splices(&self) -> u64 {
-        self.net.nodes[PROXY].host.tables().into_iter().find(|(name, _)| *name == "splices").unwrap().1
+        self.net.nodes[PROXY].host.base().tables().into_iter().find(|(name, _)| *name == "splices").unwrap().1
     }
 
     fn figure(&self, counter: &str) -> u64 {
-        let stats = self.net.nodes[PROXY].host.module_stats();
+        let stats = self.net.nodes[PROXY].host.base().module_stats();
         stats.iter().find(|(module, name, _)| module == "splice" && *name == counter).unwrap().2
     }
 
@@ -212,12 +212,12 @@ fn a_splice_survives_loss_and_the_loss_of_its_module() {
         });
         lab.exchange(300_000);
         assert_eq!(lab.figure("passed_by_control_plane"), 0);
-        lab.net.nodes[PROXY].host.set_splice_table(None);
+        lab.net.nodes[PROXY].host.base_mut().set_splice_table(None);
         assert!(lab.model.lock().unwrap().entries.is_empty());
         lab.exchange(100_000);
         assert!(lab.figure("passed_by_control_plane") > 100);
         let table = Table(lab.model.clone());
-        lab.net.nodes[PROXY].host.set_splice_table(Some(Box::new(table)));
+        lab.net.nodes[PROXY].host.base_mut().set_splice_table(Some(Box::new(table)));
         let before = lab.figure("passed_by_control_plane");
         lab.exchange(100_000);
         assert_eq!(lab.figure("passed_by_control_plane"), before);
@@ -296,7 +296,7 @@ fn requests_that_cannot_be_are_refused() {
     let token = lab.proxy.app.fork(&mut lab.net);
     assert_eq!(lab.splice(), Err(libc::EBUSY as u16), "a child may use them");
     let child = lab.net.attach_as(PROXY, 0, Some(token)).unwrap();
-    lab.net.nodes[PROXY].host.detach(lab.net.now, child.id);
+    lab.net.nodes[PROXY].host.use_base(lab.net.now, |tcp, context| tcp.detach(context, child.id));
     lab.net.run_for(SECOND);
     assert_eq!(lab.splice(), Ok(()));
     assert_eq!(lab.splice(), Err(libc::ENOTCONN as u16), "they are joined already");
@@ -304,7 +304,7 @@ fn requests_that_cannot_be_are_refused() {
     let [_, c, d, _] = pair(net, client, proxy, server);
     assert_eq!(lab.splice_slots(c, d), Err(libc::ENOBUFS as u16));
     assert_eq!(lab.figure("refused"), 1);
-    lab.net.nodes[PROXY].host.set_splice_table(None);
+    lab.net.nodes[PROXY].host.base_mut().set_splice_table(None);
     assert_eq!(lab.splice_slots(c, d), Err(libc::EOPNOTSUPP as u16));
     lab.end();
 }
@@ -344,7 +344,7 @@ fn a_reset_ends_the_splice_for_everybody() {
 fn the_proxys_death_does_not_end_its_splices() {
     let mut lab = Lab::new();
     assert_eq!(lab.splice(), Ok(()));
-    lab.net.nodes[PROXY].host.detach(lab.net.now, lab.proxy.app.id);
+    lab.net.nodes[PROXY].host.use_base(lab.net.now, |tcp, context| tcp.detach(context, lab.proxy.app.id));
     lab.net.run_for(SECOND);
     let left: Vec<_> = lab.tables().into_iter().filter(|(name, _)| *name != "timers").collect();
     assert_eq!(left, [("connections", 2), ("splices", 1)], "nothing else is held");
@@ -527,11 +527,11 @@ fn take(lab: &mut Lab, step: Step, (ip, tcp): (wire::ipv4::Header, wire::tcp::He
         }
         Step::Leave if !*gone => {
             *gone = true;
-            lab.net.nodes[PROXY].host.detach(lab.net.now, lab.proxy.app.id);
+            lab.net.nodes[PROXY].host.use_base(lab.net.now, |tcp, context| tcp.detach(context, lab.proxy.app.id));
         }
         Step::Module(there) => {
             let table = there.then(|| Box::new(Table(lab.model.clone())) as Box<dyn control::SpliceTable>);
-            lab.net.nodes[PROXY].host.set_splice_table(table);
+            lab.net.nodes[PROXY].host.base_mut().set_splice_table(table);
         }
         Step::Forge(flags, at) => {
             let forged = header(tcp.src_port, tcp.dst_port, tcp.seq + at, tcp.ack, Flags(flags));
@@ -571,14 +571,14 @@ proptest! {
         lab.net.filter = Box::new(|_, _| true);
         let Lab { mut net, client, proxy, server, model, .. } = lab;
         for app in [client.app, server.app] {
-            net.nodes[app.node].host.detach(net.now, app.id);
+            net.nodes[app.node].host.use_base(net.now, |tcp, context| tcp.detach(context, app.id));
         }
         if !gone {
-            net.nodes[PROXY].host.detach(net.now, proxy.app.id);
+            net.nodes[PROXY].host.use_base(net.now, |tcp, context| tcp.detach(context, proxy.app.id));
         }
         net.run_for(10_000 * SECOND);
         net.assert_empty();
-        let left: Vec<_> = net.nodes[PROXY].host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+        let left: Vec<_> = net.nodes[PROXY].host.base().tables().into_iter().filter(|(_, size)| *size > 0).collect();
         prop_assert_eq!(left, []);
         prop_assert!(model.lock().unwrap().entries.is_empty());
     }

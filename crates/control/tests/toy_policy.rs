@@ -54,14 +54,14 @@ fn a_connection_runs_with_a_policy_of_its_own() {
     net.run_until(60 * SECOND, |net| {
         written += ours.write(&mut client, first, &bytes[written..]);
         received += theirs.read(&mut server, second).len();
-        let flow = net.nodes[0].host.flows().remove(0);
+        let flow = net.nodes[0].host.base().flows().remove(0);
         assert_eq!(flow.congestion, Some("two"));
         if received > 100_000 {
             largest = largest.max(flow.cwnd);
         }
         received == bytes.len()
     });
-    let flow = net.nodes[0].host.flows().remove(0);
+    let flow = net.nodes[0].host.base().flows().remove(0);
     assert_eq!(largest, 2 * u32::from(flow.mss), "the engine has the toy's window");
     assert!(flow.ssthresh.is_some_and(|acked| acked > 100_000), "its state is the flow's: {:?}", flow.ssthresh);
     net.end_all(vec![client, server]);

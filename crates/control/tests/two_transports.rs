@@ -24,8 +24,8 @@ fn net() -> (Net, Mailbox, Mailbox) {
     let (client, server) = (Mailbox::default(), Mailbox::default());
     let asker = Datagrams { port: 7000, echoes: false, mail: client.clone() };
     let echo = Datagrams { port: PORT, echoes: true, mail: server.clone() };
-    net.nodes[0].host.add_transport(Box::new(asker)).unwrap();
-    net.nodes[1].host.add_transport(Box::new(echo)).unwrap();
+    net.nodes[0].host.add(Box::new(asker)).unwrap();
+    net.nodes[1].host.add(Box::new(echo)).unwrap();
     (net, client, server)
 }
 
@@ -54,7 +54,7 @@ fn tcp_and_datagrams_share_an_address_and_a_port() {
     for (turn, (from, port, payload)) in answers[1..].iter().enumerate() {
         assert_eq!((*from, *port, payload.as_slice()), (ip_of(1), PORT, [turn as u8; 900].as_slice()));
     }
-    assert_eq!(net.nodes[0].host.neighbours().len(), 1, "both know it by one question");
+    assert_eq!(net.nodes[0].host.net().neighbours().len(), 1, "both know it by one question");
     assert_eq!((net.drops(1, DropReason::Protocol), net.drops(1, DropReason::NoFlow)), (0, 0));
 }
 
@@ -102,12 +102,12 @@ impl Transport for Greedy {
 fn claims_that_are_taken_are_refused_in_a_sentence() {
     let (mut net, ..) = net();
     let cases = [
-        (Claim::Protocol(6), "host h1: transport greedy claims IP protocol 6, which is the host's own"),
-        (Claim::EtherType(0x0800), "host h1: transport greedy claims EtherType 0x0800, which is the host's own"),
-        (Claim::UdpPort(PORT), "host h1: transport greedy claims UDP port 4791, which echo has already"),
+        (Claim::Protocol(6), "transport greedy claims IP protocol 6, which tcp has already"),
+        (Claim::EtherType(0x0800), "transport greedy claims EtherType 0x0800, which is the host's own"),
+        (Claim::UdpPort(PORT), "transport greedy claims UDP port 4791, which echo has already"),
     ];
     for (claim, sentence) in cases {
-        assert_eq!(net.nodes[1].host.add_transport(Box::new(Greedy(claim))).unwrap_err(), sentence);
+        assert_eq!(net.nodes[1].host.add(Box::new(Greedy(claim))).unwrap_err(), sentence);
     }
-    assert_eq!(net.nodes[1].host.add_transport(Box::new(Greedy(Claim::Protocol(17)))), Ok(()));
+    assert_eq!(net.nodes[1].host.add(Box::new(Greedy(Claim::Protocol(17)))), Ok(()));
 }

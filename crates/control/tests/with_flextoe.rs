@@ -2,79 +2,10 @@
 mod support;
 
 use context::Slot;
-use engine::Limits;
-use flextoe::{FlexToe, Mapping};
+use flextoe::Mapping;
+use support::programs::*;
 use support::sockets::Sockets;
 use support::*;
-
-fn flextoe_net() -> Net {
-    mapped_net(Mapping::default())
-}
-
-fn mapped_net(mapping: Mapping) -> Net {
-    configured_net(mapping, config(0))
-}
-
-fn configured_net(mapping: Mapping, first: control::HostConfig) -> Net {
-    let engine = |_: usize, config: &control::HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
-        let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
-        Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)))
-    };
-    Net::new(vec![first, config(1)], engine)
-}
-
-/// An application with its sockets.
-struct Program {
-    app: App,
-    sockets: Sockets,
-}
-
-impl Program {
-    fn new(net: &mut Net, node: usize) -> Program {
-        Program { app: net.attach(node), sockets: Sockets::default() }
-    }
-    fn write(&mut self, slot: Slot, bytes: &[u8]) -> usize {
-        self.sockets.write(&mut self.app, slot, bytes)
-    }
-    fn read(&mut self, slot: Slot) -> Vec<u8> {
-        self.sockets.read(&mut self.app, slot)
-    }
-    fn at_end(&mut self, slot: Slot) -> bool {
-        self.sockets.at_end(&mut self.app, slot)
-    }
-    fn close(&mut self, net: &mut Net, slot: Slot) {
-        self.sockets.close(net, &mut self.app, slot);
-    }
-}
-
-/// Two programs, the first on node 0 connected to the second on node 1.
-fn pair() -> (Net, Program, Slot, Program, Slot) {
-    pair_in(flextoe_net())
-}
-
-fn pair_in(mut net: Net) -> (Net, Program, Slot, Program, Slot) {
-    let (mut a, mut b) = (Program::new(&mut net, 0), Program::new(&mut net, 1));
-    b.app.serve(&mut net, 80);
-    let (first, second) = join(&mut net, &mut a, &mut b);
-    (net, a, first, b, second)
-}
-
-fn join(net: &mut Net, a: &mut Program, b: &mut Program) -> (Slot, Slot) {
-    let ip = net.nodes[b.app.node].ip;
-    let tag = a.app.connect(ip, 80, 0);
-    let (mut first, mut second) = (None, None);
-    net.run_until(20 * SECOND, |_| {
-        first = first.or_else(|| a.app.connected(tag));
-        second = second.or_else(|| b.app.accepted());
-        first.is_some() && second.is_some()
-    });
-    let (first, second) = (first.unwrap().unwrap(), second.unwrap());
-    (a.sockets.open(&a.app, first), b.sockets.open(&b.app, second))
-}
-
-fn end(mut net: Net, a: Program, b: Program) {
-    net.end_all(vec![a.app, b.app]);
-}
 
 #[test]
 fn bytes_go_both_ways() {
@@ -86,18 +17,6 @@ fn bytes_go_both_ways() {
     net.settle();
     assert_eq!(a.read(first), b"answer");
     end(net, a, b);
-}
-
-/// Sends `len` bytes from `a` to `b`, reading as they come.
-fn transfer(net: &mut Net, (a, first): (&mut Program, Slot), (b, second): (&mut Program, Slot), len: usize) {
-    let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + at / 251) as u8).collect();
-    let (mut written, mut got) = (0, Vec::new());
-    net.run_until(600 * SECOND, |_| {
-        written += a.write(first, &bytes[written..]);
-        got.extend(b.read(second));
-        got.len() >= len
-    });
-    assert!(got == bytes, "the bytes are the same");
 }
 
 #[test]
@@ -124,11 +43,6 @@ fn whichever_segment_of_the_opening_is_lost_bytes_arrive() {
         transfer(&mut net, (&mut a, first), (&mut b, second), 10_000);
         end(net, a, b);
     }
-}
-
-/// Every module replicated, on a thread of its own (here: polled in turn).
-fn spread_net() -> Net {
-    mapped_net(Mapping { threads: true, preprocess: 2, flow_groups: 2, postprocess: 2, dma: 2 })
 }
 
 fn lossy_megabytes((mut net, mut a, first, mut b, second): (Net, Program, Slot, Program, Slot)) {
@@ -344,7 +258,7 @@ fn a_killed_program_has_sent_what_it_wrote_and_then_fin() {
     let (mut net, mut a, first, mut b, second) = pair();
     let bytes = vec![42; 60_000];
     assert_eq!(a.write(first, &bytes), 60_000);
-    net.nodes[0].host.detach(net.now, a.app.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, a.app.id));
     let mut got = Vec::new();
     net.run_until(10 * SECOND, |_| {
         got.extend(b.read(second));
@@ -354,7 +268,7 @@ fn a_killed_program_has_sent_what_it_wrote_and_then_fin() {
     b.close(&mut net, second);
     assert_eq!(b.app.error(), None);
     net.run_for(20 * SECOND);
-    assert_eq!(net.nodes[0].host.contexts(), vec![]);
+    assert_eq!(net.nodes[0].host.base().contexts(), vec![]);
     net.end_all(vec![b.app]);
 }
 
@@ -369,7 +283,7 @@ fn a_killed_program_resets_what_it_had_not_read() {
         }
         b.write(second, b"an answer");
         net.settle();
-        net.nodes[0].host.detach(net.now, a.app.id);
+        net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, a.app.id));
         net.settle();
         let reset = (Some((second, libc::ECONNRESET as u16)), false);
         assert_eq!((b.app.error(), b.at_end(second)), if read == 9 { (None, true) } else { reset });
@@ -384,7 +298,7 @@ fn a_killed_program_that_had_shut_down_ends_as_quietly() {
     a.write(first, b"last words");
     a.sockets.shut(&mut a.app, first);
     net.settle();
-    net.nodes[0].host.detach(net.now, a.app.id);
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, a.app.id));
     net.settle();
     assert_eq!((b.read(second), b.at_end(second)), (b"last words".to_vec(), true));
     b.close(&mut net, second);
@@ -467,7 +381,7 @@ fn a_connection_that_was_moved_keeps_its_bytes() {
     let (first, _) = join(&mut net, &mut a, &mut b);
     a.write(first, b"a request that nobody has read yet");
     net.settle();
-    net.nodes[1].host.detach(net.now, b.app.id);
+    net.nodes[1].host.use_base(net.now, |tcp, context| tcp.detach(context, b.app.id));
     net.settle();
     c.app.arm(&mut net, binding, 1);
     let slot = c.app.accepted().unwrap();
@@ -506,108 +420,6 @@ fn come_and_go(mut net: Net) {
             b.close(&mut net, second);
         }
     }
-    assert_eq!(net.nodes[0].host.contexts()[0].slots_used, 0);
+    assert_eq!(net.nodes[0].host.base().contexts()[0].slots_used, 0);
     end(net, a, b);
-}
-
-/// Bytes of the application's region that are resident.
-fn resident(app: &App) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::File::from(app.end.region.fd().try_clone_to_owned().unwrap()).metadata().unwrap().blocks() * 512
-}
-
-/// Says that a connection is quiet, with the positions as the program knows them.
-fn ask_to_rest(program: &mut Program, slot: Slot) {
-    program.sockets.drain(&mut program.app);
-    let socket = &program.sockets.0[&slot];
-    let (tx_head, rx_head) = (socket.tx_head, socket.rx_head);
-    program.app.ask(context::Request::Rest { slot, tx_head, rx_head });
-}
-
-fn has_rested(program: &mut Program, slot: Slot) -> bool {
-    let done = program.app.expect(|reply| match *reply {
-        context::Reply::Rested { slot: of, done } if of == slot => Some(done),
-        _ => None,
-    });
-    program.sockets.0[&slot].bump(&mut program.app);
-    done
-}
-
-#[test]
-fn a_quiet_connection_gives_its_receive_memory_back() {
-    for net in [flextoe_net(), spread_net()] {
-        let (mut net, mut a, first, mut b, second) = pair_in(net);
-        for _ in 0..3 {
-            transfer(&mut net, (&mut a, first), (&mut b, second), 200_000);
-            net.settle();
-            let before = resident(&b.app);
-            ask_to_rest(&mut b, second);
-            net.settle();
-            assert!(has_rested(&mut b, second));
-            let freed = before - resident(&b.app);
-            assert_eq!(freed, b.sockets.0[&second].rx.size() as u64, "the whole receive buffer was used");
-        }
-        transfer(&mut net, (&mut b, second), (&mut a, first), 10_000);
-        end(net, a, b);
-    }
-}
-
-#[test]
-fn a_connection_rests_only_where_nothing_is_unread_or_unacknowledged() {
-    let (mut net, mut a, first, mut b, second) = pair();
-    a.write(first, b"unread");
-    net.settle();
-    ask_to_rest(&mut b, second);
-    net.settle();
-    assert!(!has_rested(&mut b, second));
-    assert_eq!(b.read(second), b"unread");
-    net.filter = Box::new(|_, _| false);
-    b.write(second, b"unacknowledged");
-    net.run_for(MS);
-    ask_to_rest(&mut b, second);
-    net.run_for(MS);
-    assert!(!has_rested(&mut b, second));
-    net.filter = Box::new(|_, _| true);
-    // The first of two segments is lost: the second waits out of order.
-    let mut lose = true;
-    net.run_until(60 * SECOND, |_| a.read(first) == b"unacknowledged");
-    net.filter = Box::new(move |from, _| from != 0 || !std::mem::take(&mut lose));
-    a.write(first, &[1; 3000]);
-    net.run_for(MS);
-    ask_to_rest(&mut b, second);
-    net.run_for(MS);
-    assert!(!has_rested(&mut b, second));
-    let mut got = Vec::new();
-    net.run_until(60 * SECOND, |_| {
-        got.extend(b.read(second));
-        got.len() == 3000
-    });
-    assert_eq!(got, [1; 3000]);
-    end(net, a, b);
-}
-
-/// A request to rest, and at the same moment: bytes from the peer, a close, both.
-#[test]
-fn what_happens_while_a_connection_rests_is_not_lost() {
-    for (bytes, close) in [(true, false), (false, true), (true, true)] {
-        for net in [flextoe_net(), spread_net()] {
-            let (mut net, mut a, first, mut b, second) = pair_in(net);
-            transfer(&mut net, (&mut a, first), (&mut b, second), 5000);
-            net.settle();
-            ask_to_rest(&mut b, second);
-            if bytes {
-                a.write(first, b"meanwhile");
-            }
-            if close {
-                a.app.end.daemon_bell.ring();
-                b.close(&mut net, second);
-                net.run_until(60 * SECOND, |_| a.app.error().is_some() || a.at_end(first));
-            } else {
-                net.settle();
-                let _ = has_rested(&mut b, second);
-                assert_eq!(b.read(second), b"meanwhile");
-            }
-            end(net, a, b);
-        }
-    }
 }

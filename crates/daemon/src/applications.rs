@@ -1,7 +1,9 @@
 //! The attach socket: who comes gets a context, who goes loses it.
 use crate::access::Access;
+use crate::attaching::{find, printable};
 use crate::build::HostPlace;
 use crate::datapath::Handle;
+use crate::rdma;
 use crate::takeover::{self, Wish};
 use context::attach::{Answer, Hello, Welcome};
 use context::daemon_ends;
@@ -15,8 +17,6 @@ use std::sync::Arc;
 
 /// Connections to the attach socket that have not said hello yet.
 const MAX_GREETING: usize = 256;
-/// Most characters kept of an application's command line.
-const MAX_COMMAND: usize = 512;
 
 /// A connection to the attach socket.
 struct Peer {
@@ -29,6 +29,16 @@ struct Attached {
     thread: usize,
     host: usize,
     context: ContextId,
+}
+
+/// What came of a message on the attach socket.
+pub(crate) enum Spoken {
+    /// It is done.
+    Done,
+    /// A new daemon wants to take over: its socket.
+    TakeOver(OwnedFd),
+    /// A verbs library says hello: its socket, and what it said.
+    Verbs(OwnedFd, Vec<u8>),
 }
 
 /// All connections to the attach socket, by a number of the daemon's choice.
@@ -67,19 +77,22 @@ impl Applications {
         self.peers.get(&number).map(|peer| peer.socket.as_fd())
     }
 
-    /// A connection's socket is readable: a hello, or the end. Or it is a new daemon that wants to take over: then its
-    /// socket is given back.
-    pub(crate) fn readable(&mut self, number: u64) -> Option<OwnedFd> {
-        let peer = self.peers.get(&number)?;
+    /// A connection's socket is readable: a hello, or the end. The sockets of verbs libraries and of a new daemon are
+    /// given back.
+    pub(crate) fn readable(&mut self, number: u64) -> Spoken {
+        let Some(peer) = self.peers.get(&number) else { return Spoken::Done };
         let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
             (None, Ok(message)) if !message.is_empty() => match serde_json::from_slice::<Wish>(&message) {
                 Ok(wish) => match self.may_take_over(&peer.socket, &wish) {
-                    Ok(()) => return self.peers.remove(&number).map(|peer| peer.socket),
+                    Ok(()) => return self.give(number, Spoken::TakeOver),
                     Err(sentence) => {
                         takeover::refuse(&peer.socket, sentence);
                         None
                     }
                 },
+                Err(_) if rdma::is_hello(&message) => {
+                    return self.give(number, |socket| Spoken::Verbs(socket, message));
+                }
                 Err(_) => self.greet(&peer.socket, &message),
             },
             // The end of the process; or it speaks out of turn, which no library of ours does.
@@ -89,7 +102,12 @@ impl Applications {
             (Some(place), Some(peer)) => peer.place = Some(place),
             _ => self.remove(number),
         }
-        None
+        Spoken::Done
+    }
+
+    /// A connection that is somebody else's from now on.
+    fn give(&mut self, number: u64, to: impl FnOnce(OwnedFd) -> Spoken) -> Spoken {
+        self.peers.remove(&number).map_or(Spoken::Done, |peer| to(peer.socket))
     }
 
     fn may_take_over(&self, socket: &OwnedFd, wish: &Wish) -> Result<(), String> {
@@ -154,7 +172,7 @@ impl Applications {
     }
 
     fn attach(&self, socket: &OwnedFd, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
-        let place = self.find(hello.host.as_deref())?;
+        let place = find(&self.hosts, hello.host.as_deref())?;
         if !place.access.may_attach(socket.as_fd()) {
             let (name, uid) = (&place.config.stack.name, peer.uid);
             return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
@@ -193,19 +211,6 @@ impl Applications {
         }
         Ok(attached)
     }
-
-    fn find(&self, name: Option<&str>) -> Result<&HostPlace, String> {
-        let found = self.hosts.iter().find(|place| name.is_none_or(|name| name == place.config.stack.name));
-        found.ok_or_else(|| {
-            let names: Vec<&str> = self.hosts.iter().map(|place| place.config.stack.name.as_str()).collect();
-            format!("this daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
-        })
-    }
-}
-
-/// What an application says of itself is shown on terminals: no control characters, and not too much.
-fn printable(command: &str) -> String {
-    command.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
 }
 
 /// The hello of a library of this version. Of one of another version only the version is understood.

@@ -4,11 +4,13 @@ use crate::clock::Clock;
 use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
 use crate::ports::PortPlan;
-use crate::takeover::OldTap;
+use crate::rdma::{RdmaMaker, RdmaPlace};
+use crate::secret::secret;
+use crate::takeover::{OldTap, OldTaps};
 use control::Host;
-use port::{Capabilities, Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
+use host::Ports;
+use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
-use std::io::Read;
 use std::sync::Arc;
 use trace::Traces;
 
@@ -41,12 +43,14 @@ pub(crate) struct HostPlace {
     pub(crate) traces: Arc<Traces>,
     /// Who may attach to it.
     pub(crate) access: Access,
+    /// Its RDMA device, where it has one.
+    pub(crate) rdma: Option<RdmaPlace>,
 }
 
 /// Opens and makes everything. The error is a sentence.
 ///
 /// TAP devices of a daemon that is taken over are used as they are.
-pub(crate) fn build(config: &Config, clock: Clock, taps: &mut HashMap<String, OldTap>) -> Result<Built, String> {
+pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result<Built, String> {
     let pool = FramePool::new(POOL);
     let threads = config.service.thread.len().max(1);
     let (mut paths, mut handles, mut traces) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,29 +63,34 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut HashMap<String, Ol
         handles.push(handle);
     }
     let fabrics = fabrics(config, clock)?;
+    let mut rdma = RdmaMaker::default();
     let mut hosts = Vec::new();
     for section in &config.hosts {
         let path = &mut paths[section.thread];
         let index = path.hosts.len();
         let traces = Traces::new(Clock::ticks);
-        seat(path, section, (&fabrics, taps.remove(&section.stack.name)), &pool, &traces)
+        seat(path, section, (&fabrics, taps.remove(&section.stack.name).unwrap_or_default()), &pool, &traces)
             .map_err(|e| format!("host {}: {e}", section.stack.name))?;
-        let (routes, stack) = (path.hosts[index].host.routes(), path.hosts[index].host.config().clone());
-        let access = Access::to_host(section).map_err(|e| format!("host {}: {e}", section.stack.name))?;
+        let (routes, stack) =
+            (path.hosts[index].host.net().routes.list(), path.hosts[index].host.base().config().clone());
+        let said = |e: String| format!("host {}: {e}", section.stack.name);
+        let access = Access::to_host(section).map_err(said)?;
+        let rdma = rdma.place(path, index, section).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
-        hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access });
+        hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access, rdma });
     }
     for (name, fabric) in fabrics {
         // The thread of its first host serves its uplinks.
-        let of_fabric = |host: &&HostSection| host.port.kind == PortKind::Fabric && on(host, config) == Some(&name);
+        let is_it = |port: &PortSection| port.kind == PortKind::Fabric && on(port, config) == Some(&name);
+        let of_fabric = |host: &&HostSection| host.ports.iter().any(is_it);
         let thread = config.hosts.iter().find(of_fabric).map_or(0, |host| host.thread);
         paths[thread].add_fabric(&name, fabric).map_err(|e| format!("fabric {name}: {e}"))?;
     }
     Ok(Built { paths, handles, hosts, traces })
 }
 
-fn on<'a>(host: &'a HostSection, config: &'a Config) -> Option<&'a String> {
-    host.port.fabric.as_ref().or(config.fabrics.first().map(|fabric| &fabric.name))
+fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {
+    port.fabric.as_ref().or(config.fabrics.first().map(|fabric| &fabric.name))
 }
 
 /// All fabrics, with their uplinks; hosts join afterwards, because what a fabric offers depends on its uplinks.
@@ -94,7 +103,7 @@ fn fabrics(config: &Config, clock: Clock) -> Result<Vec<(String, Fabric)>, Strin
         }
         fabrics.push((section.name.clone(), fabric));
     }
-    let default_wanted = config.hosts.iter().any(|host| host.port.kind == PortKind::Fabric);
+    let default_wanted = config.hosts.iter().flat_map(|host| &host.ports).any(|port| port.kind == PortKind::Fabric);
     if fabrics.is_empty() && default_wanted {
         fabrics.push(("fabric".into(), Fabric::new(Default::default())));
     }
@@ -107,35 +116,58 @@ fn add_uplink(fabric: &Fabric, section: &FabricSection, uplink: &PortSection, cl
     fabric.uplink(&name, captured(port, uplink, clock)?).map_err(|e| e.to_string())
 }
 
-/// Opens a host's port, makes its engine and its stack, and gives it a seat.
+/// Opens a host's ports, makes its engine and its stack, and gives it a seat.
 fn seat(
     path: &mut DataPath,
     section: &HostSection,
-    (fabrics, old): (&[(String, Fabric)], Option<OldTap>),
+    (fabrics, mut old): (&[(String, Fabric)], HashMap<usize, OldTap>),
     pool: &FramePool,
     traces: &Traces,
 ) -> Result<(), String> {
+    let mut ports = Vec::new();
+    for (at, port) in section.ports.iter().enumerate() {
+        let opened = open(section, at, fabrics, old.remove(&at))?;
+        ports.push(captured(opened, port, path.clock)?);
+    }
+    let ports = Ports::new(ports)?;
+    let host = host(section, &ports, pool)?;
+    path.add_host(&section.stack.name, host, ports, traces).map_err(|e| e.to_string())
+}
+
+/// Opens one port of a host.
+fn open(
+    section: &HostSection,
+    at: usize,
+    fabrics: &[(String, Fabric)],
+    old: Option<OldTap>,
+) -> Result<Box<dyn Port>, String> {
     let name = &section.stack.name;
-    let port: Box<dyn Port> = match (section.port.plan()?, old) {
+    Ok(match (section.ports[at].plan()?, old) {
         (PortPlan::Fabric { fabric: wanted, mac }, _) => {
             let found = fabrics.iter().find(|(fabric, _)| wanted.as_ref().is_none_or(|wanted| wanted == fabric));
             let (_, fabric) = found.ok_or("its fabric is not there")?;
-            let mac = mac.unwrap_or_else(|| local_mac(&format!("{name} {}", section.stack.address)));
-            Box::new(fabric.join(name, mac).map_err(|e| format!("cannot join the fabric: {e}"))?)
+            // As fabrics name members, and addresses follow from names, each place of a host has one of its own.
+            let (member, seed) = match at {
+                0 => (name.clone(), format!("{name} {}", section.stack.address)),
+                _ => (format!("{name}.{at}"), format!("{name}.{at} {}", section.stack.address)),
+            };
+            let mac = mac.unwrap_or_else(|| local_mac(&seed));
+            Box::new(fabric.join(&member, mac).map_err(|e| format!("cannot join the fabric: {e}"))?)
         }
         (PortPlan::Tap(config), Some((device, mac, fd))) => {
             Box::new(Tap::adopt(fd, &TapConfig { name: device, mac: Some(mac), ..config }))
         }
         (plan, _) => plan.open(name)?,
-    };
-    let port = captured(port, &section.port, path.clock)?;
-    let host = host(section, port.capabilities(), port.mac(), pool)?;
-    path.add_host(name, host, port, traces).map_err(|e| e.to_string())
+    })
 }
 
-fn host(section: &HostSection, caps: Capabilities, mac: wire::Mac, pool: &FramePool) -> Result<Host, String> {
+fn host(section: &HostSection, ports: &Ports, pool: &FramePool) -> Result<Host, String> {
     let engine = section.engine.make(&section.stack, &section.mapping, pool)?;
-    Host::new(section.stack.clone(), caps, mac, engine, secret()?)
+    let link = |(port, section_of): (&dyn Port, &PortSection)| {
+        section_of.link(section.stack.link(port.mac(), port.capabilities()))
+    };
+    let links = ports.iter().zip(&section.ports).map(link).collect();
+    control::host(section.stack.clone(), links, engine, secret()?)
 }
 
 /// The port, and around it the capture where one is asked for.
@@ -143,11 +175,4 @@ fn captured(port: Box<dyn Port>, section: &PortSection, clock: Clock) -> Result<
     let Some(path) = &section.capture else { return Ok(port) };
     let capture = Capture::create(path, &port.name(), clock.epoch(), section.capture_mib.unwrap_or(CAPTURE_MIB) << 20)?;
     Ok(Box::new(Captured::new(port, capture)))
-}
-
-/// What makes initial sequence numbers unguessable (RFC 6528).
-fn secret() -> Result<[u8; 16], String> {
-    let mut secret = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut secret));
-    read.map(|()| secret).map_err(|e| format!("cannot read /dev/urandom: {e}"))
 }

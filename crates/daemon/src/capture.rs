@@ -34,6 +34,10 @@ impl Captures {
         let (flow, dropped, direction) = (wish.flow, wish.dropped, wish.direction);
         let wanted = Arc::new(Wanted { filter, flow, dropped, direction, snaplen });
         let places = places(observer, wish.host.as_deref())?;
+        if let Some(flow) = flow {
+            // One that is not there now never will be: numbers are given again, but to others.
+            observer.stats(wish.host.as_deref(), Some(flow))?;
+        }
         if self.0.fetch_add(1, SeqCst) >= MOST {
             self.0.fetch_sub(1, SeqCst);
             return Err(format!("{MOST} captures are going on already: end one of them first"));

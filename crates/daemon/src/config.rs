@@ -1,9 +1,13 @@
 //! The daemon's configuration: one TOML file with hosts, fabrics, threads and sockets.
+mod addressing;
 mod check;
+mod machine;
 mod read;
 
 pub use crate::ports::{PortKind, PortSection};
+pub use crate::rdma::{RdmaRecovery, RdmaUsers};
 pub use engines::{EngineKind, Mapping};
+pub use machine::machine;
 pub use read::{parse, read};
 
 use control::HostConfig;
@@ -106,8 +110,8 @@ pub struct FabricSection {
 pub struct HostSection {
     /// Addresses, limits, timers.
     pub stack: HostConfig,
-    /// Where its frames go.
-    pub port: PortSection,
+    /// Where its frames go; at least one.
+    pub ports: Vec<PortSection>,
     /// Its data-path.
     pub engine: EngineKind,
     /// Which modules of the engine run on which threads.
@@ -119,6 +123,11 @@ pub struct HostSection {
     /// Groups whose members' programs may attach. Where no user and no group is named, everybody may who can open the
     /// attach socket.
     pub groups: Vec<String>,
+    /// Whose programs may use its RDMA device. Where it is not said: those of the daemon's own user in the private
+    /// daemon of a program, nobody's otherwise.
+    pub rdma: Option<RdmaUsers>,
+    /// How its RDMA device makes up for lost packets.
+    pub rdma_recovery: RdmaRecovery,
     /// Modules that it runs from the start.
     pub modules: Vec<ModuleSection>,
 }

@@ -2,17 +2,20 @@
 //! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
 use crate::clock::Clock;
 use crate::config::PollingConfig;
-use crate::wake::Wake;
+use crate::rdma::RdmaSeat;
+use crate::wake::{Wake, watch};
 use crate::workers::Workers;
+use ::rdma::{Device, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host, HostState};
 use engine::{ContextId, DropReason};
+use host::Ports;
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
 use shm::{Crowd, reserve};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -28,21 +31,22 @@ pub(crate) const SILENCE: Nanos = 1_000_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 
-/// A host with its port.
+/// A host with its ports.
 pub(crate) struct HostSeat {
     pub(crate) name: String,
     pub(crate) host: Host,
-    pub(crate) port: Box<dyn Port>,
-    /// What its port dropped.
-    pub(crate) port_drops: PortDrops,
+    pub(crate) ports: Ports,
+    /// Its RDMA device, where it has one.
+    pub(crate) rdma: Option<RdmaSeat>,
     received: Vec<Box<Frame>>,
     to_send: Vec<Box<Frame>>,
     /// Doorbells that are watched: of contexts whose process lives.
     bells: HashMap<ContextId, OwnedFd>,
-    /// The port's descriptor while it is watched: a port that failed does not say any more which one it was.
-    watched: Option<OwnedFd>,
-    failed: bool,
-    /// The port's tracepoints.
+    /// The ports' descriptors while they are watched: one that failed does not say any more which one it was.
+    watched: Vec<Option<OwnedFd>>,
+    /// Which ports have failed.
+    failed: Vec<bool>,
+    /// The ports' tracepoints.
     tracer: Tracer,
 }
 
@@ -153,16 +157,11 @@ impl DataPath {
     }
 
     /// Serves a host from now on.
-    pub(crate) fn add_host(
-        &mut self,
-        name: &str,
-        mut host: Host,
-        port: Box<dyn Port>,
-        traces: &Traces,
-    ) -> io::Result<()> {
+    pub(crate) fn add_host(&mut self, name: &str, mut host: Host, ports: Ports, traces: &Traces) -> io::Result<()> {
         host.trace(traces);
-        let watched = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
-        if let Some(fd) = &watched {
+        let own = |port: &dyn Port| port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let watched = ports.iter().map(own).collect::<io::Result<Vec<_>>>()?;
+        for fd in watched.iter().flatten() {
             watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
         }
         for worker in host.workers() {
@@ -171,13 +170,13 @@ impl DataPath {
         self.hosts.push(HostSeat {
             name: name.into(),
             host,
-            port,
-            port_drops: PortDrops::default(),
+            rdma: None,
+            failed: vec![false; watched.len()],
+            ports,
             received: Vec::new(),
             to_send: Vec::new(),
             bells: HashMap::new(),
             watched,
-            failed: false,
             tracer: traces.tracer("port"),
         });
         Ok(())
@@ -204,10 +203,10 @@ impl DataPath {
     ) -> Result<ContextId, String> {
         let now = self.clock.now();
         let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
-        let context = seat.host.attach(now, application, ends, token)?;
+        let context = seat.host.use_base(now, |tcp, context| tcp.attach(context, application, ends, token))?;
         // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
         if let Err(error) = watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET) {
-            seat.host.detach(now, context);
+            seat.host.use_base(now, |tcp, net| tcp.detach(net, context));
             return Err(format!("the daemon has no room for another doorbell: {error}"));
         }
         seat.bells.insert(context, bell);
@@ -220,28 +219,63 @@ impl DataPath {
         let Some(seat) = self.hosts.get_mut(host) else { return };
         if let Some(bell) = seat.bells.remove(&context) {
             let _ = epoll::delete(&self.epoll, bell);
-            seat.host.detach(now, context);
+            seat.host.use_base(now, |tcp, net| tcp.detach(net, context));
         }
     }
 
-    /// What a new daemon needs to make a host's TAP port: device, hardware address, descriptor. Fails with a sentence where
-    /// the host cannot be handed over.
-    pub(crate) fn handover_of(&self, host: usize) -> Result<(String, Mac, OwnedFd), String> {
+    /// A host that was added has an RDMA device from now on.
+    pub(crate) fn add_rdma(&mut self, host: usize, device: Device) -> Result<(), String> {
+        let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
+        let (rdma, transport) = RdmaSeat::new(device);
+        seat.host.add(transport)?;
+        seat.rdma = Some(rdma);
+        Ok(())
+    }
+
+    /// The RDMA device of a host.
+    pub(crate) fn rdma(&mut self, host: usize) -> Option<&mut RdmaSeat> {
+        self.hosts.get_mut(host)?.rdma.as_mut()
+    }
+
+    /// Attaches a program to a host's RDMA device; `bell` is the eventfd of its doorbell.
+    pub(crate) fn attach_rdma(&mut self, host: usize, program: NewProgram, bell: OwnedFd) -> Result<ProgramId, String> {
+        if self.paused {
+            return Err("the daemon is handing over to another one: try again".into());
+        }
+        let now = self.clock.now();
+        let seat = self.hosts.get_mut(host).and_then(|seat| seat.rdma.as_mut());
+        seat.ok_or("the host has no RDMA device")?.attach(now, &self.epoll, program, bell)
+    }
+
+    /// A program of a host's RDMA device is gone.
+    pub(crate) fn detach_rdma(&mut self, host: usize, id: ProgramId) {
+        let now = self.clock.now();
+        if let Some(seat) = self.hosts.get_mut(host).and_then(|seat| seat.rdma.as_mut()) {
+            seat.detach(now, &self.epoll, id);
+        }
+    }
+
+    /// What a new daemon needs to make a host's ports: device, hardware address, descriptor of each. Fails with a
+    /// sentence where the host cannot be handed over.
+    pub(crate) fn handover_of(&self, host: usize) -> Result<Vec<(String, Mac, OwnedFd)>, String> {
         let seat = self.hosts.get(host).ok_or("the host is gone")?;
         if let Some(sentence) = seat.host.handover_obstacle() {
             return Err(sentence);
         }
-        let name = seat.port.name();
-        let device = name.strip_prefix("tap ").unwrap_or(&name);
-        // Of a port that has no descriptor, its doorbell's stands for it: only a TAP's is used.
-        let fd = seat.port.wait_fd().map_or_else(|| self.wake.fd().try_clone_to_owned(), |fd| fd.try_clone_to_owned());
-        Ok((device.into(), seat.host.mac(), fd.map_err(|e| e.to_string())?))
+        let parts = |port: &dyn Port| {
+            let name = port.name();
+            let device = name.strip_prefix("tap ").unwrap_or(&name);
+            // Of a port that has no descriptor, its doorbell's stands for it: only a TAP's is used.
+            let fd = port.wait_fd().map_or_else(|| self.wake.fd().try_clone_to_owned(), |fd| fd.try_clone_to_owned());
+            Ok((device.into(), port.mac(), fd.map_err(|e| e.to_string())?))
+        };
+        seat.ports.iter().map(parts).collect()
     }
 
     /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they are to be told to go on.
     pub(crate) fn stop_hosts(&mut self) -> Result<Vec<Stopped>, String> {
         let begin = self.clock.now();
-        while !self.hosts.iter().all(|seat| seat.host.is_settled()) {
+        while !self.hosts.iter().all(|seat| seat.host.base().is_settled()) {
             let now = self.clock.now();
             if now - begin > SETTLE {
                 return Err("programs are leaving at this moment: try again".into());
@@ -253,8 +287,8 @@ impl DataPath {
             return Err(sentence);
         }
         self.paused = true;
-        self.hosts.iter_mut().for_each(|seat| seat.host.stop());
-        while !self.hosts.iter().all(|seat| seat.host.is_stopped()) {
+        self.hosts.iter_mut().for_each(|seat| seat.host.base_mut().stop());
+        while !self.hosts.iter().all(|seat| seat.host.base().is_stopped()) {
             let now = self.clock.now();
             if now - begin > 2 * SETTLE {
                 return Err("an engine does not stop".into());
@@ -271,7 +305,7 @@ impl DataPath {
     pub(crate) fn go_on(&mut self) {
         if std::mem::take(&mut self.paused) {
             let now = self.clock.now();
-            self.hosts.iter_mut().for_each(|seat| seat.host.go_on(now));
+            self.hosts.iter_mut().for_each(|seat| seat.host.use_base(now, |tcp, context| tcp.go_on(context)));
         }
     }
 
@@ -284,7 +318,7 @@ impl DataPath {
         bells: Vec<(ContextId, OwnedFd)>,
     ) -> Result<(), String> {
         let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
-        seat.host.restore(self.clock.now(), state, ends)?;
+        seat.host.use_base(self.clock.now(), |tcp, context| tcp.restore(context, state, ends))?;
         for (context, bell) in bells {
             watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET)
                 .map_err(|e| format!("no room for a doorbell: {e}"))?;
@@ -295,7 +329,7 @@ impl DataPath {
 
     /// Connections that are not closed yet; those that only wait for old duplicates do not count.
     pub(crate) fn open_flows(&self) -> usize {
-        self.hosts.iter().map(|seat| seat.host.flow_count()).sum()
+        self.hosts.iter().map(|seat| seat.host.base().flow_count()).sum()
     }
 
     /// Serves until stopped.
@@ -376,11 +410,11 @@ impl DataPath {
         self.wake.set_asleep(true);
         self.hosts.iter().for_each(|seat| {
             seat.host.prepare_to_sleep();
-            seat.port.prepare_to_sleep();
+            seat.ports.prepare_to_sleep();
         });
         self.fabrics.iter().for_each(|seat| seat.fabric.prepare_to_sleep());
         let now = self.clock.now();
-        let deadline = self.next_deadline(now);
+        let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
             let silence = self.pool.has_spare().then_some(now + SILENCE);
             let timeout = deadline.into_iter().chain(silence).min().map(|end| timespec(end - now));
@@ -404,7 +438,7 @@ impl DataPath {
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
         self.hosts.iter().for_each(|seat| {
-            seat.port.awake();
+            seat.ports.awake();
             seat.host.awake();
         });
         self.wake.set_asleep(false);
@@ -414,23 +448,25 @@ impl DataPath {
 
     fn has_work(&self, now: Nanos) -> bool {
         self.wake.is_pending()
-            || self.hosts.iter().any(|seat| seat.port.has_work(now) || seat.host.has_work(now))
+            || self.hosts.iter().any(|seat| seat.ports.has_work(now) || seat.host.has_work(now))
             || self.fabrics.iter().any(|seat| seat.fabric.has_work(now))
     }
 
-    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        let hosts = self.hosts.iter().flat_map(|seat| [seat.host.next_deadline(now), seat.port.next_deadline()]);
+    fn next_deadline(&self) -> Option<Nanos> {
+        let hosts = self.hosts.iter().flat_map(|seat| [seat.host.next_deadline(), seat.ports.next_deadline()]);
         let fabrics = self.fabrics.iter().map(|seat| seat.fabric.next_deadline());
         hosts.chain(fabrics).flatten().min()
     }
 
     /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever.
     fn note_failures(&mut self) {
-        for seat in self.hosts.iter_mut().filter(|seat| !seat.failed) {
-            if let Some(sentence) = seat.port.failure() {
-                seat.failed = true;
+        for seat in &mut self.hosts {
+            let ports = seat.ports.iter().zip(&mut seat.watched).zip(&mut seat.failed);
+            for ((port, watched), failed) in ports.filter(|(_, failed)| !**failed) {
+                let Some(sentence) = port.failure() else { continue };
+                *failed = true;
                 tracing::error!(host = seat.name, "{sentence}");
-                if let Some(fd) = seat.watched.take() {
+                if let Some(fd) = watched.take() {
                     let _ = epoll::delete(&self.epoll, fd);
                 }
             }
@@ -455,9 +491,9 @@ pub(crate) struct Stopped {
 
 impl Stopped {
     fn of(seat: &HostSeat, now: Nanos) -> Result<Stopped, String> {
-        let state = seat.host.state(now);
+        let state = seat.host.base().state(now, seat.host.net());
         let descriptors = state.contexts().map(|context| {
-            let own = seat.host.descriptors(context).ok_or("a context is gone")?;
+            let own = seat.host.base().descriptors(context).ok_or("a context is gone")?;
             let [region, bell, mine] = own.map(|fd| fd.try_clone_to_owned().map_err(|e| e.to_string()));
             Ok::<_, String>((context, [region?, bell?, mine?]))
         });
@@ -469,7 +505,7 @@ impl Stopped {
 impl HostSeat {
     fn round(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
         self.tracer.refresh();
-        let received = self.port.receive(now, BURST, pool, &mut self.received);
+        let received = self.ports.receive(now, BURST, pool, &mut self.received);
         if received > 0 {
             self.tracer.value(Point::PortReceived, NO_FLOW, received as u64);
         }
@@ -480,9 +516,9 @@ impl HostSeat {
     fn poll_host(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
         let done = self.host.poll(now, &mut self.received, &mut self.to_send, pool);
         if !self.to_send.is_empty() {
-            let before = self.tracer.is_on(Point::PortDropped).then(|| self.port_drops.clone());
+            let before = self.tracer.is_on(Point::PortDropped).then(|| self.ports.drops());
             self.tracer.value(Point::PortSent, NO_FLOW, self.to_send.len() as u64);
-            self.port.send(now, &mut self.to_send, pool, &mut self.port_drops);
+            self.ports.send(now, &mut self.to_send, pool);
             if let Some(before) = before {
                 self.trace_drops(&before);
             }
@@ -490,11 +526,12 @@ impl HostSeat {
         done
     }
 
-    /// What the port dropped of a burst.
+    /// What the ports dropped of a burst.
     #[cold]
     fn trace_drops(&self, before: &PortDrops) {
-        for reason in self.port_drops.since(before).iter() {
-            let frames = self.port_drops.get(reason) - before.get(reason);
+        let drops = self.ports.drops();
+        for reason in drops.since(before).iter() {
+            let frames = drops.get(reason) - before.get(reason);
             self.tracer.event(Point::PortDropped, NO_FLOW, [DropReason::from(reason) as u64, frames]);
         }
     }
@@ -523,10 +560,6 @@ impl Drop for EndWithThread {
             std::process::exit(101);
         }
     }
-}
-
-fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
-    Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | flags)?)
 }
 
 fn timespec(nanos: Nanos) -> Timespec {

@@ -4,6 +4,7 @@
 
 mod access;
 mod applications;
+mod attaching;
 mod build;
 mod capture;
 pub mod client;
@@ -18,6 +19,9 @@ mod modules;
 mod ports;
 mod programs;
 pub mod protocol;
+mod rdma;
+mod registers;
+mod secret;
 mod service;
 mod sockets;
 mod splices;

@@ -29,7 +29,7 @@ struct Arguments {
     /// Take the place of the daemon that runs at this socket, with its programs and connections (docs/TAKEOVER.md)
     #[arg(long)]
     takeover: bool,
-    /// Only check the configuration
+    /// Only check the configuration, and that users, groups, modules and cores that it names are there
     #[arg(long)]
     check: bool,
     /// End when this process has ended and nobody is attached any more
@@ -54,8 +54,10 @@ fn main() -> ExitCode {
 fn serve(arguments: &Arguments) -> Result<(), String> {
     let mut config = config::read(&arguments.config)?;
     if arguments.check {
+        let file = arguments.config.display();
+        config::machine(&config).map_err(|sentence| format!("{file}: {sentence}"))?;
         let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
-        println!("{} is in order: hosts {}", arguments.config.display(), hosts.join(", "));
+        println!("{file} is in order: hosts {}", hosts.join(", "));
         return Ok(());
     }
     if let Some(socket) = &arguments.socket {

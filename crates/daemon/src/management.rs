@@ -3,7 +3,8 @@ use crate::access::Access;
 use crate::capture::Captures;
 use crate::modules::Modules;
 use crate::programs;
-use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, Xdp};
+use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, RegisterWish, Xdp};
+use crate::registers;
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use rustix::event::{EventfdFlags, eventfd};
@@ -137,6 +138,7 @@ impl Management {
             Question::Tracepoints { host, enable, disable } => {
                 self.tracepoints.figures(host.as_deref(), &enable, &disable)
             }
+            Question::Registers { host, wish } => registers::answer(&self.observer, host.as_deref(), &wish),
             // Those that are more than an answer are looked at before.
             Question::Stop
             | Question::Capture(_)
@@ -157,6 +159,7 @@ fn changes(question: &Question) -> bool {
         | Question::Drops
         | Question::Descriptor { .. } => false,
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
+        Question::Registers { wish, .. } => matches!(wish, RegisterWish::Set { .. }),
         Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,
         Question::Xdp(_) | Question::Program { .. } | Question::Capture(_) | Question::Trace(_) | Question::Stop => {
             true

@@ -141,11 +141,13 @@ impl Families {
         let name = text(&host["name"]);
         let info = [("host", name), ("engine", text(&host["engine"])), ("version", env!("CARGO_PKG_VERSION"))];
         self.add("host_info", "A host, its engine, and the daemon's version", &info, Sample::Gauge(1.0));
-        for (direction, key) in [("in", "rx"), ("out", "tx")] {
-            let labels = [("host", name), ("direction", direction)];
-            let figure = |what: &str| Sample::Counter(number(&host["port"][format!("{key}_{what}")]));
-            self.add("port_frames", "Frames of a host's port", &labels, figure("frames"));
-            self.add("port_bytes", "Bytes of a host's port", &labels, figure("bytes"));
+        for (port, counters) in pairs(&host["ports"]) {
+            for (direction, key) in [("in", "rx"), ("out", "tx")] {
+                let labels = [("host", name), ("port", port), ("direction", direction)];
+                let figure = |what: &str| Sample::Counter(number(&counters[format!("{key}_{what}")]));
+                self.add("port_frames", "Frames of a host's port", &labels, figure("frames"));
+                self.add("port_bytes", "Bytes of a host's port", &labels, figure("bytes"));
+            }
         }
         for (reason, count) in pairs(&host["drops"]) {
             let labels = [("host", name), ("reason", reason)];

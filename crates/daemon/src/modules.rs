@@ -6,11 +6,12 @@ mod content;
 
 use crate::build::HostPlace;
 use crate::clock::Clock;
-use crate::protocol::Xdp;
+use crate::config::ModuleSection;
+use crate::protocol::{NATIVE, Xdp};
 use crate::splices::SpliceMaps;
 use crate::views::Observer;
 use content::Content;
-use control::SpliceTable;
+use control::{HostConfig, SpliceTable};
 use engine::{LoadedModule, ModuleFigures, ModuleId, Verdict};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,6 +62,20 @@ pub(crate) struct Wish<'a> {
     pub(crate) object: &'a [u8],
 }
 
+/// Whether a host could run a module of its configuration.
+pub(crate) fn check(section: &ModuleSection, host: &HostConfig) -> Result<(), String> {
+    let (native, object) = content_of(section)?;
+    native.map_or_else(|| Content::object(&object, 1), |name| Content::native(name, host)).map(drop)
+}
+
+/// The name of a native module, or else the bytes of the object.
+fn content_of(section: &ModuleSection) -> Result<(Option<&str>, Vec<u8>), String> {
+    match section.file.to_str().and_then(|file| file.strip_prefix(NATIVE)) {
+        Some(native) => Ok((Some(native), Vec::new())),
+        None => Ok((None, std::fs::read(&section.file).map_err(|e| format!("cannot be read: {e}"))?)),
+    }
+}
+
 impl Modules {
     pub(crate) fn new(observer: Arc<Observer>) -> Modules {
         let hosts = observer.hosts().iter().map(|_| Vec::new()).collect();
@@ -71,12 +86,8 @@ impl Modules {
     pub(crate) fn load_configured(&self) -> Result<(), String> {
         for place in self.observer.hosts() {
             for section in &place.config.modules {
-                let native = section.file.to_str().and_then(|file| file.strip_prefix(crate::protocol::NATIVE));
                 let said = |sentence| format!("host {}: module {}: {sentence}", name_of(place), section.file.display());
-                let object = match native {
-                    Some(_) => Vec::new(),
-                    None => std::fs::read(&section.file).map_err(|e| said(format!("cannot be read: {e}")))?,
-                };
+                let (native, object) = content_of(section).map_err(said)?;
                 let (host, name) = (Some(name_of(place)), section.name.as_deref());
                 let wish = Wish { host, name, position: section.position, native, object: &object };
                 log(name_of(place), &self.load(&wish).map_err(said)?);
@@ -184,13 +195,13 @@ impl Modules {
     /// Hands the control plane of a host the maps of the splice module, or takes them away.
     fn set_splices(&self, place: &HostPlace, maps: Option<SpliceMaps>) -> Result<(), String> {
         let table = maps.map(|maps| Box::new(maps) as Box<dyn SpliceTable>);
-        self.observer.at(place, move |seat| seat.host.set_splice_table(table))
+        self.observer.at(place, move |seat| seat.host.base_mut().set_splice_table(table))
     }
 
     /// Hands a host its new list.
     fn change(&self, place: &HostPlace, list: &[Seated]) -> Result<(), String> {
         let modules: Vec<LoadedModule> = list.iter().map(|module| module.loaded.clone()).collect();
-        self.observer.at(place, move |seat| seat.host.set_modules(modules))?
+        self.observer.at(place, move |seat| seat.host.base_mut().set_modules(modules))?
     }
 
     fn find(&self, host: Option<&str>, module: &str) -> Result<Seated, String> {

@@ -2,11 +2,15 @@
 //!
 //! A new kind of port is a variant of [`PortKind`] and of [`PortPlan`] with its keys here, and a file in the crate
 //! `port`.
+use host::Link;
 use port::{AfXdp, AfXdpConfig, Port, Tap, TapConfig};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use wire::Mac;
+use wire::{IpAddress, Mac};
+
+/// Bits of the network part of a port's address, where it is not said.
+const PREFIX_LEN: u8 = 24;
 
 /// A port of a host or an uplink of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -14,6 +18,10 @@ use wire::Mac;
 pub struct PortSection {
     /// Which sort; the other keys depend on it.
     pub kind: PortKind,
+    /// The host's address on it, for ports after the first; the host's own where it is not said.
+    pub address: Option<IpAddress>,
+    /// Bits of that address's network part; 24 where it is not said.
+    pub prefix_len: Option<u8>,
     /// `fabric`: which one; the first where there is none.
     pub fabric: Option<String>,
     /// `tap`: name of the device, made where it does not exist. `afxdp`: name of an existing interface.
@@ -93,6 +101,8 @@ impl Default for PortSection {
     fn default() -> PortSection {
         PortSection {
             kind: PortKind::Fabric,
+            address: None,
+            prefix_len: None,
             fabric: None,
             device: None,
             netns: None,
@@ -150,8 +160,21 @@ impl PortSection {
         })
     }
 
+    /// Its own address and prefix length, where it has one.
+    pub(crate) fn network(&self) -> Option<(IpAddress, u8)> {
+        self.address.map(|address| (address, self.prefix_len.unwrap_or(PREFIX_LEN)))
+    }
+
+    /// Makes of the host's own link the one of this port.
+    pub(crate) fn link(&self, own: Link) -> Link {
+        match self.network() {
+            Some((address, prefix_len)) => Link { address, prefix_len, ..own },
+            None => own,
+        }
+    }
+
     /// The kernel side's address and prefix length.
-    fn kernel_address(&self) -> Result<Option<(Ipv4Addr, u8)>, String> {
+    pub(crate) fn kernel_address(&self) -> Result<Option<(Ipv4Addr, u8)>, String> {
         let Some(text) = &self.kernel_address else { return Ok(None) };
         let parsed = text.split_once('/').and_then(|(address, prefix)| {
             Some((address.parse().ok()?, prefix.parse().ok().filter(|bits| (1..=32).contains(bits))?))

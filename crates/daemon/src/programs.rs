@@ -14,11 +14,12 @@ pub(crate) fn load(observer: &Observer, host: Option<&str>, body: &[u8]) -> Resu
     let stack = &place.config.stack;
     let source = ProgramSource { main: files.main, files: files.files, defines: files.defines };
     place.config.engine.prepare(stack, &source)?;
-    observer.at(place, move |seat| seat.host.load_program(&source))??;
+    observer.at(place, move |seat| seat.host.base_mut().load_program(&source))??;
     Ok(json!({ "host": stack.name }))
 }
 
-fn only<'o>(observer: &'o Observer, host: Option<&str>) -> Result<&'o HostPlace, String> {
+/// The host that is meant; it may be left out where there is only one.
+pub(crate) fn only<'o>(observer: &'o Observer, host: Option<&str>) -> Result<&'o HostPlace, String> {
     let hosts = observer.hosts();
     match (host, hosts) {
         (Some(name), _) => {

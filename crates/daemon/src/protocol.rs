@@ -70,8 +70,38 @@ pub enum Question {
         /// So many bytes follow the line, [`MAX_OBJECT`] at most: a [`ProgramFiles`] as JSON.
         bytes: u64,
     },
+    /// Registers of the P4 program that a host runs.
+    Registers {
+        /// On this host; it may be left out where there is only one.
+        host: Option<String>,
+        /// What is asked for.
+        wish: RegisterWish,
+    },
     /// End the daemon as SIGTERM does.
     Stop,
+}
+
+/// What is asked for of a program's registers, which have the names that the program gives them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RegisterWish {
+    /// Name, entries and words of each.
+    List,
+    /// Entries that are not all zero; or one, whatever it is.
+    Get {
+        /// Which register.
+        name: String,
+        /// Which entry.
+        index: Option<u32>,
+    },
+    /// Set an entry.
+    Set {
+        /// Which register.
+        name: String,
+        /// Which entry.
+        index: u32,
+        /// Its words, as many as an entry has.
+        words: Vec<u32>,
+    },
 }
 
 /// The texts of a P4 program.

@@ -1,14 +1,15 @@
 //! A daemon's life: it opens everything, serves until it is told to end, and leaves nothing behind.
 use crate::access::Access;
-use crate::applications::Applications;
+use crate::applications::{Applications, Spoken};
 use crate::build::{Built, build};
 use crate::clock::Clock;
-use crate::config::{Config, ThreadConfig};
+use crate::config::{Config, RdmaUsers, ThreadConfig};
 use crate::confine;
 use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
 use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
+use crate::rdma::Programs;
 use crate::sockets::{Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tracepoints::Tracepoints;
@@ -50,6 +51,7 @@ const LONG_FAREWELL: Duration = Duration::from_secs(10);
 /// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but it is
 /// used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
+    let config = &settled(config, options);
     reserve::fix_thresholds();
     if !reserve::keep() {
         let mib = reserve::BYTES >> 20;
@@ -94,7 +96,8 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let owned = owner.is_some();
     let (next, config) = (FIRST_PEER, config.clone());
-    let mut desk = Desk { epoll, sockets, applications, management, owner, next, spare: spare(), config, clock };
+    let (programs, spare) = (Programs::new().map_err(failed)?, spare());
+    let mut desk = Desk { epoll, sockets, applications, programs, management, owner, next, spare, config, clock };
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
     announce(&desk.config, options, &path);
@@ -104,12 +107,21 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let ended = desk.serve(owned);
     if !matches!(ended, Ended::TakenOver) {
         desk.applications.remove_all();
+        desk.programs.remove_all();
         let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };
         farewell(&handles, patience);
     }
     handles.iter().for_each(Handle::stop);
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
+}
+
+/// The configuration, with what depends on whose daemon it is.
+fn settled(config: &Config, options: &Options) -> Config {
+    let mut config = config.clone();
+    let rdma = if options.owner.is_some() { RdmaUsers::Own } else { RdmaUsers::Off };
+    config.hosts.iter_mut().for_each(|host| host.rdma = host.rdma.or(Some(rdma)));
+    config
 }
 
 /// Attached processes: their connections, index of the host, context.
@@ -149,6 +161,7 @@ struct Desk {
     epoll: OwnedFd,
     sockets: Sockets,
     applications: Applications,
+    programs: Programs,
     management: Management,
     /// The process that the daemon belongs to, as long as it lives.
     owner: Option<OwnedFd>,
@@ -166,6 +179,7 @@ const ATTACH: u64 = 1;
 const MANAGE: u64 = 2;
 const OWNER: u64 = 3;
 const STOP: u64 = 4;
+const PROGRAMS: u64 = 5;
 const FIRST_PEER: u64 = 16;
 
 impl Desk {
@@ -174,6 +188,7 @@ impl Desk {
         self.watch(self.sockets.attach.as_fd(), ATTACH)?;
         self.watch(self.sockets.management.as_fd(), MANAGE)?;
         self.watch(self.management.stop_fd(), STOP)?;
+        self.watch(self.programs.wake_fd(), PROGRAMS)?;
         self.owner.as_ref().map_or(Ok(()), |owner| self.watch(owner.as_fd(), OWNER))
     }
 
@@ -185,7 +200,7 @@ impl Desk {
     fn serve(&mut self, owned: bool) -> Ended {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
         loop {
-            if owned && self.owner.is_none() && self.applications.attached() == 0 {
+            if owned && self.owner.is_none() && self.applications.attached() + self.programs.count() == 0 {
                 return Ended::OwnerGone;
             }
             let count = epoll::wait(&self.epoll, &mut events[..], None).unwrap_or(0);
@@ -196,16 +211,26 @@ impl Desk {
                     MANAGE => self.answer(),
                     // Closing its descriptor also takes it out of the epoll set.
                     OWNER => self.owner = None,
-                    number => {
-                        if let Some(socket) = self.applications.readable(number) {
+                    PROGRAMS => self.programs.reap(),
+                    number => match self.applications.readable(number) {
+                        Spoken::Done => {}
+                        Spoken::TakeOver(socket) => {
                             if self.hand_over(socket) {
                                 return Ended::TakenOver;
                             }
                         }
-                    }
+                        Spoken::Verbs(socket, hello) => self.serve_program(socket, &hello),
+                    },
                 }
             }
         }
+    }
+
+    /// A verbs library says hello: from now on a thread of its program's own has its socket.
+    fn serve_program(&mut self, socket: OwnedFd, hello: &[u8]) {
+        let _ = epoll::delete(&self.epoll, &socket);
+        let (handles, hosts) = self.applications.places();
+        self.programs.start(socket, hello, hosts, handles);
     }
 
     /// Goes on with processes that were attached to another daemon.
@@ -347,13 +372,14 @@ fn pin(core: usize) {
 
 fn announce(config: &Config, options: &Options, path: &Path) {
     for host in &config.hosts {
-        let (stack, port) = (&host.stack, host.port.kind.name());
+        let (stack, ports) = (&host.stack, host.ports.iter().map(|port| port.kind.name()).collect::<Vec<_>>());
         tracing::info!(
-            "host {} is {}/{} ({}, {port})",
+            "host {} is {}/{} ({}, {})",
             stack.name,
             stack.address,
             stack.prefix_len,
-            host.engine.name()
+            host.engine.name(),
+            ports.join(", ")
         );
     }
     tracing::info!("applications attach at {}", path.display());

@@ -186,7 +186,7 @@ impl Source {
         }
         let Some((handle, index)) = self.station.host.clone() else { return };
         let tuples = move |path: &mut crate::datapath::DataPath| -> Vec<(u32, Option<FourTuple>)> {
-            unknown.into_iter().map(|flow| (flow, path.hosts[index].host.tuple(FlowId(flow)))).collect()
+            unknown.into_iter().map(|flow| (flow, path.hosts[index].host.base().tuple(FlowId(flow)))).collect()
         };
         self.tuples.extend(handle.ask(tuples).unwrap_or_default());
     }

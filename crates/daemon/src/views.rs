@@ -2,16 +2,23 @@
 use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
+use crate::rdma;
+use ::rdma::ProgramView;
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
 use engine::FlowId;
-use port::PortDrops;
+use host::Link;
+use port::{Port, PortCounters, PortDrops};
 use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Connections that a data-path thread looks at between two rounds: it goes on within a fraction of a millisecond.
 const AT_ONCE: usize = 128;
+
+/// Queue pairs of a host in one answer: a look takes a fraction of a millisecond.
+const QPS: usize = 1000;
 
 /// Asks the data-path threads. What they hand out are plain values; making JSON of them is done by who asks.
 pub(crate) struct Observer {
@@ -123,7 +130,7 @@ impl Observer {
         let mut page = FlowPage { flows: Vec::new(), next: Some(from) };
         while let Some(from) = page.next.filter(|_| page.flows.len() < FLOWS) {
             let most = AT_ONCE.min(FLOWS - page.flows.len());
-            let more = self.at(place, move |seat| seat.host.flow_page(from, most))?;
+            let more = self.at(place, move |seat| seat.host.base().flow_page(from, most))?;
             page.flows.extend(more.flows);
             page.next = more.next;
         }
@@ -132,7 +139,7 @@ impl Observer {
 
     /// One connection of a host, where it has it.
     fn one(&self, place: &HostPlace, flow: u32) -> Result<FlowPage, String> {
-        let view = self.at(place, move |seat| seat.host.flow(FlowId(flow)))?;
+        let view = self.at(place, move |seat| seat.host.base().flow(FlowId(flow)))?;
         Ok(FlowPage { flows: view.into_iter().collect(), next: None })
     }
 
@@ -141,7 +148,7 @@ impl Observer {
         let (mut totals, mut next) = (FlowTotals::default(), Some(0));
         while let Some(from) = next {
             (totals, next) = self.at(place, move |seat| {
-                let next = seat.host.add_up(&mut totals, from, AT_ONCE);
+                let next = seat.host.base().add_up(&mut totals, from, AT_ONCE);
                 (totals, next)
             })?;
         }
@@ -163,9 +170,9 @@ impl Observer {
         let (mut attached, process) = (false, u32::try_from(pid).unwrap_or(0));
         for place in &self.hosts {
             let look = move |seat: &mut HostSeat| {
-                let label = seat.host.label(process, fd);
-                let flow = label.as_ref().and_then(|label| seat.host.flow(FlowId(label.flow?)));
-                (label, flow, seat.host.contexts())
+                let label = seat.host.base().label(process, fd);
+                let flow = label.as_ref().and_then(|label| seat.host.base().flow(FlowId(label.flow?)));
+                (label, flow, seat.host.base().contexts())
             };
             let (label, flow, contexts) = self.at(place, look)?;
             attached |= contexts.iter().any(|context| context.alive && context.pid == process);
@@ -202,23 +209,26 @@ fn add_page(answer: &mut Value, page: FlowPage) {
 
 /// What is there on a host.
 struct Inventory {
-    mac: String,
-    port: String,
-    failure: Option<String>,
+    ports: Vec<PortView>,
     contexts: Vec<ContextView>,
     bindings: Vec<BindingView>,
+    rdma: Option<Vec<ProgramView>>,
     neighbours: Vec<control::ArpView>,
 }
 
 impl Inventory {
     fn of(seat: &mut HostSeat) -> Inventory {
         Inventory {
-            mac: seat.port.mac().to_string(),
-            port: seat.port.name(),
-            failure: seat.port.failure(),
-            contexts: seat.host.contexts(),
-            bindings: seat.host.bindings(),
-            neighbours: seat.host.neighbours(),
+            ports: seat
+                .ports
+                .iter()
+                .zip(seat.host.net().links())
+                .map(|(port, link)| PortView::of(port, link))
+                .collect(),
+            contexts: seat.host.base().contexts(),
+            bindings: seat.host.base().bindings(),
+            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().views(QPS)),
+            neighbours: control::ArpView::all(seat.host.net()),
         }
     }
 
@@ -240,20 +250,49 @@ impl Inventory {
             "address": stack.address,
             "prefix_len": stack.prefix_len,
             "gateway": stack.gateway,
-            "mac": self.mac,
+            "mac": self.ports.first().map(|port| &port.mac),
             "engine": place.config.engine.name(),
-            "port": self.port,
-            "failure": self.failure,
+            "port": self.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", "),
+            "ports": self.ports,
+            "failure": self.ports.iter().find_map(|port| port.failure.as_ref()),
             "contexts": self.contexts,
             "listeners": listeners.collect::<Vec<_>>(),
+            "rdma": self.rdma.as_ref().map(|programs| json!({ "device": rdma::NAME, "programs": programs })),
             "neighbours": self.neighbours,
         })
     }
 }
 
+/// A port of a host.
+#[derive(Serialize)]
+struct PortView {
+    name: String,
+    mac: String,
+    /// The host's address on it, with the bits of its network part.
+    address: String,
+    failure: Option<String>,
+}
+
+impl PortView {
+    fn of(port: &dyn Port, link: &Link) -> PortView {
+        let address = format!("{}/{}", link.address, link.prefix_len);
+        PortView { name: port.name(), mac: port.mac().to_string(), address, failure: port.failure() }
+    }
+}
+
+fn counters(port: &PortCounters) -> Value {
+    json!({
+        "rx_frames": port.rx_frames,
+        "rx_bytes": port.rx_bytes,
+        "tx_frames": port.tx_frames,
+        "tx_bytes": port.tx_bytes,
+    })
+}
+
 /// What a host has counted.
 struct Figures {
-    port: port::PortCounters,
+    port: PortCounters,
+    ports: Vec<(String, PortCounters)>,
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
     tables: Vec<(&'static str, u64)>,
@@ -262,10 +301,11 @@ struct Figures {
 impl Figures {
     fn of(seat: &mut HostSeat) -> Figures {
         Figures {
-            port: seat.port.counters(),
+            port: seat.ports.counters(),
+            ports: seat.ports.iter().map(|port| (port.name(), port.counters())).collect(),
             drops: all_drops(seat),
-            modules: seat.host.module_stats(),
-            tables: seat.host.tables(),
+            modules: seat.host.base().module_stats(),
+            tables: seat.host.base().tables(),
         }
     }
 
@@ -279,12 +319,8 @@ impl Figures {
             "name": place.config.stack.name,
             "engine": place.config.engine.name(),
             "thread": place.thread,
-            "port": {
-                "rx_frames": self.port.rx_frames,
-                "rx_bytes": self.port.rx_bytes,
-                "tx_frames": self.port.tx_frames,
-                "tx_bytes": self.port.tx_bytes,
-            },
+            "port": counters(&self.port),
+            "ports": self.ports.iter().map(|(name, port)| (name.clone(), counters(port))).collect::<Map<_, _>>(),
             "drops": by_name(drops),
             "modules": modules,
             "tables": by_name(self.tables),
@@ -307,10 +343,10 @@ fn load(number: usize, path: &mut DataPath) -> Value {
     })
 }
 
-/// A host's drops and its port's, added up.
+/// A host's drops and its ports', added up.
 fn all_drops(seat: &mut HostSeat) -> Vec<DropView> {
-    let mut drops = seat.host.drops();
-    for (reason, count) in seat.port_drops.iter() {
+    let mut drops = DropView::all(seat.host.drops());
+    for (reason, count) in seat.ports.drops().iter() {
         match drops.iter_mut().find(|drop| drop.reason == reason.label()) {
             Some(drop) => drop.count += count,
             None => drops.push(DropView { reason: reason.label(), sentence: reason.sentence(), count }),

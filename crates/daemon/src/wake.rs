@@ -1,5 +1,5 @@
 //! Waking a data-path thread that sleeps, for nothing while it is awake.
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
@@ -54,4 +54,9 @@ impl Wake {
     pub(crate) fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, SeqCst);
     }
+}
+
+/// Has an epoll set of a data-path thread watch a descriptor: what is readable wakes the thread.
+pub(crate) fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | flags)?)
 }

@@ -1,5 +1,5 @@
 //! Wrong configurations: each is refused with file, line and what was probably meant.
-use daemon::config::{EngineKind, PortKind, parse};
+use daemon::config::{EngineKind, PortKind, machine, parse};
 
 const HOST: &str = "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n";
 
@@ -46,6 +46,9 @@ fn a_wrong_value_is_named_with_its_line() {
     assert!(address.ends_with("in: address = \"10.0.0\""), "the key is in the sentence: {address}");
     assert!(refusal("[[host]]\nname = \n").starts_with("test.toml:2: "));
     assert!(refusal(&format!("log = \"loud\"\n{HOST}")).starts_with("test.toml:1: unknown value `loud`"));
+    let values = refusal(&format!("log = \"verbose\"\n{HOST}"));
+    assert!(values.starts_with("test.toml:1: unknown value `verbose`; known are error, warn, info, debug, trace"));
+    assert!(!values.contains("fabric"), "keys are no values: {values}");
     assert_eq!(refusal("host = 5\n"), "test.toml:1: `host` is a list of sections: write [[host]]");
 }
 
@@ -79,10 +82,41 @@ fn parts_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
+fn a_host_has_one_port_or_a_list_of_them() {
+    let two = format!(
+        "[[fabric]]\nname = \"f\"\n{HOST}routes = [{{ network = \"10.9.0.0\", prefix_len = 16, port = 1 }}]\n\
+         [[host.port]]\nkind = \"fabric\"\n[[host.port]]\nkind = \"tap\"\naddress = \"10.7.0.2\"\n"
+    );
+    let kinds =
+        |text: &str| parse(text, "test.toml").unwrap().hosts[0].ports.iter().map(|port| port.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&two), [PortKind::Fabric, PortKind::Tap]);
+    assert_eq!(kinds(&format!("{HOST}port = {{ kind = \"tap\" }}\n")), [PortKind::Tap]);
+    let refused = [
+        ("port = [{ kind = \"tap\", address = \"10.7.0.2\" }]", "the first port has the host's own address"),
+        ("port = []", "it has no port"),
+        (
+            "port = [{ kind = \"tap\" }, { kind = \"tap\", prefix_len = 8 }]",
+            "port 1 has a `prefix_len`, but no `address`",
+        ),
+        ("port = [{ kind = \"tap\" }, { kind = \"tap\", queue = 1 }]", "`queue` means nothing for a port of kind tap"),
+        ("port = [{ kind = \"tap\" }, { kind = \"tpa\" }]", "unknown value `tpa`"),
+        (
+            "routes = [{ network = \"10.9.0.0\", prefix_len = 16, port = 1 }]",
+            "names a port that is not there: there are 1",
+        ),
+        ("port = [{ kind = \"fabric\" }, { kind = \"fabric\" }]", "another member of its fabric has the address"),
+    ];
+    for (keys, sentence) in refused {
+        let found = refusal(&format!("{HOST}{keys}\n"));
+        assert!(found.contains(sentence), "{keys}: {found}");
+    }
+}
+
+#[test]
 fn what_is_not_said_has_a_default() {
     let config = parse(HOST, "test.toml").unwrap();
     assert_eq!(config.hosts[0].engine, EngineKind::Flextoe);
-    assert_eq!(config.hosts[0].port.kind, PortKind::Fabric);
+    assert_eq!(config.hosts[0].ports[0].kind, PortKind::Fabric);
     assert_eq!(config.hosts[0].thread, 0);
     assert!(!config.hosts[0].mapping.threads);
     assert_eq!(config.service.mode(), Ok(0o660));
@@ -114,4 +148,50 @@ fn the_samples_are_valid() {
         count += 1;
     }
     assert!(count >= 4, "only {count} samples were found");
+}
+
+#[test]
+fn addresses_that_cannot_work_are_refused() {
+    let host = |keys: &str| format!("[[host]]\nname = \"a\"\n{keys}\n");
+    let refused = [
+        ("address = \"10.0.0.255\"", "10.0.0.255 is the broadcast address of 10.0.0.0/24"),
+        ("address = \"10.0.0.0\"", "10.0.0.0 is the number of the network 10.0.0.0/24"),
+        ("address = \"10.99.0.2\"\ngateway = \"10.1.2.3\"", "no port reaches the gateway 10.1.2.3"),
+        (
+            "address = \"10.0.0.2\"\nport = { kind = \"tap\", kernel_address = \"10.0.0.2/24\" }",
+            "kernel_address is 10.0.0.2, the host's own address",
+        ),
+        (
+            "address = \"10.0.0.2\"\nport = { kind = \"tap\", kernel_address = \"10.9.0.1/24\" }",
+            "which is outside the host's network 10.0.0.0/24",
+        ),
+        (
+            "address = \"10.0.0.2\"\nport = [{ kind = \"tap\" }, { kind = \"tap\", address = \"10.7.0.255\" }]",
+            "10.7.0.255 is the broadcast address of 10.7.0.0/24",
+        ),
+        ("engine = \"laminar\"\nmax_flows = 1000000", "max_flows is 1000000, and the laminar engine holds"),
+        ("limits = { max_openings = 0 }", "limits: max_openings must be at least 1"),
+    ];
+    for (keys, sentence) in refused {
+        let found = refusal(&host(keys));
+        assert!(found.contains(sentence), "{keys}: {found}");
+    }
+    let routed = "address = \"10.0.0.2\"\ngateway = \"10.7.0.1\"\n\
+                  port = [{ kind = \"tap\" }, { kind = \"tap\", address = \"10.7.0.2\" }]";
+    assert!(parse(&host(routed), "test.toml").is_ok(), "a gateway behind the second port");
+    assert!(parse(&host("address = \"10.0.0.0\"\nprefix_len = 31"), "test.toml").is_ok(), "RFC 3021");
+}
+
+#[test]
+fn what_the_machine_does_not_have_is_named_beforehand() {
+    let missing = |text: &str| machine(&parse(text, "test.toml").unwrap()).expect_err("it is not there");
+    assert_eq!(machine(&parse(HOST, "test.toml").unwrap()), Ok(()));
+    let users = missing(&format!("{HOST}users = [\"no such user\"]\n"));
+    assert_eq!(users, "host a: no user is called `no such user` in /etc/passwd");
+    let module = missing(&format!("{HOST}module = [{{ file = \"/nowhere/x.o\" }}]\n"));
+    assert!(module.starts_with("host a: module /nowhere/x.o: cannot be read: "), "{module}");
+    let native = missing(&format!("{HOST}module = [{{ file = \"native:clasifier\" }}]\n"));
+    assert!(native.contains("no native module is called `clasifier`"), "{native}");
+    let core = missing(&format!("{HOST}[[thread]]\ncore = 1023\n"));
+    assert!(core.starts_with("thread 0: core = 1023 cannot be used here"), "{core}");
 }

@@ -157,7 +157,7 @@ fn prometheus_finds_metrics_where_the_configuration_says() {
     assert!(page.ends_with("# EOF\n"));
     let series = parse(&page);
     let value = |name: &str| series.iter().find(|(series, _)| series == name).map(|(_, value)| *value);
-    assert!(value("toe_port_frames_total{host=\"a\",direction=\"in\"}").unwrap() > 0.0);
+    assert!(value("toe_port_frames_total{host=\"a\",port=\"fabric a\",direction=\"in\"}").unwrap() > 0.0);
     assert!(value("toe_module_works_total{host=\"a\",module=\"protocol\"}").is_some());
     assert_eq!(value("toe_trace_control_flow_installed_total{host=\"a\"}"), Some(1.0));
     assert_eq!(value("toe_table_entries{host=\"b\",table=\"contexts\"}"), Some(0.0), "{page}");

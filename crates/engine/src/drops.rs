@@ -1,55 +1,11 @@
 //! The registry of drop reasons: whatever a host does not pass on is counted here, by name.
 use port::PortDrop;
-use port::drops::{Counts, MOST, Reason, Set};
+use port::drops::{Counts, Set};
+use wire::tcp::Unacceptable;
 
-macro_rules! drops {
-    (own { $($(#[doc = $text:literal])+ $name:ident = $label:literal,)+ } port { $($port:ident,)+ }) => {
-        /// Why a frame, a segment, a part of its payload or a descriptor was not processed.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[doc = $text])+ $name,)+
-            $(#[doc = concat!("As [`PortDrop::", stringify!($port), "`].")] $port,)+
-        }
-
-        impl DropReason {
-            /// Every reason.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)+ $(DropReason::$port,)+];
-            /// The name in metrics and on the command line.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(DropReason::$name => $label,)+
-                    $(DropReason::$port => PortDrop::$port.label(),)+
-                }
-            }
-            /// What it means, for `opentoe why`.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(DropReason::$name => concat!($($text),+).trim_ascii(),)+
-                    $(DropReason::$port => PortDrop::$port.sentence(),)+
-                }
-            }
-        }
-
-        impl Reason for DropReason {
-            const ALL: &'static [DropReason] = DropReason::ALL;
-            const LABELS: &'static [&'static str] = &[$($label,)+ $(PortDrop::$port.label(),)+];
-            #[inline]
-            fn index(self) -> usize {
-                self as usize
-            }
-        }
-
-        impl From<PortDrop> for DropReason {
-            fn from(reason: PortDrop) -> DropReason {
-                match reason { $(PortDrop::$port => DropReason::$port,)+ }
-            }
-        }
-    };
-}
-
-drops! {
-    own {
+port::drop_reasons! {
+    /// Why a frame, a segment, a part of its payload or a descriptor was not processed.
+    DropReason {
         /// The IPv4 header is malformed or its checksum is wrong.
         Ipv4 = "ipv4",
         /// The packet is not addressed to this host.
@@ -118,8 +74,38 @@ drops! {
         SpliceRefused = "splice_refused",
         /// An application's request was malformed or named what is not its own.
         RequestInvalid = "request_invalid",
+        /// A RoCEv2 packet is malformed: its headers, its length, or an opcode that is not of its queue pair's service.
+        RoceHeader = "roce_header",
+        /// A RoCEv2 packet's ICRC is wrong.
+        RoceIcrc = "roce_icrc",
+        /// A RoCEv2 packet or a work request names a queue pair that is not there or takes none.
+        /// Or the packet is from another host than its peer.
+        QpUnknown = "qp_unknown",
+        /// A datagram for the general services interface that is no message of connection management, or from none.
+        MadInvalid = "mad_invalid",
+        /// A message of connection management about a connection or a listener that is not there.
+        MadUnknown = "mad_unknown",
+        /// The queue pair's state takes no such packet or work request.
+        QpState = "qp_state",
+        /// A RoCEv2 request that was received before: acknowledged or answered again.
+        PsnDuplicate = "psn_duplicate",
+        /// A RoCEv2 request after one that is missing: the peer sends it again.
+        PsnAhead = "psn_ahead",
+        /// A RoCEv2 response to nothing that is outstanding.
+        ResponseStale = "response_stale",
+        /// A RoCEv2 request that was refused: the peer violated a right, or the protocol.
+        RequestRefused = "request_refused",
+        /// A message found no receive work request; on a reliable connection the peer sends it again.
+        NoReceive = "no_receive",
+        /// A datagram's queue key is not that of the queue pair.
+        QueueKey = "queue_key",
+        /// A message of an unreliable service was longer than its receive work request, or had parts missing.
+        MessageIncomplete = "message_incomplete",
     }
-    port { Ethernet, PortQueue, TooLong, FabricLoss, FabricQueue, FabricUnknown, }
+    with PortDrop { Ethernet, PortQueue, TooLong, FabricLoss, FabricQueue, FabricUnknown, }
+    from Unacceptable {
+        Paws, OutsideWindow, Duplicate, AckBeyondSent, AckTooOld, NoAck, RstChallenged, SynChallenged,
+    }
 }
 
 /// A set of reasons.
@@ -127,5 +113,3 @@ pub type DropSet = Set<DropReason>;
 
 /// A counter for each reason.
 pub type DropCounts = Counts<DropReason>;
-
-const _: () = assert!(DropReason::ALL.len() <= MOST);

@@ -9,6 +9,7 @@
 mod drops;
 mod message;
 mod module;
+mod registers;
 pub mod stream;
 
 pub use context::Slot;
@@ -16,7 +17,8 @@ pub use drops::{DropCounts, DropReason, DropSet};
 pub use message::{Command, Event, Transport};
 pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource};
 pub use module::{Segment, Stage, Verdict};
-pub use port::{Frame, FramePool, Nanos, Recorder};
+pub use port::{Checksum, Frame, FramePool, Nanos, Recorder, cut};
+pub use registers::{RegisterShape, Registers};
 
 use serde::{Deserialize, Serialize};
 use trace::Traces;
@@ -128,6 +130,10 @@ pub trait Engine<T: Transport>: Send {
     /// Why not, with places in the program; then nothing has changed. Engines that run no program always refuse.
     fn load(&mut self, _program: &ProgramSource) -> Result<(), String> {
         Err(format!("engine {} runs no program that can be exchanged", self.name()))
+    }
+    /// The registers of its program, where it runs one.
+    fn registers(&mut self) -> Option<&mut dyn Registers> {
+        None
     }
     /// Figures of the modules for people: (module, counter, value).
     fn module_stats(&self) -> Vec<(String, &'static str, u64)>;

@@ -14,7 +14,7 @@
 //! function named after it: `bench/instructions` counts what each costs. With `TRACE=1` in the environment, all
 //! tracepoints are on.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
-use engine::stream::{FlowParams, FlowStats, FourTuple, Stream};
+use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
@@ -220,14 +220,10 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Poole
         rcv_nxt: Seq(1),
         rx_pos: 0,
         snd_wnd: 16384,
-        snd_wscale: 0,
-        rcv_wscale: 0,
-        mss: 1448,
+        agreed: Agreed { mss: 1448, snd_shift: 0, rcv_shift: 0, ts_offset: Some(0), sack: true, ecn: false },
+        ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,
-        timestamps: Some(engine::stream::TimestampState { recent: 0, offset: 0 }),
-        sack: true,
-        ecn: false,
         dctcp_echo: false,
         cwnd: 1 << 20,
         rate: 0,

@@ -3,6 +3,11 @@ use crate::message::{Job, Work};
 use engine::Frame;
 use std::ops::{Deref, DerefMut};
 
+/// Works that go through the modules together: as many as stay in the first-level cache on the way.
+pub(crate) const BATCH: usize = 64;
+/// With so many flows, what modules know of them is no longer in the caches when it is needed.
+pub(crate) const MANY: usize = 2048;
+
 /// A list of works, each made in its place. Places are used again without being made anew: nearly all of a work is
 /// written by one module before another reads it.
 #[derive(Default)]

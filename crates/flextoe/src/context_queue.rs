@@ -1,6 +1,5 @@
 //! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
-use crate::MANY;
-use crate::batch::Batch;
+use crate::batch::{Batch, MANY};
 use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;

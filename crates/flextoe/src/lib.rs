@@ -37,7 +37,7 @@ mod traced;
 
 pub use mapping::Mapping;
 
-use batch::Batch;
+use batch::{BATCH, Batch};
 use engine::stream::{self, FlowParams, Stream};
 use engine::{
     Burst, Command, ContextId, DropReason, Engine, Event, Exception, Features, FlowId, Frame, FramePool, Limits,
@@ -53,12 +53,8 @@ use std::sync::Arc;
 use threads::Threads;
 use trace::Traces;
 
-/// Works that go through the modules together: as many as stay in the first-level cache on the way.
-const BATCH: usize = 64;
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
-/// With so many flows, what modules know of them is no longer in the caches when it is needed.
-const MANY: usize = 2048;
 /// Received frames that wait at most while the pipeline drains for a command.
 const WAITING: usize = 8192;
 

@@ -1,5 +1,5 @@
 //! All modules on the engine's own thread: a batch goes through one module, then the next.
-use crate::batch::Batch;
+use crate::batch::{BATCH, Batch, MANY};
 use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Received, Work};
@@ -10,7 +10,6 @@ use crate::protocol::{self, Protocol};
 use crate::record;
 use crate::service::{Count, Service};
 use crate::traced::{self, ModuleName, Said};
-use crate::{BATCH, MANY};
 use engine::stream::{self, Stream};
 use engine::{Burst, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
 use std::iter::Take;

@@ -1,7 +1,7 @@
 //! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
 //! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer). Alloc and Head of section
 //! 4.3.1.2 are with post-processing, which makes and writes a frame at once, where there is something to send.
-use crate::BATCH;
+use crate::batch::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;

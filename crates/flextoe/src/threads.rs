@@ -8,7 +8,7 @@
 //!
 //! The engine's thread never waits for a ring: what does not fit stays in its queues. A worker that cannot pass its
 //! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
-use crate::batch::Batch;
+use crate::batch::{BATCH, Batch};
 use crate::dma::Dma;
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
@@ -29,8 +29,6 @@ use trace::{NO_FLOW, Point, Tracer, Traces};
 
 /// Works in a ring, and works on their way at most.
 const RING: usize = 1024;
-/// Works that a module takes at once.
-const BATCH: usize = 64;
 
 /// What a ring carries. Works are moved, not boxed: an allocation each would cost more than the copy.
 #[allow(clippy::large_enum_variant)]

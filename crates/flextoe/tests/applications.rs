@@ -4,7 +4,7 @@ mod common;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
 use context::{Bump, Notice};
-use engine::stream::{self, FlowParams, FlowStats, FourTuple};
+use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Event, FlowId, Slot};
 use flextoe::Mapping;
 use proptest::prelude::*;
@@ -125,14 +125,10 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
         rcv_nxt: Seq(1),
         rx_pos: 0,
         snd_wnd: 1000,
-        snd_wscale: 0,
-        rcv_wscale: 0,
-        mss: 1000,
+        agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: false, ecn: false },
+        ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,
-        timestamps: None,
-        sack: false,
-        ecn: false,
         dctcp_echo: false,
         cwnd: 10_000,
         rate: 0,

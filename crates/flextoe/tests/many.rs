@@ -3,7 +3,7 @@ mod common;
 
 use common::{Config, RTO, Rng, Wire, mac, make_large_context, tuple};
 use context::{AppEnd, Bump, ControlEnd, Notice};
-use engine::stream::{self, FlowParams, FlowStats, FourTuple, Stream};
+use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, Slot, Worker,
 };
@@ -111,14 +111,10 @@ impl Host {
             rcv_nxt: Seq(life),
             rx_pos: 0,
             snd_wnd: BUFFER,
-            snd_wscale: 0,
-            rcv_wscale: 0,
-            mss: 1000,
+            agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: flow % 2 == 0, ecn: false },
+            ts_recent: 0,
             super_segment: 0,
             checksum_offload: true,
-            timestamps: None,
-            sack: flow % 2 == 0,
-            ecn: false,
             dctcp_echo: false,
             cwnd: 8000,
             rate: if flow % 5 == 0 { 50_000_000 } else { 0 },

@@ -29,6 +29,13 @@ impl fmt::Display for Claim {
     }
 }
 
+/// The protocol of an IPv4 packet, where a frame is one.
+pub fn protocol_of(frame: &Frame) -> Option<u8> {
+    let bytes = frame.bytes();
+    let ipv4 = bytes.get(ETHERTYPE_AT..ETHERTYPE_AT + 2)? == IPV4.to_be_bytes();
+    bytes.get(IP_AT + 9).copied().filter(|_| ipv4)
+}
+
 /// Claims, and whose they are: a few of them.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Vec<(Claim, usize)>);

@@ -2,8 +2,7 @@
 //! demultiplexer: which transport claims which frames. Sans-I/O: frames, time and randomness are passed in.
 //!
 //! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine
-//! as one object; [`Transports`] hands each the frames that it claims. [`Host`] joins both for a host that has no other
-//! owner of its network layer.
+//! as one object. [`Host`] owns both, and hands each transport the frames that it claims.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
@@ -12,10 +11,13 @@ mod budget;
 mod calendar;
 mod deadlines;
 mod demux;
+mod host;
 mod icmp;
+mod link;
 mod net;
 mod packet;
 mod path_mtu;
+mod ports;
 mod route;
 mod slab;
 mod transport;
@@ -24,11 +26,14 @@ pub use arp::{Arp, ArpTiming, Expiry, Found, Learned, Neighbours};
 pub use budget::Budget;
 pub use calendar::Calendar;
 pub use deadlines::Deadlines;
-pub use demux::Claim;
+pub use demux::{Claim, protocol_of};
+pub use host::Host;
 pub use icmp::{Quote, Unreachable};
-pub use net::{Expired, Flushed, Net, NetConfig, Received};
+pub use link::Link;
+pub use net::{Neighbour, Net, NetConfig, Received};
 pub use packet::{Ip, MOST_SHORT, Packet};
 pub use path_mtu::PathMtus;
-pub use route::{RouteConfig, RouteTable, Routes};
+pub use ports::Ports;
+pub use route::{Hop, RouteConfig, RouteTable, Routes};
 pub use slab::Slab;
-pub use transport::{Host, Io, Transport, Transports};
+pub use transport::{Io, NetContext, NoBase, Transport, of_control};

@@ -3,10 +3,11 @@ use crate::arp::{Expiry, Neighbours};
 use crate::budget::Budget;
 use crate::deadlines::Deadlines;
 use crate::icmp::{Quote, Unreachable};
+use crate::link::Link;
 use crate::packet::{self, Ip, Outermost, Outgoing, Packet};
 use crate::path_mtu::PathMtus;
 use crate::route::Routes;
-use engine::{DropCounts, DropReason, Exception, Nanos};
+use engine::{DropCounts, DropReason, Nanos};
 use port::{Frame, FramePool};
 use wire::icmpv4::{self, Message, PORT_UNREACHABLE};
 use wire::{IpAddress, Mac, arp as arp_wire, ipv4};
@@ -18,15 +19,11 @@ const PROTOCOL_UNREACHABLE: u8 = 2;
 
 /// The host's place in the network.
 pub struct NetConfig {
-    /// Its hardware address.
-    pub mac: Mac,
-    /// Its address.
-    pub address: IpAddress,
-    /// Most bytes of an IP packet.
-    pub mtu: u16,
+    /// Its ports; at least one.
+    pub links: Vec<Link>,
     /// What is reached, and through whom.
     pub routes: Box<dyn Routes>,
-    /// The stations on its link.
+    /// The stations on its links.
     pub neighbours: Box<dyn Neighbours>,
     /// Most ICMP messages a second, and as many ARP answers.
     pub icmp_per_s: u32,
@@ -34,15 +31,10 @@ pub struct NetConfig {
 
 /// The network layer. All transports of a host send through it and share what it has learned.
 pub struct Net {
-    /// The host's hardware address.
-    pub mac: Mac,
-    /// The host's address.
-    pub address: IpAddress,
+    links: Vec<Link>,
     /// What is reached, and through whom.
     pub routes: Box<dyn Routes>,
-    /// Most bytes of an IP packet.
-    pub mtu: u16,
-    /// Less than that towards some destinations.
+    /// Path MTUs where they are less than the port's.
     pub path_mtus: PathMtus,
     neighbours: Box<dyn Neighbours>,
     timers: Deadlines<IpAddress>,
@@ -56,32 +48,40 @@ pub enum Received {
     /// The network layer processed it, or dropped and counted it.
     Done,
     /// An ARP packet told the hardware address of a neighbour.
-    Neighbour(IpAddress, Mac),
+    Neighbour(Neighbour),
     /// A packet for a transport.
     Packet(Ip),
     /// An error message about a packet that a transport sent.
     Unreachable(Unreachable),
 }
 
-/// The timer of a neighbour fired.
-pub struct Expired {
+/// What is known now of a neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
     /// Its address.
     pub ip: IpAddress,
+    /// Its hardware address; none where it does not answer.
+    pub mac: Option<Mac>,
+}
+
+/// The timer of a neighbour fired.
+pub(crate) struct Expired {
+    /// Its address.
+    pub(crate) ip: IpAddress,
     /// When it was due.
-    pub due: Nanos,
+    pub(crate) due: Nanos,
     /// It does not answer: whoever waits for it waits in vain.
-    pub unreachable: bool,
+    pub(crate) unreachable: bool,
 }
 
 impl Net {
     /// The network layer of a host that has sent and received nothing.
     pub fn new(config: NetConfig) -> Net {
-        let NetConfig { mac, address, mtu, routes, neighbours, icmp_per_s } = config;
+        let NetConfig { links, routes, neighbours, icmp_per_s } = config;
+        debug_assert!(!links.is_empty(), "a host has a port");
         Net {
-            mac,
-            address,
+            links,
             routes,
-            mtu,
             path_mtus: PathMtus::default(),
             neighbours,
             timers: Deadlines::default(),
@@ -91,16 +91,54 @@ impl Net {
         }
     }
 
+    /// Its ports. The first one's address is the host's.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The port that leads to a destination; the first for this host itself, and where there is no route.
+    pub fn link_towards(&self, dst: IpAddress) -> &Link {
+        &self.links[self.port_towards(dst)]
+    }
+
+    fn port_towards(&self, dst: IpAddress) -> usize {
+        // Most hosts have one port: then nobody looks.
+        if self.links.len() == 1 || self.is_own(dst) {
+            return 0;
+        }
+        self.routes.hop(dst).map_or(0, |hop| hop.port.min(self.links.len() - 1))
+    }
+
+    /// The address is one of this host's.
+    pub fn is_own(&self, ip: IpAddress) -> bool {
+        self.links.iter().any(|link| link.address == ip)
+    }
+
+    /// The unspecified address, of a family in which this host has an address.
+    pub fn is_any(&self, ip: IpAddress) -> bool {
+        self.links.iter().any(|link| link.address.any() == ip)
+    }
+
+    /// The hardware address is one of this host's.
+    pub fn is_own_mac(&self, mac: Mac) -> bool {
+        self.links.iter().any(|link| link.mac == mac)
+    }
+
+    /// The address from which this host speaks to a destination.
+    pub fn source(&self, dst: IpAddress) -> IpAddress {
+        if self.is_own(dst) { dst } else { self.link_towards(dst).address }
+    }
+
     /// Sends a packet: at once where the next hop's hardware address is known, else when it answers.
     pub fn send(&mut self, now: Nanos, packet: Packet, drops: &mut DropCounts) {
-        if packet.dst == self.address {
-            return self.outgoing.push(Outgoing::Ip { dst: self.mac, packet });
+        if self.is_own(packet.dst) {
+            return self.outgoing.push(Outgoing::Ip { port: 0, dst: self.links[0].mac, packet });
         }
         let Some(next_hop) = self.routes.next_hop(packet.dst) else {
             return drops.count(DropReason::NoRoute);
         };
         match self.resolve(now, next_hop) {
-            Some(dst) => self.outgoing.push(Outgoing::Ip { dst, packet }),
+            Some(dst) => self.send_to(dst, packet),
             None => {
                 if !self.neighbours.queue(next_hop, packet) {
                     drops.count(DropReason::ArpUnresolved);
@@ -111,7 +149,7 @@ impl Net {
 
     /// Sends a packet to a neighbour whose hardware address is known.
     pub fn send_to(&mut self, dst: Mac, packet: Packet) {
-        self.outgoing.push(Outgoing::Ip { dst, packet });
+        self.outgoing.push(Outgoing::Ip { port: self.port_towards(packet.dst), dst, packet });
     }
 
     /// Sends a frame of others on, as it is.
@@ -121,8 +159,8 @@ impl Net {
 
     /// The hardware address of a neighbour, asking for it where it is not known or too old.
     pub fn resolve(&mut self, now: Nanos, ip: IpAddress) -> Option<Mac> {
-        if ip == self.address {
-            return Some(self.mac);
+        if self.is_own(ip) {
+            return Some(self.links[0].mac);
         }
         let found = self.neighbours.look_up(now, ip);
         if let Some(due) = found.ask_until {
@@ -134,14 +172,14 @@ impl Net {
 
     /// A packet to `dst` would leave now; otherwise its next hop is asked for.
     pub fn reaches(&mut self, now: Nanos, dst: IpAddress) -> bool {
-        let next_hop = if dst == self.address { Some(dst) } else { self.routes.next_hop(dst) };
+        let next_hop = if self.is_own(dst) { Some(dst) } else { self.routes.next_hop(dst) };
         next_hop.is_some_and(|next_hop| self.resolve(now, next_hop).is_some())
     }
 
     /// The hardware address of the next hop to `dst` is known. Nothing is asked.
     pub fn knows(&self, dst: IpAddress) -> bool {
         let next_hop = self.routes.next_hop(dst);
-        dst == self.address || next_hop.is_some_and(|next_hop| self.neighbours.knows(next_hop))
+        self.is_own(dst) || next_hop.is_some_and(|next_hop| self.neighbours.knows(next_hop))
     }
 
     /// A neighbour's hardware address may be wrong: a flow through it gets no answers.
@@ -149,9 +187,10 @@ impl Net {
         self.neighbours.doubt(now, ip);
     }
 
-    /// The next hop to a destination that was reached once: itself, where there is no route any more.
+    /// The next hop to a destination that was reached once: itself, where there is no route any more, or it is this
+    /// host.
     pub fn next_hop(&self, dst: IpAddress) -> IpAddress {
-        self.routes.next_hop(dst).unwrap_or(dst)
+        self.routes.next_hop(dst).filter(|_| !self.is_own(dst)).unwrap_or(dst)
     }
 
     /// Neighbours, and their hardware addresses where they are known.
@@ -161,13 +200,16 @@ impl Net {
 
     /// Reads a received frame: ARP and echo requests are answered here, the rest is for a transport.
     pub fn receive(&mut self, now: Nanos, frame: &mut Frame, drops: &mut DropCounts) -> Received {
-        match packet::read(frame, self.mac, self.address) {
+        match packet::read(frame, &self.links) {
             Ok(Outermost::Ip(ip)) if ip.header.protocol == ipv4::ICMP => {
                 frame.flatten();
                 self.on_icmp(now, &ip, frame, drops)
             }
             Ok(Outermost::Ip(ip)) => Received::Packet(ip),
-            Ok(Outermost::Arp(packet)) => self.on_arp(now, &packet, drops),
+            Ok(Outermost::Arp(packet)) => {
+                let port = usize::from(frame.port).min(self.links.len() - 1);
+                self.on_arp(now, port, &packet, drops)
+            }
             Err(reason) => {
                 drops.count(reason);
                 Received::Done
@@ -176,31 +218,32 @@ impl Net {
     }
 
     /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
-    /// this host, adds an entry; anything else at most changes one that is there.
-    fn on_arp(&mut self, now: Nanos, packet: &arp_wire::Packet, drops: &mut DropCounts) -> Received {
+    /// this host, adds an entry; anything else at most changes one that is there. What comes by one port says nothing
+    /// about the neighbours of another.
+    fn on_arp(&mut self, now: Nanos, port: usize, packet: &arp_wire::Packet, drops: &mut DropCounts) -> Received {
         let sender = IpAddress::v4(packet.sender_ip);
         // Nobody else has this host's address, and group addresses are no stations.
-        if sender == self.address || packet.sender_mac.is_group() || packet.sender_mac == self.mac {
+        if self.is_own(sender) || packet.sender_mac.is_group() || self.is_own_mac(packet.sender_mac) {
             drops.count(DropReason::Ethernet);
             return Received::Done;
         }
-        let for_us = self.address == packet.target_ip;
+        let for_us = self.is_own(packet.target_ip.into());
         let asks = packet.operation == arp_wire::Operation::Request;
         let mut received = Received::Done;
         // A sender without an address probes (RFC 5227): it is answered, not learned.
-        if !sender.is_unspecified() {
+        if !sender.is_unspecified() && self.port_towards(sender) == port {
             let neighbour = self.routes.next_hop(sender) == Some(sender);
             if let Some(learned) = self.neighbours.learn(now, sender, packet.sender_mac, for_us && asks && neighbour) {
                 self.timers.set(sender, learned.due);
                 if let Some(queued) = learned.queued {
                     self.send_to(packet.sender_mac, queued);
                 }
-                received = Received::Neighbour(sender, packet.sender_mac);
+                received = Received::Neighbour(Neighbour { ip: sender, mac: Some(packet.sender_mac) });
             }
         }
         if for_us && asks {
             if self.arp_answers.take(now) {
-                self.answer(packet);
+                self.answer(port, packet);
             }
         } else if !for_us && !asks {
             drops.count(DropReason::Ethernet);
@@ -215,14 +258,15 @@ impl Net {
         let data = body.get(icmpv4::HEADER_LEN..).unwrap_or_default();
         match Message::parse(body) {
             Ok(Message::EchoRequest(id, seq)) if ip.unicast => {
-                let fits = ip.body_at + body.len() - ip.at <= self.mtu as usize;
+                let mtu = self.link_towards(ip.header.src.into()).caps.mtu;
+                let fits = ip.body_at + body.len() - ip.at <= mtu as usize;
                 if fits && self.icmp.take(now) {
-                    self.send_icmp(now, ip.header.src.into(), Message::EchoReply(id, seq), data, drops);
+                    self.send_icmp(now, ip, Message::EchoReply(id, seq), data, drops);
                 }
                 return Received::Done;
             }
             Ok(Message::Unreachable { code, mtu }) => {
-                if let Some(quote) = Quote::parse(data).filter(|quote| self.address == quote.src) {
+                if let Some(quote) = Quote::parse(data).filter(|quote| self.is_own(quote.src.into())) {
                     return Received::Unreachable(Unreachable { code, mtu, quote });
                 }
             }
@@ -242,40 +286,43 @@ impl Net {
         let code = if ip.header.protocol == UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
         let end = (ip.body_at + 8).min(frame.bytes().len());
         let message = Message::Unreachable { code, mtu: 0 };
-        self.send_icmp(now, ip.header.src.into(), message, &frame.bytes()[ip.at..end], drops);
+        self.send_icmp(now, ip, message, &frame.bytes()[ip.at..end], drops);
     }
 
-    fn send_icmp(&mut self, now: Nanos, dst: IpAddress, message: Message, data: &[u8], drops: &mut DropCounts) {
+    /// Answers a packet, from the address that it was sent to.
+    fn send_icmp(&mut self, now: Nanos, to: &Ip, message: Message, data: &[u8], drops: &mut DropCounts) {
         let mut body = vec![0; icmpv4::HEADER_LEN + data.len()];
         body[icmpv4::HEADER_LEN..].copy_from_slice(data);
         message.emit(&mut body);
-        self.send(now, Packet::new(dst, ipv4::ICMP, body), drops);
+        let packet = Packet::new(to.header.src.into(), ipv4::ICMP, body).with_source(to.header.dst.into());
+        self.send(now, packet, drops);
     }
 
-    /// Asks all stations who has an address: ARP, for IPv4.
+    /// Asks all stations of its link who has an address: ARP, for IPv4.
     fn ask(&mut self, target: IpAddress) {
-        let (Some(sender_ip), Some(target_ip)) = (self.address.as_v4(), target.as_v4()) else { return };
+        let port = self.port_towards(target);
+        let Link { mac: sender_mac, address, .. } = self.links[port];
+        let (Some(sender_ip), Some(target_ip)) = (address.as_v4(), target.as_v4()) else { return };
         let packet = arp_wire::Packet {
             operation: arp_wire::Operation::Request,
-            sender_mac: self.mac,
+            sender_mac,
             sender_ip,
             target_mac: Mac::default(),
             target_ip,
         };
-        self.outgoing.push(Outgoing::Arp { dst: Mac::BROADCAST, packet });
+        self.outgoing.push(Outgoing::Arp { port, dst: Mac::BROADCAST, packet });
     }
 
-    /// Answers an ARP request for this host's address.
-    fn answer(&mut self, request: &arp_wire::Packet) {
-        let Some(sender_ip) = self.address.as_v4() else { return };
+    /// Answers an ARP request for one of this host's addresses, by the port that it came by.
+    fn answer(&mut self, port: usize, request: &arp_wire::Packet) {
         let packet = arp_wire::Packet {
             operation: arp_wire::Operation::Reply,
-            sender_mac: self.mac,
-            sender_ip,
+            sender_mac: self.links[port].mac,
+            sender_ip: request.target_ip,
             target_mac: request.sender_mac,
             target_ip: request.sender_ip,
         };
-        self.outgoing.push(Outgoing::Arp { dst: request.sender_mac, packet });
+        self.outgoing.push(Outgoing::Arp { port, dst: request.sender_mac, packet });
     }
 
     /// When the next timer of a neighbour is due.
@@ -290,7 +337,7 @@ impl Net {
     }
 
     /// Takes the next timer that is due: asks the neighbour again, forgets it, or gives it up.
-    pub fn expire(&mut self, now: Nanos, drops: &mut DropCounts) -> Option<Expired> {
+    pub(crate) fn expire(&mut self, now: Nanos, drops: &mut DropCounts) -> Option<Expired> {
         let (due, ip) = self.timers.pop(now)?;
         let mut unreachable = false;
         match self.neighbours.expire(now, ip) {
@@ -316,11 +363,12 @@ impl Net {
     }
 
     /// Builds frames of all that is to be sent: to others, and to this host itself.
-    pub fn flush(&mut self, pool: &mut FramePool, drops: &mut DropCounts, out: &mut Flushed<'_>) {
+    pub(crate) fn flush(&mut self, pool: &mut FramePool, drops: &mut DropCounts, out: &mut Flushed<'_>) {
+        let links = &self.links;
         for outgoing in self.outgoing.drain(..) {
-            let to_self = outgoing.dst() == Some(self.mac);
-            match packet::build(self.mac, self.address, outgoing, pool) {
-                Ok(frame) if to_self => out.looped.push((Exception::NoFlow, frame)),
+            let to_self = outgoing.dst().is_some_and(|dst| links.iter().any(|link| link.mac == dst));
+            match packet::build(links, outgoing, pool) {
+                Ok(frame) if to_self => out.looped.push(frame),
                 Ok(frame) => out.tx.push(frame),
                 Err(reason) => drops.count(reason),
             }
@@ -329,9 +377,9 @@ impl Net {
 }
 
 /// Where [`Net::flush`] puts frames.
-pub struct Flushed<'a> {
+pub(crate) struct Flushed<'a> {
     /// To others.
-    pub tx: &'a mut Vec<Box<Frame>>,
+    pub(crate) tx: &'a mut Vec<Box<Frame>>,
     /// To this host itself.
-    pub looped: &'a mut Vec<(Exception, Box<Frame>)>,
+    pub(crate) looped: &'a mut Vec<Box<Frame>>,
 }

@@ -1,4 +1,5 @@
 //! Packets to send, and reading the packets of received frames.
+use crate::link::Link;
 use engine::DropReason;
 use port::{Frame, FramePool};
 use wire::{EtherType, IpAddress, Mac, arp, ethernet, ipv4};
@@ -11,6 +12,8 @@ pub const MOST_SHORT: usize = 60;
 pub struct Packet {
     /// Where to.
     pub dst: IpAddress,
+    /// From which of the host's addresses; none for that of the port by which it leaves.
+    pub src: Option<IpAddress>,
     /// IP protocol number.
     pub protocol: u8,
     body: Body,
@@ -25,14 +28,19 @@ enum Body {
 impl Packet {
     /// A packet with this body.
     pub fn new(dst: IpAddress, protocol: u8, body: Vec<u8>) -> Packet {
-        Packet { dst, protocol, body: Body::Long(body) }
+        Packet { dst, src: None, protocol, body: Body::Long(body) }
     }
 
     /// A packet whose body has `len` bytes, at most [`MOST_SHORT`], which `emit` writes.
     pub fn short(dst: IpAddress, protocol: u8, len: usize, emit: impl FnOnce(&mut [u8])) -> Packet {
         let mut bytes = [0; MOST_SHORT];
         emit(&mut bytes[..len]);
-        Packet { dst, protocol, body: Body::Short { len: len as u8, bytes } }
+        Packet { dst, src: None, protocol, body: Body::Short { len: len as u8, bytes } }
+    }
+
+    /// The same packet from one of the host's addresses.
+    pub fn with_source(self, src: IpAddress) -> Packet {
+        Packet { src: Some(src), ..self }
     }
 
     /// What it carries.
@@ -44,13 +52,15 @@ impl Packet {
     }
 }
 
-/// A packet with the hardware address that it goes to.
+/// A packet with the hardware address that it goes to, and the port by which it leaves.
 pub(crate) enum Outgoing {
     Arp {
+        port: usize,
         dst: Mac,
         packet: arp::Packet,
     },
     Ip {
+        port: usize,
         dst: Mac,
         packet: Packet,
     },
@@ -72,23 +82,20 @@ impl Outgoing {
 ///
 /// # Errors
 /// No frame carries a packet between these addresses: they are not both IPv4.
-pub(crate) fn build(
-    src: Mac,
-    src_ip: IpAddress,
-    outgoing: Outgoing,
-    pool: &mut FramePool,
-) -> Result<Box<Frame>, DropReason> {
+pub(crate) fn build(links: &[Link], outgoing: Outgoing, pool: &mut FramePool) -> Result<Box<Frame>, DropReason> {
     match outgoing {
         Outgoing::Frame(frame) => Ok(frame),
-        Outgoing::Arp { dst, packet } => {
+        Outgoing::Arp { port, dst, packet } => {
             let mut frame = pool.small();
             frame.resize(ethernet::HEADER_LEN + arp::LEN);
-            ethernet::Header { dst, src, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
+            ethernet::Header { dst, src: links[port].mac, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
             packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
             Ok(frame)
         }
-        Outgoing::Ip { dst, packet } => {
-            let (from, to) = src_ip.as_v4().zip(packet.dst.as_v4()).ok_or(DropReason::NoRoute)?;
+        Outgoing::Ip { port, dst, packet } => {
+            let Link { mac: src, address, .. } = links[port];
+            let (from, to) =
+                packet.src.unwrap_or(address).as_v4().zip(packet.dst.as_v4()).ok_or(DropReason::NoRoute)?;
             let ipv4 = ipv4::Header::new(packet.protocol, (from, to), packet.body().len() as u16);
             Ok(build_ipv4(&ethernet::Header { dst, src, ethertype: EtherType::Ipv4 }, &ipv4, packet.body(), pool))
         }
@@ -142,10 +149,12 @@ impl Ip {
 
 /// Reads a frame down to its IPv4 header, and says why it is to be dropped.
 // Meets RFC 9293: MUST-63, MUST-57.
-pub(crate) fn read(frame: &Frame, mac: Mac, address: IpAddress) -> Result<Outermost, DropReason> {
+pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReason> {
     let bytes = frame.bytes();
+    let own_mac = |mac: Mac| links.iter().any(|link| link.mac == mac);
+    let own = |ip: std::net::Ipv4Addr| links.iter().any(|link| link.address == ip);
     let eth = ethernet::Header::parse(bytes).map_err(|_| DropReason::Ethernet)?;
-    if eth.dst != mac && !eth.dst.is_group() {
+    if !own_mac(eth.dst) && !eth.dst.is_group() {
         return Err(DropReason::Ethernet);
     }
     let at = ethernet::HEADER_LEN;
@@ -159,7 +168,7 @@ pub(crate) fn read(frame: &Frame, mac: Mac, address: IpAddress) -> Result<Outerm
                 return Err(DropReason::Ipv4);
             }
             // Nobody but this host itself sends from its address.
-            if address != header.dst || (address == src && eth.src != mac) {
+            if !own(header.dst) || (own(src) && !own_mac(eth.src)) {
                 return Err(DropReason::NotOurs);
             }
             if header.is_fragment {

@@ -1,8 +1,11 @@
 //! Transports of a host: each is one object that owns its control plane and its engine.
 use crate::demux::{Claim, Claims};
-use crate::net::{Flushed, Net, Received};
-use engine::{DropCounts, Exception, Nanos, Recorder};
+use crate::icmp::Unreachable;
+use crate::net::{Flushed, Neighbour, Net};
+use engine::{DropCounts, Nanos, Recorder, Worker};
+use port::capture::{Direction, Fate, Sight};
 use port::{Frame, FramePool};
+use trace::Traces;
 
 /// A transport of a host.
 pub trait Transport: Send {
@@ -12,10 +15,38 @@ pub trait Transport: Send {
     fn claims(&self) -> Vec<Claim>;
     /// One bounded round on the frames that it claims, which it drains. Returns how much was done; 0 means idle.
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize;
+    /// The round ends: the frames of `io.tx` from number `from` on, of all transports of the host, are about to leave.
+    /// They pass its egress modules, where it has some. Called once a round, also where there are no frames.
+    fn finish(&mut self, _now: Nanos, _from: usize, _io: &mut Io<'_>) {}
+    /// A neighbour was found, has another hardware address, or does not answer.
+    fn on_neighbour(&mut self, _now: Nanos, _neighbour: &Neighbour, _io: &mut Io<'_>) {}
+    /// An ICMP error quotes a packet that this host sent. Returns whether it is one of this transport's and believed
+    /// (RFC 5927 section 4.1); an error that no transport believes is counted as dropped.
+    fn on_unreachable(&mut self, _now: Nanos, _error: &Unreachable, _io: &mut Io<'_>) -> bool {
+        false
+    }
+    /// Some of the frames that its data-path builds may be for this host itself: then the host looks for them.
+    fn sends_to_self(&self) -> bool {
+        true
+    }
+    /// Why the host cannot be handed over to another daemon with this transport, in a sentence.
+    fn handover_obstacle(&self) -> Option<String> {
+        Some(format!("transport {} cannot be handed over", self.name()))
+    }
     /// There is something to do now. Looked at before sleeping.
     fn has_work(&self, now: Nanos) -> bool;
     /// When something is due by itself.
     fn next_deadline(&self) -> Option<Nanos>;
+    /// The caller is about to sleep: applications must ring from now on. [`Transport::has_work`] is asked once more.
+    fn prepare_to_sleep(&self) {}
+    /// The caller polls again.
+    fn awake(&self) {}
+    /// Modules of its engine that need threads of their own. Called once.
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        Vec::new()
+    }
+    /// Writes to these tracepoints from now on. Called once, before anything else.
+    fn trace(&mut self, _traces: &Traces) {}
 }
 
 /// What a transport uses of its host.
@@ -30,6 +61,75 @@ pub struct Io<'a> {
     pub drops: &'a mut DropCounts,
     /// While somebody captures: takes each frame, with what became of it.
     pub recorder: Option<&'a mut Recorder>,
+    /// So many frames at the front of the base transport's `rx` the host has sent to itself: they come from no port.
+    pub looped: usize,
+    /// Frames that the host sends to itself.
+    pub(crate) to_self: &'a mut Vec<Box<Frame>>,
+    /// Frames of no transport.
+    pub(crate) unclaimed: &'a mut Vec<Box<Frame>>,
+}
+
+/// What a transport uses of its host between two rounds.
+pub struct NetContext<'a> {
+    /// The time.
+    pub now: Nanos,
+    /// The network layer.
+    pub net: &'a mut Net,
+    /// What was dropped, host-wide.
+    pub drops: &'a mut DropCounts,
+}
+
+impl Io<'_> {
+    /// The part that leaves `tx`, `pool` and the recorder to others.
+    pub fn context(&mut self, now: Nanos) -> NetContext<'_> {
+        NetContext { now, net: self.net, drops: self.drops }
+    }
+
+    /// A frame of the base transport's that is not for it: ARP, ICMP, a protocol that nobody claims.
+    pub fn pass_on(&mut self, frame: Box<Frame>) {
+        self.unclaimed.push(frame);
+    }
+
+    /// Builds the frames of all packets that wait in the network layer, behind those of `tx`. The host does so at the
+    /// end of a round; a transport does where its own frames must come later.
+    pub fn flush(&mut self, now: Nanos) {
+        let before = (self.tx.len(), self.to_self.len());
+        self.net.flush(self.pool, self.drops, &mut Flushed { tx: self.tx, looped: self.to_self });
+        let Some(recorder) = &mut self.recorder else { return };
+        let frames = self.tx[before.0..].iter().chain(&self.to_self[before.1..]);
+        frames.for_each(|frame| recorder.record(now, frame, &of_control(Direction::Out, Fate::Sent)));
+    }
+}
+
+/// What a capture says of a frame of the control plane's.
+pub fn of_control(direction: Direction, fate: Fate) -> Sight<'static> {
+    Sight { direction, flow: None, module: "control", fate }
+}
+
+/// The base of a host that has none: all that no transport claims is the host's.
+pub struct NoBase;
+
+impl Transport for NoBase {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+    fn claims(&self) -> Vec<Claim> {
+        Vec::new()
+    }
+    fn poll(&mut self, _now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        let done = rx.len();
+        rx.drain(..).for_each(|frame| io.pass_on(frame));
+        done
+    }
+    fn has_work(&self, _now: Nanos) -> bool {
+        false
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+    fn sends_to_self(&self) -> bool {
+        false
+    }
 }
 
 /// A transport, and the frames that it is to process; none between polls.
@@ -38,9 +138,9 @@ struct Seat {
     frames: Vec<Box<Frame>>,
 }
 
-/// Transports with claims of their own. What none of them claims is their host's.
+/// Transports with claims of their own. What none of them claims goes to the base transport.
 #[derive(Default)]
-pub struct Transports {
+pub(crate) struct Transports {
     list: Vec<Seat>,
     claims: Claims,
     /// Empty between polls.
@@ -49,7 +149,7 @@ pub struct Transports {
 
 impl Transports {
     /// There is none: no frame needs to be looked at.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
@@ -57,7 +157,7 @@ impl Transports {
     ///
     /// # Errors
     /// A sentence, where another one claims the same frames; then this one is not added.
-    pub fn add(&mut self, transport: Box<dyn Transport>) -> Result<(), String> {
+    pub(crate) fn add(&mut self, transport: Box<dyn Transport>) -> Result<(), String> {
         let claims = transport.claims();
         let taken = claims.iter().find_map(|claim| self.claims.find(*claim).map(|owner| (claim, owner)));
         if let Some((claim, owner)) = taken {
@@ -69,95 +169,28 @@ impl Transports {
         Ok(())
     }
 
-    /// Takes out of `rx` what is claimed, and polls every transport once. Returns how much was done.
-    pub fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+    /// Takes out of `rx` what is claimed, and polls every transport once. Returns how much was done. What the host has
+    /// sent to itself stays at the front.
+    pub(crate) fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
         std::mem::swap(rx, &mut self.received);
-        for frame in self.received.drain(..) {
+        let looped = std::mem::take(&mut io.looped);
+        for (at, frame) in self.received.drain(..).enumerate() {
             match self.claims.owner(&frame) {
                 Some(owner) => self.list[owner].frames.push(frame),
-                None => rx.push(frame),
+                None => {
+                    io.looped += (at < looped) as usize;
+                    rx.push(frame);
+                }
             }
         }
         self.list.iter_mut().map(|seat| seat.transport.poll(now, &mut seat.frames, io)).sum()
     }
 
-    /// Some transport has something to do now.
-    pub fn has_work(&self, now: Nanos) -> bool {
-        self.list.iter().any(|seat| seat.transport.has_work(now))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Transport> {
+        self.list.iter().map(|seat| &*seat.transport)
     }
 
-    /// When something is due by itself.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        self.list.iter().filter_map(|seat| seat.transport.next_deadline()).min()
-    }
-}
-
-/// A host whose transports all have claims: ARP, ICMP and unclaimed frames are its own.
-pub struct Host {
-    net: Net,
-    transports: Transports,
-    drops: DropCounts,
-    /// Frames that the host sends to itself.
-    looped: Vec<(Exception, Box<Frame>)>,
-}
-
-impl Host {
-    /// A host with this network layer, and no transport yet.
-    pub fn new(net: Net) -> Host {
-        Host { net, transports: Transports::default(), drops: DropCounts::default(), looped: Vec::new() }
-    }
-
-    /// Adds a transport.
-    ///
-    /// # Errors
-    /// As [`Transports::add`].
-    pub fn add(&mut self, transport: Box<dyn Transport>) -> Result<(), String> {
-        self.transports.add(transport)
-    }
-
-    /// One bounded round. Drains `rx`, appends to `tx`. Returns how much was done; 0 means idle.
-    pub fn poll(
-        &mut self,
-        now: Nanos,
-        rx: &mut Vec<Box<Frame>>,
-        tx: &mut Vec<Box<Frame>>,
-        pool: &mut FramePool,
-    ) -> usize {
-        rx.extend(self.looped.drain(..).map(|(_, frame)| frame));
-        let mut done = rx.len();
-        while self.net.expire(now, &mut self.drops).is_some() {
-            done += 1;
-        }
-        let io = &mut Io { net: &mut self.net, tx, pool, drops: &mut self.drops, recorder: None };
-        done += self.transports.poll(now, rx, io);
-        for mut frame in rx.drain(..) {
-            if let Received::Packet(ip) = self.net.receive(now, &mut frame, &mut self.drops) {
-                self.net.refuse(now, &ip, &frame, &mut self.drops);
-            }
-            pool.put(frame);
-        }
-        self.net.flush(pool, &mut self.drops, &mut Flushed { tx, looped: &mut self.looped });
-        done
-    }
-
-    /// There is something to do now. Looked at before sleeping.
-    pub fn has_work(&self, now: Nanos) -> bool {
-        let due = self.net.next_due().is_some_and(|due| due <= now);
-        due || !self.looped.is_empty() || self.net.has_outgoing() || self.transports.has_work(now)
-    }
-
-    /// When something is due by itself.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.net.next_due(), self.transports.next_deadline()].into_iter().flatten().min()
-    }
-
-    /// Its network layer.
-    pub fn net(&self) -> &Net {
-        &self.net
-    }
-
-    /// What it dropped.
-    pub fn drops(&self) -> &DropCounts {
-        &self.drops
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (dyn Transport + 'static)> {
+        self.list.iter_mut().map(|seat| &mut *seat.transport)
     }
 }

@@ -2,7 +2,7 @@
 mod support;
 
 use engine::{DropReason, Nanos};
-use host::{Arp, ArpTiming, Host, Net, NetConfig, RouteTable};
+use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable};
 use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Port, PortDrops};
 use std::net::Ipv4Addr;
 use support::{Datagrams, Mailbox};
@@ -24,11 +24,10 @@ impl Station {
     fn new(fabric: &Fabric, address: Ipv4Addr) -> Station {
         let mac = Mac([2, 0, 0, 0, 0, address.octets()[3]]);
         let port = fabric.join(&address.to_string(), mac).unwrap();
+        let link = Link { mac, address: address.into(), prefix_len: 24, caps: port.capabilities() };
         let net = Net::new(NetConfig {
-            mac,
-            address: address.into(),
-            mtu: 1500,
-            routes: Box::new(RouteTable::new(address.into(), 24, None, &[])),
+            routes: Box::new(RouteTable::new(&[link], None, &[])),
+            links: vec![link],
             neighbours: Box::new(Arp::new(16, ArpTiming { reachable: 1000 * MS, retry: 100 * MS, tries: 3 })),
             icmp_per_s: 100,
         });

@@ -8,7 +8,7 @@
 //! `valgrind --tool=callgrind` with few rounds; the P4 program's own are in functions without a name. With `PLAIN=1` in
 //! the environment: without extensions.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
-use engine::stream::{FlowParams, FlowStats, FourTuple, Stream};
+use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
@@ -166,14 +166,10 @@ fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>) -> FlowParams
         rcv_nxt: Seq(1),
         rx_pos: 0,
         snd_wnd: 16384,
-        snd_wscale: 0,
-        rcv_wscale: 0,
-        mss: 1460,
+        agreed: Agreed { mss: 1460, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: true, ecn: true },
+        ts_recent: 0,
         super_segment: 65536,
         checksum_offload: true,
-        timestamps: None,
-        sack: true,
-        ecn: true,
         dctcp_echo: true,
         cwnd: 65536,
         rate: 0,

@@ -4,49 +4,11 @@
 use crate::Laminar;
 use context::Bump;
 use engine::Frame;
-use engine::stream::FourTuple;
-use wire::{ethernet, ipv4};
 
 /// So many frames ahead, what a flow leads to is asked for.
 const AHEAD: usize = 4;
-/// For so many descriptors at once.
-pub(crate) const SOME: usize = 16;
 /// Up to so many flows, most of what is needed of them stays in the core's own cache, and to ask for it costs more than it saves.
 const FEW: usize = 512;
-/// Where a frame without IP options has both ports, the peer's first.
-const PORTS_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
-
-/// Which flow a frame may be of, by its ports alone. Nothing but time depends on whether it is.
-pub(crate) struct Guesses {
-    /// By place: one more than a flow's number, 0 for none. Flows whose ports are neighbours are neighbours here.
-    flows: Vec<u32>,
-}
-
-impl Guesses {
-    /// For so many flows.
-    pub fn new(flows: u32) -> Guesses {
-        Guesses { flows: vec![0; 2 * flows.next_power_of_two() as usize] }
-    }
-
-    /// A flow has this address.
-    pub fn learn(&mut self, tuple: &FourTuple, flow: u32) {
-        let place = self.place(u32::from(tuple.remote_port) << 16 | u32::from(tuple.local_port));
-        self.flows[place] = flow + 1;
-    }
-
-    /// A number beyond all flows' where none is known.
-    #[inline(always)]
-    fn of(&self, frame: &Frame) -> u32 {
-        let ports = frame.bytes().get(PORTS_AT..PORTS_AT + 4).and_then(<[u8]>::first_chunk);
-        ports.map_or(0, |ports| self.flows[self.place(u32::from_be_bytes(*ports))]).wrapping_sub(1)
-    }
-
-    #[inline(always)]
-    fn place(&self, ports: u32) -> usize {
-        (ports >> 16 ^ ports) as usize & (self.flows.len() - 1)
-    }
-}
-
 impl Laminar {
     /// Before a batch of frames: notes their flows.
     pub(crate) fn look_ahead(&mut self, frames: &[Box<Frame>]) {

@@ -18,6 +18,7 @@ pub(crate) const DMA_RX: u8 = 4;
 
 pub(crate) const FAST_RETRANSMIT: u8 = 0x01;
 pub(crate) const BAD_ACK: u8 = 0x02;
+pub(crate) const TX_NEW: u8 = 0x02;
 pub(crate) const TIMEOUT: u8 = 0x04;
 pub(crate) const ACK_DELAYED: u8 = 0x08;
 pub(crate) const LOG_FILL: u8 = 0x10;

@@ -2,8 +2,8 @@
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 mod recovery;
 
-use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
-use crate::log::Member;
+use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT, TX_NEW};
+use crate::places::Member;
 use crate::program::Program;
 use context::{Bump, Notice, Slot};
 use engine::stream::{self, FlowParams, FlowStats, Stream};
@@ -13,8 +13,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use tcp::{ChallengeLimit, window};
+use tcp::window::{self, SmallSegment, Waiting};
+use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer};
 use wire::Seq;
+use wire::tcp::Flags;
 
 /// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first three lines of
 /// the cache.
@@ -29,8 +31,8 @@ pub(crate) struct Flow {
     pub max_wnd: u32,
     /// As the pipeline counts them.
     pub credits: u32,
-    /// What may be in flight as far as congestion control goes: the congestion window, and `limited`.
-    allowed: u32,
+    /// What may be in flight as far as congestion control goes.
+    flight: FlightLimit,
     /// Sequence numbers of stream position 0.
     pub tx_base: Seq,
     pub rx_base: Seq,
@@ -54,18 +56,17 @@ pub(crate) struct Flow {
     pub stats: Pooled<FlowStats>,
     /// Added to the pipeline's clock, milliseconds, to give the flow's timestamps; nothing where it has none.
     pub clock: Option<u32>,
-    rtt_start: Nanos,
-    rtt_end: Seq,
-    timing: bool,
-    /// Something of `recovering`, `limited`, `sacked` and `skipped` is set.
+    rtt: RttTimer,
+    /// There is something in `recovery`, or limited transmit is under way.
     losing: bool,
-    recovering: bool,
-    pub fin: bool,
-    pub fin_acked: bool,
-    pub peer_fin: bool,
-    pub orphan: bool,
+    /// The peer is to be told that the congestion window was reduced, on the next new data.
+    pub cwr: bool,
+    /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
+    pub overriding: bool,
+    /// This host's FIN stands at `head`; the peer's behind `rx_tail`.
+    pub ends: Ends,
+    pub life: Life,
     pub tracked: bool,
-    pub dead: bool,
 
     /// It stands still until it is removed or goes on.
     pub frozen: bool,
@@ -75,8 +76,9 @@ pub(crate) struct Flow {
     pub noticed: bool,
     /// It stands in the list of those with a time in `ack_due`.
     pub ack_listed: bool,
-    /// Loss recovery ends when more than this is acknowledged (RFC 6582).
-    pub recover: Seq,
+    recovery: Recovery,
+    /// A duplicate acknowledgement told of something new that the peer has.
+    block_is_news: bool,
     /// Its records go to a log.
     pub member: Option<Box<Member>>,
     /// When the acknowledgement that the pipeline delays goes out at the latest.
@@ -84,15 +86,6 @@ pub(crate) struct Flow {
     pub rate: u64,
     /// Sequence number of the peer's FIN, until all before it is there.
     pub fin_held: Option<Seq>,
-    /// The congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
-    cwnd: u32,
-    limited: u32,
-    /// What the peer has beyond a hole, as its acknowledgements tell; empty where there is no such thing. And what it
-    /// was at the duplicate acknowledgement before.
-    sacked: (Seq, Seq),
-    sacked_before: (Seq, Seq),
-    /// The hole before it was sent again up to here, and the rest left out.
-    skipped: Option<Seq>,
     ecn_seen: u32,
     pub challenges: ChallengeLimit,
     /// What it was installed with; its rings are those of now.
@@ -158,9 +151,7 @@ impl Flow {
             edge: p.snd_nxt + p.snd_wnd,
             max_wnd: p.snd_wnd,
             credits: 0,
-            allowed: p.cwnd,
-            cwnd: p.cwnd,
-            limited: 0,
+            flight: FlightLimit::new(p.cwnd),
             rate: p.rate,
             mss: 0,
             tx_most: 0,
@@ -171,37 +162,31 @@ impl Flow {
             rx: Arc::clone(&p.rx),
             tx: Arc::clone(&p.tx),
             rx_size: p.rx.full_size(),
-            rx_window: window::largest_window(p.rx.full_size(), p.rcv_wscale),
+            rx_window: window::largest_window(p.rx.full_size(), p.agreed.rcv_shift),
             tx_size: p.tx.full_size(),
             stats: p.stats.clone(),
-            recover: p.snd_nxt,
+            recovery: Recovery::new(p.snd_nxt),
+            block_is_news: false,
             losing: false,
-            recovering: false,
-            sacked: (p.snd_nxt, p.snd_nxt),
-            sacked_before: (p.snd_nxt, p.snd_nxt),
-            skipped: None,
-            rtt_end: p.snd_nxt,
-            rtt_start: 0,
-            timing: false,
+            overriding: false,
+            cwr: false,
+            rtt: RttTimer::new(),
             ecn_seen: 0,
             challenges: ChallengeLimit::new(),
             clock: None,
             ack_due: None,
             ack_listed: false,
-            fin: false,
-            fin_acked: false,
-            peer_fin: false,
+            ends: Ends::default(),
+            life: Life::Owned,
             fin_held: None,
-            orphan: false,
             tracked: false,
-            dead: false,
             frozen: false,
             ready: false,
             noticed: false,
             member: None,
             params: p,
         };
-        flow.set_mss(flow.params.mss);
+        flow.set_mss(flow.params.agreed.mss);
         flow
     }
 
@@ -212,7 +197,7 @@ impl Flow {
 
     /// After the last sequence number that there is to send, FIN included.
     pub fn end(&self) -> Seq {
-        self.head + self.fin as u32
+        self.head + self.ends.local_len()
     }
 
     /// The transmit stream goes on where its application has put it.
@@ -258,15 +243,14 @@ impl Flow {
         let written = newer(bump.tx_head, self.head - self.tx_base);
         // What a log's reader has taken the log says.
         let taken = if self.member.is_some() { 0 } else { newer(bump.rx_head, self.rx_head) };
-        let unacked = if self.fin { 0 } else { self.head - self.una };
-        let extends = written > 0 && (self.fin || written > self.tx_size - unacked);
+        let unacked = if !self.ends.may_write() { 0 } else { self.head - self.una };
+        let extends = written > 0 && (!self.ends.may_write() || written > self.tx_size - unacked);
         if extends || taken > self.rx_tail.wrapping_sub(self.rx_head) {
             return Bumped::Impossible;
         }
         self.head += written;
         self.rx_head = self.rx_head.wrapping_add(taken);
-        if bump.fin && !self.fin {
-            self.fin = true;
+        if bump.fin && self.ends.end_local() {
             return Bumped::Ended;
         }
         Bumped::Taken
@@ -279,7 +263,7 @@ impl Flow {
         let gain = self.rx_head.wrapping_sub(self.synced);
         let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
         let worth = window::is_worth_telling(gain, open, self.rx_window, self.mss);
-        if self.peer_fin || self.dead || gain == 0 || !worth {
+        if self.ends.peer_ended() || self.life == Life::Dead || gain == 0 || !worth {
             return None;
         }
         self.synced = self.rx_head;
@@ -299,7 +283,7 @@ impl Flow {
         }
         let tail = Seq(dma.position) - self.rx_base;
         let step = tail.wrapping_sub(self.rx_tail);
-        if !self.peer_fin && step as i32 > 0 {
+        if !self.ends.peer_ended() && step as i32 > 0 {
             change.delivered = step;
             self.rx_tail = tail;
         }
@@ -314,22 +298,24 @@ impl Flow {
     }
 
     fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
-        let fin_acked = self.fin && una == self.end();
-        let bytes = (una - self.una) - (fin_acked && !self.fin_acked) as u32;
+        let fin_acked = !self.ends.may_write() && !self.ends.all_acknowledged() && una == self.end();
+        let bytes = (una - self.una) - fin_acked as u32;
         self.una = una;
         if self.nxt.before(una) {
             self.nxt = una;
         }
         add(&self.stats.acked_bytes, bytes.into());
         change.acked = true;
-        change.fin_acked = fin_acked && !self.fin_acked;
-        self.fin_acked |= fin_acked;
+        if fin_acked {
+            change.fin_acked = true;
+            self.ends.acknowledge();
+        }
         if self.losing {
             self.recover_further();
         }
-        if self.timing && self.rtt_end.at_or_before(una) {
-            self.timing = false;
-            let rtt = now.saturating_sub(self.rtt_start).clamp(1, u32::MAX as u64) as u32;
+        let rtt = self.rtt.take(now, una);
+        // Where segments have timestamps, the pipeline measures.
+        if rtt > 0 && self.clock.is_none() {
             self.took(rtt);
         }
     }
@@ -349,7 +335,7 @@ impl Flow {
 
     /// What congestion control leaves.
     fn allowance(&self) -> u32 {
-        self.allowed.saturating_sub(self.nxt - self.una)
+        self.flight.bytes().saturating_sub(self.nxt - self.una)
     }
 
     /// Credits to ask for, so that the next segment may go: all that the window leaves. Flows with a rate get theirs
@@ -361,25 +347,25 @@ impl Flow {
 
     /// Established, with nothing unread, unsent or unacknowledged. What is out of order the pipeline knows.
     pub fn is_quiet(&self) -> bool {
-        let sent = self.una == self.head && self.nxt == self.head && !self.fin;
-        sent && self.rx_tail == self.rx_head && !self.peer_fin && self.fin_held.is_none() && !self.dead
+        let open = self.ends.are_open() && self.fin_held.is_none() && self.life != Life::Dead;
+        open && self.una == self.head && self.nxt == self.head && self.rx_tail == self.rx_head
     }
 
     /// There is something to send, as far as the peer's window goes.
     pub fn has_more(&self) -> bool {
-        self.nxt.before(self.end()) && self.nxt.before(self.edge) && !self.dead
+        self.nxt.before(self.end()) && self.nxt.before(self.edge) && self.life != Life::Dead
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
-    // Meets RFC 9293: MUST-38.
+    // Meets RFC 9293: MUST-38, SHLD-27, SHLD-28.
     // Meets RFC 5681: 3.1-a.
     pub fn next_push(&mut self) -> Option<Push> {
-        self.skip_sacked();
-        if self.dead || (self.rate > 0 && self.credits == 0) {
+        self.skip_block();
+        if self.life == Life::Dead || (self.rate > 0 && self.credits == 0) {
             return None;
         }
         let data = if self.nxt.before(self.head) { self.head - self.nxt } else { 0 };
-        let fin_waits = self.fin && self.nxt.at_or_before(self.head);
+        let fin_waits = !self.ends.may_write() && self.nxt.at_or_before(self.head);
         let window = if self.nxt.before(self.edge) { self.edge - self.nxt } else { 0 };
         let position = self.nxt - self.tx_base;
         if data == 0 {
@@ -387,20 +373,40 @@ impl Flow {
         }
         let paced = if self.rate > 0 { self.credits } else { u32::MAX };
         let usable = window.min(self.allowance()).min(paced);
-        let mut len = data.min(usable).min(self.tx_most);
-        let alone = self.nxt == self.una && paced >= self.mss.min(data);
-        let small = self.nxt.before(self.max) || alone || usable >= self.max_wnd.div_ceil(2);
-        if len == 0 || (len < data && len < self.mss && !small) {
-            return None;
-        }
-        if len < data && len > self.mss {
-            len -= len % self.mss;
-        }
-        let (left, right) = self.sacked;
-        if left != right && self.nxt.before(left) {
-            len = len.min(left - self.nxt);
-        }
+        let waiting = Waiting { data, usable, most: self.tx_most, mss: self.mss };
+        let len = self.recovery.clip(self.nxt, waiting.cut(|| self.may_be_small(usable, paced >= self.mss.min(data)))?);
         Some(Push { position, len, fin: fin_waits && len == data && window > len, last: len == data })
+    }
+
+    /// A segment may be sent although it is not full and more data waits; where nothing is in flight, only with the
+    /// credits that it needs.
+    fn may_be_small(&self, usable: u32, has_credits: bool) -> bool {
+        let small = SmallSegment {
+            usable,
+            window: if self.una.before(self.edge) { self.edge - self.una } else { 0 },
+            largest: self.max_wnd,
+            cwnd: self.flight.cwnd(),
+            alone: self.nxt == self.una && has_credits,
+            overriding: self.overriding,
+        };
+        self.nxt.before(self.max) || small.is_due()
+    }
+
+    /// Flags of the descriptor of a segment that is about to be pushed. What was sent before is not ECN-capable.
+    // Meets RFC 3168: 6.1.2-b, 6.1.5-a.
+    #[inline]
+    pub fn tx_flags(&mut self, push: &Push) -> u8 {
+        let mut flags = if push.fin { Flags::FIN.0 } else { 0 };
+        if push.last && push.len > 0 {
+            flags |= Flags::PSH.0;
+        }
+        if self.params.agreed.ecn && push.len > 0 && self.nxt == self.max {
+            flags |= TX_NEW;
+            if std::mem::take(&mut self.cwr) {
+                flags |= Flags::CWR.0;
+            }
+        }
+        flags
     }
 
     /// The segment is on its way.
@@ -411,22 +417,23 @@ impl Flow {
         add(&stats.tx_bytes, push.len.into());
         if self.nxt.before(self.max) {
             stats.retransmitted_segments.fetch_add(1, Relaxed);
-        } else if !self.timing && self.clock.is_none() {
-            (self.timing, self.rtt_end, self.rtt_start) = (true, after, now);
+        } else if self.rtt.start(now, after) {
+            stats.timed_ns.store(now, Relaxed);
         }
+        self.overriding = false;
         self.credits = self.credits.saturating_sub(push.len);
         self.nxt = after;
         self.max = self.max.max(after);
     }
 
     pub fn notice(&self, slot: Slot) -> Notice {
-        let acked = if self.fin_acked { self.head } else { self.una };
+        let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.peer_fin, grown: self.rx.has_grown() }
+        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), grown: self.rx.has_grown() }
     }
 
     pub fn rcv_nxt(&self) -> Seq {
-        self.rx_base + self.rx_tail + self.peer_fin as u32
+        self.rx_base + self.rx_tail + self.ends.peer_len()
     }
 
     /// A segment has come.
@@ -451,7 +458,7 @@ impl Flow {
     /// What the pipeline measured until this acknowledgement: bytes under ECN echo, if it has one.
     #[inline]
     pub fn measure(&mut self, id: u32, echoes: bool, program: &mut Program) {
-        if self.params.ecn && echoes {
+        if self.params.agreed.ecn && echoes {
             let bytes = program.ecn_bytes(id);
             if bytes != self.ecn_seen {
                 self.ecn(bytes);
@@ -467,7 +474,7 @@ impl Flow {
     /// The control plane hears of it when there first is something to send or to be acknowledged.
     #[inline]
     pub fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
-        if !self.tracked && !self.dead && self.una != self.end() {
+        if !self.tracked && self.life != Life::Dead && self.una != self.end() {
             self.tracked = true;
             events.push(stream::Event::Active(FlowId(id)).into());
         }

@@ -7,13 +7,14 @@
 //! | `switch` | parser to deparser: ports, traffic manager, mirror |
 //! | `descriptor` | what pipeline and host say to each other |
 //! | `contexts` | the applications' queues |
-//! | `log` | shared logs: the host's half of the sequencer |
+//! | `log`, `places` | shared logs: the host's half of the sequencer |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
-//! | `ahead` | what a batch is going to need, asked for before its turn |
+//! | `ahead`, `guesses` | what a batch is going to need, asked for before its turn |
 //! | `exchange` | another program in the place of the present one |
+//! | `standing` | a flow that stands still, and goes on |
 //! | `resume` | a flow in the place of one that another daemon had |
-//! | `outcome` | what becomes of what leaves the pipeline |
+//! | `outcome`, `frames` | what becomes of what leaves the pipeline |
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -21,14 +22,17 @@ mod contexts;
 mod descriptor;
 mod exchange;
 mod flow;
+mod frames;
+mod guesses;
 mod log;
 mod outcome;
+mod places;
 mod program;
 mod resume;
 mod slow;
+mod standing;
 mod switch;
 
-use ahead::Guesses;
 use context::Bump;
 use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
@@ -37,13 +41,13 @@ use engine::{
     Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, Slot,
 };
 use flow::{Bumped, Flow};
-use log::Logs;
-use outcome::Place;
+use guesses::Guesses;
+use places::Logs;
 use program::Program;
 use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Switch};
+use tcp::Life;
 use wire::Ipv4Tuple;
-use wire::tcp::Flags;
 
 pub use program::{Extensions, MOST_FLOWS, prepare};
 
@@ -52,6 +56,8 @@ const DESCRIPTORS: usize = 256;
 /// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
 /// round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
 const ROUND_BYTES: u32 = 128 << 10;
+/// Descriptors whose flows are asked for at once.
+const SOME: usize = 16;
 /// Time between two rounds of the packet generator.
 const TICK: Nanos = 100_000;
 /// The Laminar engine.
@@ -162,10 +168,10 @@ impl Laminar {
                 let Some(state) = self.flow(flow.0) else { return };
                 state.look();
                 let most = state.rx.size().min(rx.size());
-                outcome::copy_buffer(&state.rx, &rx, state.rx_head, most);
+                frames::copy_buffer(&state.rx, &rx, state.rx_head, most);
                 // Not more than was written before: behind it, the new context may be writing already.
                 let unacknowledged = state.head - state.una;
-                outcome::copy_buffer(&state.tx, &tx, state.una - state.tx_base, unacknowledged);
+                frames::copy_buffer(&state.tx, &tx, state.una - state.tx_base, unacknowledged);
                 state.use_rings(rx, tx);
                 self.rename(flow.0, context, slot);
             }
@@ -179,7 +185,7 @@ impl Laminar {
             stream::Command::Orphan(id) => {
                 self.leave_log(id.0);
                 if let Some(flow) = self.flow(id.0) {
-                    flow.orphan = true;
+                    flow.life.orphan();
                 }
             }
             stream::Command::Window(id, cwnd) => {
@@ -201,7 +207,13 @@ impl Laminar {
                 }
             }
             stream::Command::Retransmit(id) => self.timeout(id.0, burst),
-            stream::Command::Probe(id) => self.probe(id.0, burst),
+            stream::Command::Probe(id) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.overriding = true;
+                }
+                self.probe(id.0, burst);
+                self.may_send(id.0, burst);
+            }
             stream::Command::Untrack(id) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.tracked = false;
@@ -215,8 +227,7 @@ impl Laminar {
         let id = params.flow.0;
         let free = self.flows.get(id as usize).is_some_and(Option::is_none);
         debug_assert!(free, "flow {id} is beyond the limit or in use");
-        let stamps = params.timestamps.filter(|_| self.switch.program.has_timestamps());
-        let clock = stamps.map(|stamps| stamps.offset);
+        let clock = params.agreed.ts_offset.filter(|_| self.switch.program.has_timestamps());
         let Some(tuple) = params.tuple.as_v4().filter(|_| free) else { return };
         if !self.switch.program.install(&params, clock.unwrap_or(0)) {
             return;
@@ -245,46 +256,12 @@ impl Laminar {
         self.switch.program.remove(&flow.params);
         self.forget_tuple(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
-        if flow.noticed && !flow.orphan {
+        if flow.noticed && flow.life != Life::Orphan {
             self.contexts.part(flow.params.context.0, flow.notice(flow.params.slot));
         }
         self.paced.retain(|paced| *paced != id.0);
         self.ready.retain(|ready| *ready != id.0);
         burst.events.push(Event::Removed(id, end));
-    }
-
-    /// Stops a quiet flow: its segments find no entry any more, and go to the control plane.
-    fn freeze(&mut self, id: FlowId, tx_head: u32, rx_head: u32, burst: &mut Burst<'_, Stream>) {
-        if self.flow(id.0).is_none() {
-            return;
-        }
-        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: true }, burst);
-        let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
-        if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
-            return burst.events.push(stream::Event::Busy(id).into());
-        }
-        flow.frozen = true;
-        let owes = flow.ack_due.is_some();
-        self.switch.program.hide(&flow.params);
-        let tuple = flow.params.tuple;
-        self.forget_tuple(&tuple);
-        let Some(end) = self.flows[id.0 as usize].as_deref().map(|flow| self.flow_end(flow)) else { return };
-        if owes {
-            self.acknowledge(id.0, burst);
-        }
-        if let Some(flow) = self.flows[id.0 as usize].as_deref_mut() {
-            self.switch.program.disown(id.0, flow.params.context.0);
-        }
-        burst.events.push(stream::Event::Frozen(id, end).into());
-    }
-
-    fn thaw(&mut self, id: u32) {
-        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if std::mem::take(&mut flow.frozen) {
-            self.switch.program.show(&flow.params, flow.rx_base);
-            self.switch.program.own(&flow.params, flow.tx_base);
-            self.tuples.extend(flow.params.tuple.as_v4().map(|tuple| (tuple, id)));
-        }
     }
 
     fn rename(&mut self, id: u32, context: ContextId, slot: Slot) {
@@ -358,7 +335,7 @@ impl Laminar {
 
     /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
     fn timeout(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
-        let Some(flow) = self.flow(id).filter(|flow| !flow.dead) else { return };
+        let Some(flow) = self.flow(id).filter(|flow| flow.life != Life::Dead) else { return };
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
         let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
@@ -388,7 +365,7 @@ impl Laminar {
         self.look_ahead(&frames);
         for (at, mut frame) in frames.drain(..).enumerate() {
             self.before_frame(at);
-            match slow::verify(&mut frame) {
+            match frames::verify(&mut frame) {
                 Ok(()) => self.frame(PORT_NET, frame, burst),
                 Err(reason) => self.refuse(frame, reason, None, burst),
             }
@@ -402,7 +379,7 @@ impl Laminar {
         let mut bumps = std::mem::take(&mut self.bumps);
         self.contexts.take(DESCRIPTORS, &mut bumps, burst.drops, burst.events);
         let count = bumps.len();
-        for some in bumps.chunks(ahead::SOME) {
+        for some in bumps.chunks(SOME) {
             self.before_bumps(some);
             some.iter().for_each(|(flow, bump)| self.bump(*flow, bump, burst));
         }
@@ -433,7 +410,7 @@ impl Laminar {
     }
 
     fn wants_credits(&self, id: u32) -> bool {
-        self.flows[id as usize].as_ref().is_some_and(|flow| !flow.dead && flow.nxt != flow.end())
+        self.flows[id as usize].as_ref().is_some_and(|flow| flow.life != Life::Dead && flow.nxt != flow.end())
     }
 
     /// Acknowledgements that the pipeline delayed and nothing took along. Thesis 5.5.3 leaves the timer to the control
@@ -481,10 +458,9 @@ impl Laminar {
         let context = flow.params.context.0 as u16;
         let wanted = flow.wanted(&push);
         flow.credits += wanted.unwrap_or(0);
+        let flags = flow.tx_flags(&push);
         flow.pushed(&push, now);
         self.pushed += push.len;
-        let fin = if push.fin { Flags::FIN.0 } else { 0 };
-        let psh = if push.last && push.len > 0 { Flags::PSH.0 } else { 0 };
         flow.ready = flow.has_more();
         if flow.ready {
             self.ready.push_back(id);
@@ -497,7 +473,7 @@ impl Laminar {
         }
         let dma = Dma {
             op: DMA_TX,
-            flags: fin | psh,
+            flags,
             context,
             flow: id as u16,
             length: push.len as u16,
@@ -532,6 +508,10 @@ impl Engine<Stream> for Laminar {
 
     fn load(&mut self, source: &ProgramSource) -> Result<(), String> {
         self.exchange(source)
+    }
+
+    fn registers(&mut self) -> Option<&mut dyn engine::Registers> {
+        Some(&mut self.switch.program)
     }
 
     /// What the program's extensions write into headers.
@@ -575,7 +555,7 @@ impl Laminar {
     /// The flow's application is to hear of its positions.
     fn notify(&mut self, id: u32) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if !flow.orphan && !flow.noticed {
+        if flow.life != Life::Orphan && !flow.noticed {
             flow.noticed = true;
             self.contexts.wants(id, flow.params.context.0);
         }

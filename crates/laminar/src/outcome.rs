@@ -1,44 +1,23 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
 use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
+use crate::frames::{self, Place, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
+use ::tcp::Life;
 use ::tcp::window::ACK_DELAY;
 use engine::stream::{self, Stream};
-use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos, Recorder};
+use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
-use port::capture::{Direction, Fate, Sight};
-use shm::{Mirror, Span};
 use wire::tcp::Flags;
 use wire::{ethernet, ipv4, tcp};
 
 const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 
-/// What became of a frame, for a capture.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    Accepted,
-    Sent,
-    Dropped(DropReason),
-}
-
-#[cold]
-pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos, recorder: &mut Recorder) {
-    if frame.recorded {
-        return;
-    }
-    let (direction, fate) = match place {
-        Place::Accepted => (Direction::In, Fate::Accepted),
-        Place::Sent => (Direction::Out, Fate::Sent),
-        Place::Dropped(reason) => (Direction::In, Fate::dropped(reason)),
-    };
-    recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
-}
-
 impl Laminar {
     pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_, Stream>) {
         if let Some(recorder) = burst.recorder.as_deref_mut() {
-            record(frame, flow, place, self.now, recorder);
+            frames::record(frame, flow, place, self.now, recorder);
         }
     }
 
@@ -107,7 +86,7 @@ impl Laminar {
             }
             Outcome::Cpu(frame) => self.exception(frame, burst),
             Outcome::Refused(Carried::Received(frame, _)) => {
-                let reason = if slow::is_tcp(&frame) { DropReason::TcpHeader } else { DropReason::Ipv4 };
+                let reason = if frames::is_tcp(&frame) { DropReason::TcpHeader } else { DropReason::Ipv4 };
                 self.refuse(frame, reason, None, burst);
             }
             Outcome::Refused(_) => {}
@@ -175,7 +154,7 @@ impl Laminar {
         }
         flow.count_received(length > dma.skip, change.delivered);
         let logged = flow.member.is_some();
-        if ((change.delivered > 0 && !logged) || change.acked) && !flow.orphan && !flow.noticed {
+        if ((change.delivered > 0 && !logged) || change.acked) && flow.life != Life::Orphan && !flow.noticed {
             flow.noticed = true;
             self.contexts.wants(id, flow.params.context.0);
         }
@@ -183,7 +162,7 @@ impl Laminar {
             flow.may_send(id, &mut self.ready, burst.events);
         }
         flow.publish_received();
-        if logged || flow.orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
+        if logged || flow.life == Life::Orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
             self.unusual_change(id, length, &change, burst);
         }
         if let Some((frame, _)) = segment {
@@ -206,7 +185,7 @@ impl Laminar {
     #[cold]
     fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
-        let (orphan, logged, fin_waits) = (flow.orphan, flow.member.is_some(), flow.fin_held.is_some());
+        let (orphan, logged, fin_waits) = (flow.life == Life::Orphan, flow.member.is_some(), flow.fin_held.is_some());
         if orphan && length > 0 {
             // Nobody will read it: the connection is reset, and does not acknowledge it (RFC 9293 section 3.6.1).
             flow.rx_tail = flow.rx_tail.wrapping_sub(change.delivered);
@@ -264,7 +243,7 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
         slow::note_options(flow, frame);
     }
     // A frame to another station is not this flow's (a port in promiscuous mode).
-    if dma.op == DMA_RX && dma.skip < dma.length as u32 && !flow.orphan && flow.member.is_none() {
+    if dma.op == DMA_RX && dma.skip < dma.length as u32 && flow.life != Life::Orphan && flow.member.is_none() {
         flow.receives(dma.address.wrapping_add(u32::from(dma.length) - 1));
         place(frame, payload_at, dma, &flow.rx);
     }
@@ -293,30 +272,4 @@ fn leave_checksum(frame: &mut Frame, referenced: u32) {
     headers[at..at + 2].copy_from_slice(&(partial as u16).to_be_bytes());
     let field = TCP_AT + tcp::CHECKSUM_AT;
     frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };
-}
-
-/// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
-/// from the referenced ones, or both.
-#[inline(always)]
-pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
-    let bytes = frame.bytes();
-    if let Some(span) = frame.payload().filter(|_| payload_at == bytes.len() && dma.skip == 0) {
-        return buffer.write_part(dma.address, span, (0, dma.length.into()));
-    }
-    let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
-    let position = dma.address.wrapping_add(dma.skip);
-    let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);
-    if !contiguous.is_empty() {
-        buffer.write(position, contiguous);
-    }
-    if let Some(span) = frame.payload().filter(|_| end > bytes.len()) {
-        let skip = start.max(bytes.len()) - bytes.len();
-        let part = (skip as u32, (end - bytes.len() - skip) as u32);
-        buffer.write_part(position.wrapping_add(contiguous.len() as u32), span, part);
-    }
-}
-
-/// Copies what is unread, out of order or unacknowledged, from position `from` on.
-pub(crate) fn copy_buffer(old: &std::sync::Arc<Mirror>, new: &Mirror, from: u32, len: u32) {
-    new.write_span(from, &Span::new(old, from, len.min(old.size()).min(new.size())));
 }

@@ -1,7 +1,7 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
 use engine::stream::FlowParams;
-use engine::{Limits, Nanos, ProgramSource};
+use engine::{Limits, Nanos, ProgramSource, RegisterShape};
 use rmt::interp::Session;
 use rmt::native::{ControlError, EntryKey, Native};
 use std::path::Path;
@@ -149,6 +149,7 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
     let main = read(Path::new(&source.main)).ok_or_else(|| format!("{} is not among the files", source.main))?;
     let loaded = rmt::load_text(&source.main, main, &defines, &read)
         .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
+    loaded.reads(&source.defines)?;
     let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
     let fresh = native.fresh();
     let mut kept = kept();
@@ -275,7 +276,7 @@ impl Program {
         let r = &self.registers;
         // Not what the buffer holds: what can be told of it. So nothing beyond what is advertised is accepted (RFC 9293
         // section 3.10.7.4), but for what the scale rounds off.
-        let window = tcp::window::largest_window(p.rx.full_size(), p.rcv_wscale);
+        let window = tcp::window::largest_window(p.rx.full_size(), p.agreed.rcv_shift);
         self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
@@ -284,8 +285,8 @@ impl Program {
         for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes].into_iter().chain(extras) {
             self.native.write(register, flow, [0, 0]);
         }
-        if let (Some(register), Some(stamps)) = (r.ts_recent, p.timestamps) {
-            self.native.write(register, flow, [stamps.recent, 0]);
+        if let Some(register) = r.ts_recent {
+            self.native.write(register, flow, [p.ts_recent, 0]);
         }
         let added = self.show(p, p.rcv_nxt - p.rx_pos);
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
@@ -307,7 +308,7 @@ impl Program {
             base.0.wrapping_neg() as u128,
             p.rx.full_size() as u128 - 1,
             0,
-            p.snd_wscale as u128,
+            p.agreed.snd_shift as u128,
         ];
         tuple_key(p).is_some_and(|key| self.native.table_add("flows", &key, 0, "rx_flow", &rx).is_ok())
     }
@@ -323,8 +324,8 @@ impl Program {
     // Meets RFC 7323: 3.2-b.
     pub fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
         let Some(t) = p.tuple.as_v4() else { return false };
-        let sack = if p.sack { OPTION_SACK } else { 0 };
-        let stamps = if p.timestamps.is_some() { OPTION_TIMESTAMPS } else { 0 };
+        let sack = if p.agreed.sack { OPTION_SACK } else { 0 };
+        let stamps = if p.agreed.ts_offset.is_some() { OPTION_TIMESTAMPS } else { 0 };
         let mut addresses = vec![
             mac(p.remote_mac),
             mac(p.local_mac),
@@ -336,14 +337,14 @@ impl Program {
         if self.has_timestamps() {
             addresses.push(clock as u128);
         }
-        let unscaled = if p.rcv_wscale == 0 { OPTION_UNSCALED } else { 0 };
+        let unscaled = if p.agreed.rcv_shift == 0 { OPTION_UNSCALED } else { 0 };
         addresses.push((sack | stamps | unscaled) as u128);
         self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, "addresses", &addresses).is_ok()
     }
 
     /// The context of `p` may send on its flow, and no other.
     pub fn own(&mut self, p: &FlowParams, base: Seq) -> bool {
-        let ecn = if p.ecn { 2 } else { 0 };
+        let ecn = if p.agreed.ecn { 2 } else { 0 };
         let owner = [exact(p.flow.0 as u16), exact(p.context.0 as u16)];
         self.native.table_add("contexts", &owner, 0, "tx_flow", &[base.0 as u128, PORT_NET as u128, ecn]).is_ok()
     }
@@ -448,6 +449,29 @@ impl Program {
 fn tuple_key(p: &FlowParams) -> Option<[EntryKey; 4]> {
     let t = p.tuple.as_v4()?;
     Some([exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)])
+}
+
+impl engine::Registers for Program {
+    fn shapes(&self) -> Vec<RegisterShape> {
+        let shape = |register: &rmt::ir::Register| {
+            let names = register.word_names.iter().cloned().chain([String::new()]);
+            let words = names.zip(&register.words).map(|(name, ty)| (name, ty.width())).collect();
+            RegisterShape { name: register.name.clone(), entries: register.size, words }
+        };
+        self.native.registers().iter().map(shape).collect()
+    }
+
+    fn number(&self, name: &str) -> Option<usize> {
+        self.native.register(name).ok()
+    }
+
+    fn read(&self, register: usize, index: u32) -> [u32; 2] {
+        self.native.read(register, index)
+    }
+
+    fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
+        self.native.write(register, index, words);
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! flow, in the terms of TCP. A pipeline keeps no more of a flow than its registers, so this is little.
 use crate::Laminar;
 use crate::flow::Flow;
-use engine::stream::{FlowEnd, Resume, Stream, TimestampState};
+use engine::stream::{FlowEnd, Resume, Stream};
 use engine::{Burst, FlowId};
+use tcp::Ends;
 use wire::Seq;
 
 impl Laminar {
@@ -11,24 +12,20 @@ impl Laminar {
     pub(crate) fn flow_end(&self, flow: &Flow) -> FlowEnd {
         let program = &self.switch.program;
         let id = flow.params.flow.0;
-        let stamps = flow.clock.zip(program.ts_recent(id));
-        let timestamps = stamps.map(|(offset, recent)| TimestampState { recent, offset });
         let edge = Seq(program.rx_window(id)[1]);
         FlowEnd {
             snd_nxt: flow.max,
             snd_una: flow.una,
             rcv_nxt: flow.rcv_nxt(),
             unread: if flow.member.is_some() { 0 } else { flow.rx_tail.wrapping_sub(flow.rx_head) },
-            timestamps,
+            ts_recent: program.ts_recent(id).unwrap_or(0),
             resume: Some(Resume {
                 tx_pos: flow.una - flow.tx_base,
                 rx_pos: flow.rcv_nxt() - flow.rx_base,
-                pending: if flow.fin_acked { 0 } else { flow.head - flow.una },
+                pending: if flow.ends.all_acknowledged() { 0 } else { flow.head - flow.una },
                 window: if flow.rcv_nxt().before(edge) { edge - flow.rcv_nxt() } else { 0 },
                 snd_wnd: if flow.una.before(flow.edge) { flow.edge - flow.una } else { 0 },
-                fin: flow.fin,
-                fin_acked: flow.fin_acked,
-                peer_fin: flow.peer_fin,
+                state: flow.ends.state(),
             }),
         }
     }
@@ -49,13 +46,13 @@ impl Laminar {
 impl Flow {
     /// The host's half: the flow was installed with what is unacknowledged still to be sent.
     fn resume(&mut self, end: &FlowEnd, resume: &Resume) {
-        (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
-        self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
+        self.ends = Ends::of(resume.state);
+        self.head = if self.ends.all_acknowledged() { self.una - 1 } else { self.una + resume.pending };
         self.max = end.snd_nxt;
         if self.max != self.una {
             self.recover_from_here();
         }
-        self.rx_tail = resume.rx_pos.wrapping_sub(resume.peer_fin as u32);
+        self.rx_tail = resume.rx_pos.wrapping_sub(self.ends.peer_len());
         self.rx_head = self.rx_tail.wrapping_sub(end.unread);
         // The right edge stays where it is, whatever the application has read since.
         self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_window);

@@ -1,12 +1,13 @@
 //! The switch's own processor: segments of installed flows that the pipeline leaves to it (docs/P4.md). It brings them
 //! into the form that the pipeline takes, and does what a pipeline cannot: FIN, RST, SYN, other options, probes.
+use crate::Laminar;
 use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
+use crate::frames::{Place, is_tcp};
 use crate::program::Program;
-use crate::{Laminar, Place};
-use ::tcp::{ReceiveWindow, Rejected, Unacceptable};
+use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected};
 use engine::stream::{self, Stream};
-use engine::{Burst, DropReason, Event, Exception, FlowId, Frame};
+use engine::{Burst, DropReason, Exception, FlowId, Frame};
 use port::Checksum;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
@@ -37,40 +38,6 @@ fn parts(frame: &Frame) -> Result<Parts, DropReason> {
     let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(DropReason::TcpHeader)? as u32;
     let tuple = Ipv4Tuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
     Ok(Parts { tuple, tcp, ip, headers: IP_AT + ip_len + tcp_len, payload })
-}
-
-/// Why a frame that is none of TCP's goes to the control plane.
-pub(crate) fn is_tcp(frame: &Frame) -> bool {
-    let bytes = frame.bytes();
-    bytes.len() >= TCP_AT && bytes[12..14] == [8, 0] && bytes[IP_AT + 9] == ipv4::TCP
-}
-
-/// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
-/// (thesis 5.4).
-#[inline]
-pub(crate) fn verify(frame: &mut Frame) -> Result<(), DropReason> {
-    if frame.checksum != Checksum::Complete { Ok(()) } else { verify_all(frame) }
-}
-
-// Meets RFC 9293: MUST-3.
-fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
-    if !is_tcp(frame) {
-        return Ok(());
-    }
-    frame.flatten();
-    let packet = &frame.bytes()[IP_AT..];
-    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| DropReason::Ipv4)?;
-    if ip.is_fragment {
-        return Err(DropReason::Fragment);
-    }
-    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(DropReason::Ipv4)?;
-    let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
-    sum.add(segment);
-    if sum.finish() != 0 {
-        return Err(DropReason::TcpChecksum);
-    }
-    frame.checksum = Checksum::Verified;
-    Ok(())
 }
 
 impl Laminar {
@@ -121,7 +88,7 @@ impl Laminar {
         let window = ReceiveWindow { next, edge };
         let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
         let flags = parts.tcp.flags;
-        if flow.dead {
+        if flow.life == Life::Dead {
             return Err(Some(DropReason::AfterClose));
         }
         if let Err(rejected) = window.check_reset_and_syn(flags, parts.tcp.seq) {
@@ -133,11 +100,11 @@ impl Laminar {
         let fin = parts.tcp.seq + parts.payload;
         let fits = next.at_or_before(fin) && fin - next <= window.size();
         // Nobody will read what it brings. The pipeline would acknowledge it (RFC 9293 section 3.6.1).
-        if flow.orphan && parts.payload > 0 && next.before(fin) && fits {
+        if flow.life == Life::Orphan && parts.payload > 0 && next.before(fin) && fits {
             burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
             return Err(Some(DropReason::AfterClose));
         }
-        if flags.has(Flags::FIN) && !flow.peer_fin && fits {
+        if flags.has(Flags::FIN) && !flow.ends.peer_ended() && fits {
             flow.fin_held = Some(fin);
         }
         Ok(())
@@ -150,19 +117,19 @@ impl Laminar {
         let flow = self.flow(id)?;
         match rejected {
             Rejected::Reset => {
-                flow.dead = true;
+                flow.life = Life::Dead;
                 burst.events.push(stream::Event::Reset(FlowId(id)).into());
                 None
             }
-            Rejected::Dropped(reason) => Some(drop_reason(reason)),
+            Rejected::Dropped(reason) => Some(reason.into()),
             Rejected::Challenged(reason) if !flow.challenges.allow(now) => {
                 // What was dropped beside the segment: its answer.
                 self.count_drop(Some(id), DropReason::ChallengeLimit, burst);
-                Some(drop_reason(reason))
+                Some(reason.into())
             }
             Rejected::Answered(reason) | Rejected::Challenged(reason) => {
                 self.acknowledge(id, burst);
-                Some(drop_reason(reason))
+                Some(reason.into())
             }
         }
     }
@@ -171,19 +138,16 @@ impl Laminar {
     pub(crate) fn take_fin(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let next = Seq(self.switch.program.rx_window(id)[0]);
         let Some(flow) = self.flows[id as usize].as_mut() else { return };
-        if flow.dead || flow.peer_fin || flow.fin_held != Some(next) {
+        if flow.life == Life::Dead || flow.ends.peer_ended() || flow.fin_held != Some(next) {
             return;
         }
-        (flow.peer_fin, flow.fin_held) = (true, None);
+        flow.fin_held = None;
+        let order = flow.ends.end_peer();
         flow.rx_tail = next - flow.rx_base;
         flow.publish_received();
         self.switch.program.end_rx(id, (next + 1).0);
-        let too = flow.fin;
-        burst.events.push(if too {
-            Event::Transport(stream::Event::PeerFinToo(FlowId(id)))
-        } else {
-            Event::Transport(stream::Event::PeerFin(FlowId(id)))
-        });
+        let event = if order == PeerFin::Second { stream::Event::PeerFinToo } else { stream::Event::PeerFin };
+        burst.events.push(event(FlowId(id)).into());
         self.log_moved(id);
         self.notify(id);
         self.acknowledge(id, burst);
@@ -195,7 +159,7 @@ impl Laminar {
     // Meets RFC 3168: 6.1.6-a.
     pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
-        let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| !flow.dead) else { return };
+        let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| flow.life != Life::Dead) else { return };
         let p = &flow.params;
         let open = if next.before(edge) { edge - next } else { 0 };
         let recent = self.switch.program.ts_recent(id);
@@ -210,7 +174,7 @@ impl Laminar {
             seq: flow.una - 1,
             ack: next,
             flags: Flags::ACK,
-            window: (open >> p.rcv_wscale).min(u16::MAX as u32) as u16,
+            window: (open >> p.agreed.rcv_shift).min(u16::MAX as u32) as u16,
             options: Options { timestamps: stamps, ..Options::default() },
         };
         let mut frame = burst.pool.small();
@@ -273,17 +237,4 @@ fn plain(frame: &mut Frame, parts: &Parts) {
     ipv4::Header { payload_len, ..parts.ip }.emit(&mut bytes[IP_AT..]);
     let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
     tcp::Header { flags, options: Options::default(), ..parts.tcp }.emit(&mut bytes[TCP_AT..]);
-}
-
-fn drop_reason(reason: Unacceptable) -> DropReason {
-    match reason {
-        Unacceptable::Paws => DropReason::Paws,
-        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
-        Unacceptable::Duplicate => DropReason::Duplicate,
-        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
-        Unacceptable::AckTooOld => DropReason::AckTooOld,
-        Unacceptable::NoAck => DropReason::NoAck,
-        Unacceptable::RstChallenged => DropReason::RstChallenged,
-        Unacceptable::SynChallenged => DropReason::SynChallenged,
-    }
 }

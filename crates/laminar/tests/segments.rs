@@ -16,16 +16,12 @@ fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>
     Box::new(Laminar::new(limits, config.wscale, Extensions::NONE).unwrap())
 }
 
+fn solo_config() -> Config {
+    Config { engine: make, timestamps: false, sack: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) }
+}
+
 fn solo() -> Solo {
-    Solo::new(Config {
-        engine: make,
-        timestamps: false,
-        sack: false,
-        mss: 1000,
-        rx_bytes: 8192,
-        wscale: 0,
-        ..Config::clean(1)
-    })
+    Solo::new(solo_config())
 }
 
 fn acks(sent: &[Seg]) -> Vec<u32> {
@@ -179,6 +175,31 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let probe = s.command(stream::Command::Probe(FLOW));
     let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");
     assert_eq!((probe.seq, probe.ecn), (S + 1999, Ecn::NotEct));
+}
+
+// Checks RFC 3168: 6.1.2-b, 6.1.5-a.
+#[test]
+fn what_is_sent_again_is_not_ecn_capable_and_a_reduced_window_is_told() {
+    let mut s = Solo::new(Config { ecn: true, ..solo_config() });
+    let marks = |sent: Vec<Seg>| sent.iter().map(|s| (s.ecn, s.flags.has(Flags::CWR))).collect::<Vec<_>>();
+    assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, false); 2]);
+    assert_eq!(marks(s.command(stream::Command::Retransmit(FLOW))), [(Ecn::NotEct, false); 2]);
+    s.receive(&[Seg { window: 8192, ..seg(S, S + 2000, ACK, 0) }]);
+    s.command(stream::Command::Window(FLOW, 3000));
+    assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, true), (Ecn::Ect0, false)]);
+}
+
+// Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.
+#[test]
+fn a_small_window_waits_for_the_persist_timer() {
+    let mut s = solo();
+    let sent: u32 = s.write(8000, false).iter().map(|s| s.len).sum();
+    s.receive(&[Seg { window: 300, ..seg(S, S + sent, ACK, 0) }]);
+    let window = s.side.stats.read().snd_wnd;
+    assert!((1..1000).contains(&window), "less than a segment: {window}");
+    assert!(s.write(5000, false).is_empty(), "{window} of 8192 is silly");
+    let forced = s.command(stream::Command::Probe(FLOW));
+    assert_eq!(forced.last().map(|s| s.len), Some(window), "the persist timer overrides");
 }
 
 // Checks RFC 9293: MUST-1, REC-1, MUST-39, SHLD-14.

@@ -5,13 +5,13 @@
 //! left open. The new program's copy of the library finds the variable and goes on.
 use crate::attach;
 use crate::context_side::{self, Home};
+use crate::environment;
 use crate::lock::{self, Guard};
 use crate::real;
 use crate::socket::{Bound, Kind, Listener, Socket};
 use crate::state::{Key, Lib};
 use crate::stream::Stream;
 use crate::table::{self, Entry};
-use context::attach::SOCKET_VARIABLE;
 use context::{Endpoint, FourTuple, Geometry, Reply, Request, Slot};
 use libc::{c_char, c_int, c_ulong};
 use serde::{Deserialize, Serialize};
@@ -64,8 +64,8 @@ enum KindRecord {
     Stream { home: usize, slot: SlotRecord, claim_by: (u32, SlotRecord), ends: FourTuple, mss: u16 },
 }
 
-/// Runs an exec with an environment in which the sockets that survive it are described. Returns only where the exec
-/// failed.
+/// Runs an exec with an environment in which the sockets that survive it are described, and which keeps the program on
+/// OpenTOE. Returns only where the exec failed.
 ///
 /// # Safety
 /// `environment` is a valid list of C strings, ending with null.
@@ -73,27 +73,65 @@ pub unsafe fn with_sockets(
     environment: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
+    if !attach::is_enabled() {
+        return exec(environment);
+    }
     let Ok(mut lib) = lock::lock() else { return exec(environment) };
     lib.own_kernel_sockets();
     // SAFETY: the caller's list.
-    let variables = unsafe { strings(environment) };
-    // A program that will not run on OpenTOE gets its sockets as it would without us: not connected.
-    if !variables.iter().any(|variable| variable.to_bytes().starts_with(SOCKET_VARIABLE.as_bytes())) {
+    let Some(prepared) = (unsafe { Prepared::new(&mut lib, environment, Lib::descriptors) }) else {
         return exec(environment);
-    }
-    let Some(inheritance) = describe(&mut lib) else { return exec(environment) };
-    let Ok(text) = serde_json::to_string(&inheritance) else { return exec(environment) };
-    let Ok(own) = CString::new(format!("{VARIABLE}={text}")) else { return exec(environment) };
-    let mut list: Vec<*const c_char> = variables.iter().map(|variable| variable.as_ptr()).collect();
-    list.push(own.as_ptr());
-    list.push(std::ptr::null());
-    set_close_on_exec(&inheritance.homes, false);
-    let result = exec(list.as_ptr());
+    };
+    let result = exec(prepared.list.as_ptr());
     let errno = crate::errno::get();
-    set_close_on_exec(&inheritance.homes, true);
+    set_close_on_exec(&prepared.homes, true);
     drop(lib);
     crate::errno::set(errno);
     result
+}
+
+/// The environment of a program that is about to be run. What it needs of the library stays open.
+pub struct Prepared {
+    /// The environment, ending with null. It leads into the caller's list and into `_added`.
+    pub list: Vec<*const c_char>,
+    /// The sockets that are carried, by their index.
+    pub carried: Vec<usize>,
+    homes: Vec<HomeRecord>,
+    _added: Vec<CString>,
+}
+
+impl Prepared {
+    /// `None` for a program that will not run on OpenTOE: it gets its sockets as it would without us, not connected.
+    /// `descriptors` are those of a socket, by its index.
+    ///
+    /// # Safety
+    /// `environment` is a valid list of C strings, ending with null, for as long as the result is used.
+    pub unsafe fn new(
+        lib: &mut Guard,
+        environment: *const *const c_char,
+        descriptors: impl Fn(&Lib, usize) -> Vec<RawFd>,
+    ) -> Option<Prepared> {
+        // SAFETY: the caller's list.
+        let variables = unsafe { strings(environment) };
+        if environment::leaves(&variables) {
+            return None;
+        }
+        let (inheritance, carried) = describe(lib, descriptors);
+        let mut missing = environment::missing(&variables, inheritance.is_some());
+        missing.variables.extend(inheritance.as_ref().and_then(as_variable));
+        let stay = variables.iter().copied().filter(|variable| !missing.replaces(variable));
+        let added = missing.variables.iter().map(CString::as_c_str);
+        let end = std::iter::once(std::ptr::null());
+        let list: Vec<*const c_char> = stay.chain(added).map(CStr::as_ptr).chain(end).collect();
+        let homes = inheritance.map_or_else(Vec::new, |inheritance| inheritance.homes);
+        set_close_on_exec(&homes, false);
+        Some(Prepared { list, carried, homes, _added: missing.variables })
+    }
+}
+
+fn as_variable(inheritance: &Inheritance) -> Option<CString> {
+    let text = serde_json::to_string(inheritance).ok()?;
+    CString::new(format!("{VARIABLE}={text}")).ok()
 }
 
 /// # Safety
@@ -118,35 +156,36 @@ fn set_close_on_exec(homes: &[HomeRecord], on: bool) {
     }
 }
 
-/// What survives; `None` where nothing does.
-fn describe(lib: &mut Guard) -> Option<Inheritance> {
-    lib.context()?;
+/// What survives, and the sockets' indices; `None` where nothing does.
+fn describe(lib: &mut Guard, of: impl Fn(&Lib, usize) -> Vec<RawFd>) -> (Option<Inheritance>, Vec<usize>) {
     let mut homes: Vec<HomeRecord> = Vec::new();
-    let mut sockets = Vec::new();
-    for index in lib.sockets.indices() {
-        let descriptors = surviving(lib, index);
+    let (mut sockets, mut carried) = (Vec::new(), Vec::new());
+    let indices = if lib.context().is_some() { lib.sockets.indices() } else { Vec::new() };
+    for index in indices {
+        let descriptors = surviving(of(lib, index));
         let Some(socket) = lib.sockets.get(index).filter(|_| !descriptors.is_empty()) else { continue };
         let Some(kind) = describe_kind(socket, &mut homes) else { continue };
         let Socket { is_v6, nonblocking, kernel_half, stands_in, .. } = *socket;
         sockets.push(SocketRecord { descriptors, is_v6, nonblocking, kernel_half, stands_in, kind });
+        carried.push(index);
     }
     if sockets.is_empty() {
-        return None;
+        return (None, carried);
     }
     match context_side::ask(lib, |tag| Request::Fork { tag }) {
-        Ok(Reply::Forked { token, .. }) => Some(Inheritance { token, homes, sockets }),
-        _ => None,
+        Ok(Reply::Forked { token, .. }) => (Some(Inheritance { token, homes, sockets }), carried),
+        _ => (None, Vec::new()),
     }
 }
 
-/// The descriptors of a socket that stay open.
-fn surviving(lib: &Lib, index: usize) -> Vec<RawFd> {
+/// Those of a socket's descriptors that stay open.
+fn surviving(descriptors: Vec<RawFd>) -> Vec<RawFd> {
     let stays = |fd: &RawFd| {
         // SAFETY: a plain call.
         let flags = unsafe { real::fcntl(*fd, libc::F_GETFD, 0) };
         flags >= 0 && flags & libc::FD_CLOEXEC == 0
     };
-    lib.descriptors(index).into_iter().filter(stays).collect()
+    descriptors.into_iter().filter(stays).collect()
 }
 
 fn describe_bound(bound: &Bound) -> BoundRecord {

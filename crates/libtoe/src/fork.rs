@@ -9,6 +9,7 @@ use crate::state::{Lib, Link};
 use crate::{attach, epoll, real, rest, thread, wait};
 use context::{Reply, Request};
 use libc::pid_t;
+use std::cell::RefCell;
 
 /// `fork`.
 pub fn fork() -> pid_t {
@@ -18,21 +19,62 @@ pub fn fork() -> pid_t {
 
 /// The same by a call of the program's choice that makes a child with a copy of this process' memory.
 pub fn fork_by(fork: impl FnOnce() -> pid_t) -> pid_t {
-    let Ok(mut lib) = lock::lock() else {
-        // In a signal handler that interrupted the library: the child must not use its sockets, and cannot.
-        return fork();
-    };
-    lib.own_kernel_sockets();
-    let token = announce(&mut lib);
-    // In the child only this thread goes on, which holds the lock.
+    // In a signal handler that interrupted the library: the child must not use its sockets, and cannot.
+    let Some(forking) = Forking::begin() else { return fork() };
     let pid = fork();
-    if pid == 0 {
-        in_child(&mut lib, token);
-    } else if pid > 0 && token.is_some() {
-        share_streams(&mut lib);
-        epoll::after_fork(&mut lib, false);
+    match pid {
+        0 => forking.in_child(),
+        1.. => forking.in_parent(),
+        _ => {}
     }
     pid
+}
+
+/// A fork under way. The thread holds the library's lock; in the child only this thread goes on.
+struct Forking {
+    lib: Guard,
+    token: Option<u64>,
+}
+
+impl Forking {
+    /// `None` where this thread has the lock: a fork is under way already.
+    fn begin() -> Option<Forking> {
+        let mut lib = lock::lock().ok()?;
+        lib.own_kernel_sockets();
+        let token = announce(&mut lib);
+        Some(Forking { lib, token })
+    }
+
+    fn in_parent(mut self) {
+        if self.token.is_some() {
+            share_streams(&mut self.lib);
+            epoll::after_fork(&mut self.lib, false);
+        }
+    }
+
+    fn in_child(mut self) {
+        in_child(&mut self.lib, self.token);
+    }
+}
+
+thread_local! {
+    /// A fork that the C library makes by itself.
+    static OWN: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+/// Lets the C library say when it forks by itself (`daemon`, `forkpty`): before it locks its memory, and after.
+pub fn hear_of_forks() {
+    extern "C" fn before() {
+        OWN.set(Forking::begin());
+    }
+    extern "C" fn in_parent() {
+        OWN.take().into_iter().for_each(Forking::in_parent);
+    }
+    extern "C" fn in_child() {
+        OWN.take().into_iter().for_each(Forking::in_child);
+    }
+    // SAFETY: functions that live as long as the process.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 /// Lets the daemon hold everything for the child. `None` where there is nothing to share.

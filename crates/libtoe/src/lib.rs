@@ -5,9 +5,9 @@
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
-//! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`, `options` (what
-//! sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `fork`, `exec`, `share` (the tie to the
-//! daemon).
+//! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
+//! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
+//! `context_side`, `attach`, `fork`, `spawn`, `exec`, `environment`, `share` (the tie to the daemon).
 
 mod address;
 mod attach;
@@ -15,6 +15,7 @@ mod confine;
 mod connect;
 mod context_side;
 mod data;
+mod environment;
 mod epoll;
 mod errno;
 mod exclusive;
@@ -37,6 +38,7 @@ mod ring;
 mod share;
 mod signals;
 mod socket;
+mod spawn;
 mod splice;
 mod stand_in;
 mod state;
@@ -50,7 +52,10 @@ mod zero_copy;
 extern "C" fn start() {
     lock::look_for_others();
     attach::look_at_environment();
+    environment::remember();
     exec::take_over();
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    interpose::layer::start();
 }
 
 #[used]

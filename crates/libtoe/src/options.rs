@@ -303,6 +303,10 @@ impl Lib {
 /// `getsockopt`, for options about which the idle kernel socket would not tell the truth; `None` for the others.
 pub fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Result<Option<Vec<u8>>> {
     let int = |value: c_int| Ok(Some(value.to_ne_bytes().to_vec()));
+    if (level, name) == (SOL_SOCKET, libc::SO_ERROR) {
+        // The peer's reset may have come since the last call that looked.
+        lib.drain();
+    }
     let socket = lib.need_socket(key)?;
     match (level, name, &socket.kind) {
         (SOL_SOCKET, libc::SO_ERROR, _) => {

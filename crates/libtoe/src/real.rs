@@ -5,8 +5,8 @@ use libc::{
     pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 fn resolve(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let found = cache.load(Relaxed);
@@ -19,15 +19,96 @@ fn resolve(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     found
 }
 
+/// Whether the C library's own system calls come back to this library (`interpose::layer`).
+static COME_BACK: AtomicBool = AtomicBool::new(false);
+
+/// From now on, calls that would come back to this library go to the kernel directly.
+pub fn come_back() {
+    COME_BACK.store(true, Relaxed);
+}
+
+/// Whether a call would come back: it makes a descriptor that the library enters by itself, or it is about one that it
+/// has. Others pass below as well, and stay cancellation points.
+#[inline]
+fn comes_back(number: c_long, arguments: [usize; 6]) -> bool {
+    COME_BACK.load(Relaxed) && (NEVER_NEXT.contains(&number) || crate::table::is_ours(arguments[0] as c_int))
+}
+
+/// Numbers of system calls; architectures without a call have a number that no system call has.
+mod number {
+    pub use libc::*;
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const SYS_dup2: c_long = -1;
+}
+
+/// System calls whose result the library enters, or whose arguments are more than one descriptor.
+const NEVER_NEXT: [c_long; 5] =
+    [number::SYS_socket, number::SYS_epoll_create1, number::SYS_dup2, number::SYS_dup3, number::SYS_close_range];
+
+/// An argument of a system call.
+trait Argument {
+    fn number(self) -> usize;
+}
+
+impl Argument for c_int {
+    fn number(self) -> usize {
+        self as isize as usize
+    }
+}
+
+impl Argument for c_uint {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+impl Argument for usize {
+    fn number(self) -> usize {
+        self
+    }
+}
+
+impl Argument for c_ulong {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+impl<T> Argument for *const T {
+    fn number(self) -> usize {
+        self.expose_provenance()
+    }
+}
+
+impl<T> Argument for *mut T {
+    fn number(self) -> usize {
+        self.expose_provenance()
+    }
+}
+
 /// One function of this module per interposed symbol, calling the next definition of the same name. Where the
-/// system's C library has none, it fails with `ENOSYS`.
+/// system's C library has none, it fails with `ENOSYS`. Where a system call is named that takes the same arguments, it
+/// is made directly instead of coming back.
 macro_rules! next {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty $(, $number:ident)?;)*) => {$(
         #[doc = concat!("The next definition of `", stringify!($name), "`.")]
         /// # Safety
         /// As the function itself.
         #[inline]
         pub unsafe fn $name($($arg: $type),*) -> $result {
+            #[allow(unused, reason = "for functions that name a system call")]
+            let arguments = || {
+                let given: &[usize] = &[$(Argument::number($arg)),*];
+                let mut arguments = [0; 6];
+                arguments[..given.len()].copy_from_slice(given);
+                arguments
+            };
+            $(
+                if comes_back(number::$number, arguments()) {
+                    // SAFETY: the caller keeps the contract.
+                    return unsafe { system_call(number::$number, arguments()) as $result };
+                }
+            )?
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             let next = resolve(&NEXT, concat!(stringify!($name), "\0"));
             if next.is_null() {
@@ -44,44 +125,43 @@ macro_rules! next {
 }
 
 next! {
-    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
-    listen(fd: c_int, backlog: c_int) -> c_int;
-    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
-    connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
-    shutdown(fd: c_int, how: c_int) -> c_int;
-    getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
-    getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
-    read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
-    write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
-    readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
-    writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
-    recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
-    send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t;
-    recvfrom(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t;
-    sendto(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t;
-    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
-    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
-    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
-    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, SYS_socket;
+    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, SYS_bind;
+    listen(fd: c_int, backlog: c_int) -> c_int, SYS_listen;
+    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int, SYS_accept4;
+    connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, SYS_connect;
+    shutdown(fd: c_int, how: c_int) -> c_int, SYS_shutdown;
+    getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, SYS_getsockname;
+    getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, SYS_getpeername;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int, SYS_getsockopt;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int, SYS_setsockopt;
+    read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t, SYS_read;
+    write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t, SYS_write;
+    readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t, SYS_readv;
+    writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t, SYS_writev;
+    recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t, SYS_recvfrom;
+    send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t, SYS_sendto;
+    recvfrom(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t, SYS_recvfrom;
+    sendto(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t, SYS_sendto;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, SYS_recvmsg;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, SYS_sendmsg;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, SYS_recvmmsg;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, SYS_sendmmsg;
     sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     splice(input: c_int, input_offset: *mut i64, output: c_int, output_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t;
-    close(fd: c_int) -> c_int;
-    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    dup(fd: c_int) -> c_int;
-    dup2(old: c_int, new: c_int) -> c_int;
-    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
-    fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int;
-    ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int;
+    close(fd: c_int) -> c_int, SYS_close;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, SYS_close_range;
+    dup(fd: c_int) -> c_int, SYS_dup;
+    dup2(old: c_int, new: c_int) -> c_int, SYS_dup2;
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int, SYS_dup3;
+    fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int, SYS_fcntl;
+    ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int, SYS_ioctl;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-    epoll_create(size: c_int) -> c_int;
-    epoll_create1(flags: c_int) -> c_int;
-    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_create1(flags: c_int) -> c_int, SYS_epoll_create1;
+    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int, SYS_epoll_ctl;
     epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;

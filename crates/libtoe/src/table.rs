@@ -47,6 +47,11 @@ impl Entry {
     }
 }
 
+/// The words of all descriptors: 0 for those that are the kernel's alone.
+pub fn words() -> &'static [AtomicU32] {
+    &TABLE
+}
+
 /// Whether the library has anything to do with the descriptor.
 #[inline]
 pub fn is_ours(fd: RawFd) -> bool {

@@ -146,6 +146,34 @@ fn sockets_behave_as_on_linux() {
     place.finish();
 }
 
+/// stdio, `posix_spawn`, `system`, `execl`, `daemon`, instructions of the program's own: on the kernel's TCP and on
+/// OpenTOE, and not where only symbols are interposed.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_below_the_symbols_are_seen() {
+    let place = Place::new("below");
+    let below = compile(&place, "below");
+    let on_kernel = text(Command::new(&below).arg("127.0.0.1"));
+    assert!(on_kernel.lines().count() >= 11);
+    let address = ADDRESS.to_string();
+    assert_eq!(text(place.command(&below).arg(&address).env("TOE_INTERCEPT", "syscalls")), on_kernel);
+    let symbols = run(place.command(&below).args([&address, "executed"]));
+    assert!(!symbols.status.success(), "symbols are enough: {symbols:?}");
+    place.finish();
+}
+
+/// What runs with symbols runs with system calls as well.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn sockets_behave_as_on_linux_where_system_calls_are_rewritten() {
+    let place = Place::new("rewritten");
+    let posix = compile(&place, "posix");
+    let on_kernel = text(Command::new(&posix).arg("127.0.0.1"));
+    let rewritten = text(place.command(&posix).arg(ADDRESS.to_string()).env("TOE_INTERCEPT", "syscalls"));
+    assert_eq!(rewritten, on_kernel);
+    place.finish();
+}
+
 #[test]
 fn the_zero_copy_interface_keeps_its_word() {
     let place = Place::new("zero-copy");
@@ -388,6 +416,25 @@ fn without_a_daemon_the_program_ends_with_a_sentence() {
     assert_eq!(refused.status.code(), Some(1));
     // Without the variable the library does nothing.
     assert_eq!(text(Command::new("python3").args(["-c", script]).env("LD_PRELOAD", &library)), "before\nafter\n");
+    place.finish();
+}
+
+/// With sockets: see the case `executed`. What it opens later is on OpenTOE as well; an empty variable leads out.
+#[test]
+fn a_program_run_with_an_environment_of_its_makers_own_stays() {
+    let place = Place::new("environment");
+    let binds = format!("import socket; socket.socket().bind(('{ADDRESS}', 0)); print('bound')");
+    let runs = |environment: &str| {
+        let script =
+            format!("import os, sys; os.execve(sys.executable, ['python3', '-c', sys.argv[1]], {environment})");
+        run(place.command("python3").args(["-c", &script, &binds]))
+    };
+    for environment in ["{}", "{'HOME': '/', 'LD_PRELOAD': ''}"] {
+        let output = runs(environment);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "bound\n", "{environment}: {output:?}");
+    }
+    let left = runs("{'TOE_SOCKET': ''}");
+    assert!(!left.status.success(), "the kernel does not have this address");
     place.finish();
 }
 

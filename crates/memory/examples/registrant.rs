@@ -340,7 +340,8 @@ impl Program {
     }
 }
 
-fn main() {
+/// Public, so that other crates' tests have it as a program of theirs.
+pub fn main() {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().expect("registrant SOCKET [quiet]");
     let quiet = arguments.next().is_some();

@@ -20,16 +20,21 @@ pub(crate) struct Keys {
 /// Rounds of the permutation; four are the least that cannot be told from chance (Luby and Rackoff 1988).
 const ROUNDS: u64 = 6;
 
+/// A secret of the system's random numbers.
+pub(crate) fn secret() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    // SAFETY: the kernel fills a local array, whose length is passed.
+    let got = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
+    if got != secret.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(secret)
+}
+
 impl Keys {
     /// For `1 << slot_bits` slots, at most 2^20, so that at least 12 bits are left for generations.
-    pub(crate) fn new(slot_bits: u32) -> io::Result<Keys> {
-        let mut secret = [0; 16];
-        // SAFETY: the kernel fills a local array, whose length is passed.
-        let got = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
-        if got != secret.len() as isize {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Keys { secret, slot_bits: slot_bits.min(20), drawn: 0 })
+    pub(crate) fn new(slot_bits: u32, secret: [u8; 16]) -> Keys {
+        Keys { secret, slot_bits: slot_bits.min(20), drawn: 0 }
     }
 
     /// The slot that a key names.
@@ -87,7 +92,7 @@ mod tests {
     #[test]
     fn a_slot_has_every_key_once_before_one_comes_back() {
         for slot_bits in [17, 20] {
-            let keys = Keys::new(slot_bits).unwrap();
+            let keys = Keys::new(slot_bits, [7; 16]);
             let generations = 1usize << (32 - slot_bits);
             let mut generation = 0;
             // Slot 0 leaves out key 0.
@@ -101,14 +106,14 @@ mod tests {
 
     #[test]
     fn two_tables_have_other_keys() {
-        let (one, other) = (Keys::new(10).unwrap(), Keys::new(10).unwrap());
+        let (one, other) = (Keys::new(10, secret().unwrap()), Keys::new(10, secret().unwrap()));
         let same = (0..200).filter(|slot| one.next(*slot, &mut 0) == other.next(*slot, &mut 0)).count();
         assert!(same < 5, "{same} of 200 keys were the same");
     }
 
     #[test]
     fn keys_of_one_slot_show_no_step() {
-        let (keys, mut generation) = (Keys::new(8).unwrap(), 0);
+        let (keys, mut generation) = (Keys::new(8, [7; 16]), 0);
         let made: Vec<u32> = (0..100).map(|_| keys.next(3, &mut generation).0 >> 8).collect();
         let steps: HashSet<u32> = made.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
         assert!(steps.len() > 90, "{} different steps", steps.len());

@@ -3,6 +3,7 @@ use crate::fault::Refusal;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use shm::PAGE;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -64,13 +65,13 @@ impl Mapping {
         usize::try_from(at).ok().and_then(|at| at.checked_add(len)).is_some_and(|end| end <= self.len)
     }
 
-    /// Copies out. Panics where the range is not in it: regions check bounds first.
+    /// Copies out: all of `into` is written. Panics where the range is not in it: regions check bounds first.
     #[inline]
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
+    pub(crate) fn read(&self, at: u64, into: &mut [MaybeUninit<u8>]) {
         assert!(self.holds(at, into.len()));
         // SAFETY: the source lies in the mapping, as just checked, and cannot cease to exist (`is_safe`); the target is
         // borrowed alone, and so does not overlap.
-        unsafe { shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr(), into.len()) }
+        unsafe { shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr().cast(), into.len()) }
     }
 
     /// Copies in. Panics where the range is not in it. The mapping must have been made for writing.
@@ -137,9 +138,10 @@ mod tests {
             (Mapping::new(sealed.as_fd(), 4000, 300, true), Mapping::new(sealed.as_fd(), 4096, 100, true));
         let (one, other) = (one.unwrap(), other.unwrap());
         one.write(96, b"hello");
-        let mut copy = [0; 5];
+        let mut copy = [MaybeUninit::new(0); 5];
         other.read(0, &mut copy);
-        assert_eq!(&copy, b"hello");
+        // SAFETY: written when it was made.
+        assert_eq!(&copy.map(|byte| unsafe { byte.assume_init() }), b"hello");
         assert_eq!(other.update(8, |word| Some(word + 3)), 0);
         assert_eq!((one.update(104, |_| None), other.update(8, |_| None)), (3, 3));
     }

@@ -4,6 +4,7 @@ use crate::fault::{Fault, Refusal};
 use crate::mapping::Mapping;
 use crate::rights::Rights;
 use crate::space::AddressSpace;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -88,6 +89,25 @@ impl Region {
 
     #[inline]
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: the same bytes; only whole, written ones are put there.
+        self.fill(at, unsafe { &mut *(std::ptr::from_mut(into) as *mut [MaybeUninit<u8>]) })
+    }
+
+    /// Appends `len` bytes from `at` on; nothing where it fails.
+    #[inline]
+    pub(crate) fn append(&self, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+        // First the bounds: a length may be anything.
+        self.bounds(at, len)?;
+        into.reserve(len);
+        self.fill(at, &mut into.spare_capacity_mut()[..len])?;
+        // SAFETY: so many bytes of the spare capacity were just written.
+        unsafe { into.set_len(into.len() + len) };
+        Ok(())
+    }
+
+    /// Writes all of `into`, where it succeeds.
+    #[inline]
+    fn fill(&self, at: u64, into: &mut [MaybeUninit<u8>]) -> Result<(), Fault> {
         self.bounds(at, into.len())?;
         self.each(at, into.len(), |backing, from, done, count| match backing {
             Backing::Kernel(space, address) => space.read(address + from, &mut into[done..done + count]),

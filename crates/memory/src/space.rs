@@ -2,6 +2,7 @@
 use crate::fault::{Fault, Refusal};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs, readlink};
 use rustix::io::{Errno, pread, pwrite};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -35,14 +36,14 @@ impl AddressSpace {
         Ok(AddressSpace { mem, atomics: Mutex::new(()) })
     }
 
-    /// Copies out of the program, one system call.
-    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+    /// Copies out of the program, one system call. All of `into` is written where it succeeds.
+    pub(crate) fn read(&self, address: u64, into: &mut [MaybeUninit<u8>]) -> Result<(), Fault> {
         let mut done = 0;
         while done < into.len() {
             match pread(&self.mem, &mut into[done..], address + done as u64) {
                 // The address space is gone.
-                Ok(0) => return Err(Fault::Unmapped),
-                Ok(count) => done += count,
+                Ok(([], _)) => return Err(Fault::Unmapped),
+                Ok((bytes, _)) => done += bytes.len(),
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(Fault::Unmapped),
             }
@@ -68,9 +69,10 @@ impl AddressSpace {
     /// Atomic among the data-path's own atomic operations on this address space only.
     pub(crate) fn update(&self, address: u64, change: impl Fn(u64) -> Option<u64>) -> Result<u64, Fault> {
         let _held = self.atomics.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut word = [0; 8];
+        let mut word = [MaybeUninit::new(0); 8];
         self.read(address, &mut word)?;
-        let before = u64::from_ne_bytes(word);
+        // SAFETY: written when it was made, whatever the read did.
+        let before = u64::from_ne_bytes(word.map(|byte| unsafe { byte.assume_init() }));
         if let Some(after) = change(before) {
             self.write(address, &after.to_ne_bytes())?;
         }
@@ -112,10 +114,11 @@ mod tests {
     #[test]
     fn a_range_that_is_not_mapped_is_a_fault() {
         let space = AddressSpace::from_fd(opened("/proc/self/mem", true)).unwrap();
-        let (word, mut copy) = (0x1234_5678u32, [0; 4]);
+        let (word, mut copy) = (0x1234_5678u32, [MaybeUninit::new(0); 4]);
         space.read(&raw const word as u64, &mut copy).unwrap();
-        assert_eq!(u32::from_ne_bytes(copy), word);
+        // SAFETY: written when it was made.
+        assert_eq!(u32::from_ne_bytes(copy.map(|byte| unsafe { byte.assume_init() })), word);
         assert_eq!(space.read(0, &mut copy), Err(Fault::Unmapped));
-        assert_eq!(space.write(u64::MAX - 3, &copy), Err(Fault::Unmapped));
+        assert_eq!(space.write(u64::MAX - 3, &[0; 4]), Err(Fault::Unmapped));
     }
 }

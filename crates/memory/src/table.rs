@@ -1,7 +1,7 @@
 //! The data-path's table of regions, by key.
 use crate::description::Description;
 use crate::fault::{Fault, Refusal};
-use crate::key::{Key, Keys};
+use crate::key::{self, Key, Keys};
 use crate::region::Region;
 use crate::rights::Access;
 use crate::space::AddressSpace;
@@ -79,16 +79,21 @@ struct Usage {
 impl MemoryTable {
     /// A table without regions. Fails where the system has no random numbers.
     pub fn new(limits: Limits) -> io::Result<MemoryTable> {
+        Ok(MemoryTable::with_secret(limits, key::secret()?))
+    }
+
+    /// A table whose keys follow from this secret: whoever has that can guess them.
+    pub fn with_secret(limits: Limits, secret: [u8; 16]) -> MemoryTable {
         let count = limits.regions.clamp(1, 1 << 20).next_power_of_two();
         let slot_bits = count.trailing_zeros();
         let ledger = Ledger {
-            keys: Keys::new(slot_bits)?,
+            keys: Keys::new(slot_bits, secret),
             free: (0..count as u32).collect(),
             generations: vec![0; count].into(),
             usage: HashMap::new(),
         };
         let slots = (0..count).map(|_| Slot::default()).collect();
-        Ok(MemoryTable { slots, slot_bits, limits, ledger: Mutex::new(ledger) })
+        MemoryTable { slots, slot_bits, limits, ledger: Mutex::new(ledger) }
     }
 
     /// Registers what a program describes; `files` are the descriptors that came with it, `space` what the program
@@ -293,6 +298,12 @@ impl Lease<'_> {
     #[inline]
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.for_reading()?.read(at, into)
+    }
+
+    /// Appends `len` bytes from offset `at` on; none where it fails.
+    #[inline]
+    pub fn append(&self, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+        self.for_reading()?.append(at, len, into)
     }
 
     /// Writes from offset `at` on. In which order the bytes show is not defined; all of them do when it has returned.

@@ -1,12 +1,12 @@
 //! Memory of another process, as the daemon reaches it: the program is `examples/registrant.rs`.
 //! `cargo test -p memory` builds it; with `--test processes` alone, build it before (`cargo build --examples`).
+#[path = "support/process.rs"]
+mod process;
+
 use memory::{Access, AddressSpace, Description, Domain, Fault, Key, Limits, MemoryTable, Rights, WritePiece};
-use shm::handover;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use process::{Described, Process};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
@@ -20,8 +20,7 @@ const US: Domain = Domain(1);
 const ALL: u32 = 15;
 
 struct Program {
-    child: Child,
-    socket: OwnedFd,
+    process: Process,
     table: Arc<MemoryTable>,
     space: Option<Arc<AddressSpace>>,
 }
@@ -36,48 +35,19 @@ impl Program {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
         let path = std::env::temp_dir().join(format!("toe-registrant-{}-{number}", std::process::id()));
-        let listener = handover::listen(&path).unwrap();
-        let mut command = Command::new(program());
-        command.arg(&path).args(quiet.then_some("quiet"));
-        if let Some(user) = user {
-            command.uid(user).gid(user);
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        }
-        let mut child = command.spawn().unwrap();
-        let began = Instant::now();
-        let socket = loop {
-            match handover::accept(listener.as_fd()) {
-                Ok(socket) => break socket,
-                Err(_) if began.elapsed() < Duration::from_secs(20) && child.try_wait().unwrap().is_none() => {
-                    thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => panic!("the program does not come: {error}"),
-            }
-        };
-        std::fs::remove_file(path).unwrap();
         let table = Arc::new(MemoryTable::new(Limits::default()).unwrap());
-        Program { child, socket, table, space: None }
+        Program { process: Process::start("registrant", &path, quiet, user), table, space: None }
     }
 
     fn ask(&self, command: &str) -> Vec<u8> {
-        handover::send(self.socket.as_fd(), command.as_bytes(), &[]).unwrap();
-        handover::recv_bytes(self.socket.as_fd()).unwrap()
-    }
-
-    fn areas(&self) -> Vec<String> {
-        String::from_utf8(self.ask("areas")).unwrap().split(' ').map(String::from).collect()
+        self.process.ask(command)
     }
 
     /// The description that the program makes, with its files; otherwise the error number.
     fn describe(&mut self, command: &str) -> Result<(Description, Vec<OwnedFd>), i32> {
-        handover::send(self.socket.as_fd(), command.as_bytes(), &[]).unwrap();
-        let (message, mut fds) = handover::recv(self.socket.as_fd()).unwrap();
-        if let Some(errno) = message.strip_prefix(b"refused ") {
-            return Err(String::from_utf8_lossy(errno).parse().unwrap());
-        }
-        let space = fds.remove(0);
+        let Described { description, space, files } = self.process.describe(command)?;
         self.space.get_or_insert_with(|| Arc::new(AddressSpace::from_fd(space).unwrap()));
-        Ok((serde_json::from_slice(&message).unwrap(), fds))
+        Ok((description, files))
     }
 
     fn register_part(&mut self, area: &str, rights: u32, first: i64, bytes: usize) -> Result<Key, i32> {
@@ -99,37 +69,6 @@ impl Program {
         self.table.open(US, key, Access::RemoteRead)?.read(at, &mut copy)?;
         Ok(copy)
     }
-
-    /// Writes of the program's own threads that were lost, after they have gone round some more.
-    fn lost(&self) -> u64 {
-        let figures = || -> Vec<u64> {
-            let text = String::from_utf8(self.ask("lost")).unwrap();
-            text.split(' ').map(|number| number.parse().unwrap()).collect()
-        };
-        let (before, began) = (figures()[1], Instant::now());
-        loop {
-            let now = figures();
-            if now[1] > before + 20 {
-                return now[0];
-            }
-            assert!(began.elapsed() < Duration::from_secs(20), "the program's threads stand still");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn program() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let found = own.parent().and_then(|deps| deps.parent()).map(|folder| folder.join("examples/registrant"));
-    let found = found.filter(|path| path.exists());
-    found.expect("examples/registrant is built by `cargo test -p memory`, or with `--examples`")
 }
 
 /// Some huge pages for a test, where it may have them; given back afterwards.
@@ -184,7 +123,7 @@ impl Dice {
 fn every_kind_of_memory_is_read_and_written_in_place_beside_the_programs_own_writes() {
     let pages = HugePages::raise();
     let mut program = Program::start(false);
-    let areas = program.areas();
+    let areas = program.process.areas();
     for kind in
         ["heap", "stack", "thread-stack", "static", "anonymous-shared", "memfd-sealed", "shm", "sysv", "crossing"]
     {
@@ -212,7 +151,7 @@ fn every_kind_of_memory_is_read_and_written_in_place_beside_the_programs_own_wri
         assert_eq!(program.read(key, 0, LEN).unwrap(), [91; LEN], "{area}");
         program.table.deregister(US, key).unwrap();
     }
-    assert_eq!(program.lost(), 0, "writes of the program's own threads were lost");
+    assert_eq!(program.process.lost(), 0, "writes of the program's own threads were lost");
 }
 
 #[test]
@@ -242,13 +181,13 @@ fn pieces_and_the_last_byte() {
         assert_eq!((&first, &second), (b"one", b"over a border"));
         assert_eq!(lease.write(0, b"x"), Err(Fault::Rights));
     }
-    assert_eq!(program.lost(), 0);
+    assert_eq!(program.process.lost(), 0);
 }
 
 #[test]
 fn sealed_shared_memory_is_mapped_and_the_rest_goes_through_the_kernel() {
     let mut program = Program::start(true);
-    for area in program.areas().iter().filter(|area| *area != "read-only") {
+    for area in program.process.areas().iter().filter(|area| *area != "read-only") {
         let key = program.register(area);
         let waits = program.table.open(US, key, Access::LocalRead).unwrap().may_wait();
         assert_eq!(waits, !matches!(area.as_str(), "memfd-sealed" | "large-sealed"), "{area}");
@@ -285,7 +224,7 @@ fn the_program_does_not_keep_a_descriptor_of_its_memory() {
     let mut program = Program::start(true);
     program.register("heap");
     program.ask("areas");
-    let folder = std::fs::read_dir(format!("/proc/{}/fd", program.child.id())).unwrap();
+    let folder = std::fs::read_dir(format!("/proc/{}/fd", program.process.child.id())).unwrap();
     let open: Vec<PathBuf> = folder.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect();
     assert!(open.len() > 3 && open.iter().all(|path| !path.ends_with("mem")), "{open:?}");
 }
@@ -341,8 +280,8 @@ fn memory_of_a_program_that_is_killed_or_runs_another_one_is_gone() {
         if exec {
             program.ask("exec");
         } else {
-            program.child.kill().unwrap();
-            program.child.wait().unwrap();
+            program.process.child.kill().unwrap();
+            program.process.child.wait().unwrap();
         }
         let began = Instant::now();
         while program.write(keys[0], 0, b"x").is_ok() {
@@ -451,7 +390,7 @@ fn nothing_is_written_after_deregistration() {
             });
         }
     }
-    assert_eq!(program.lost(), 0);
+    assert_eq!(program.process.lost(), 0);
 }
 
 #[test]
@@ -462,7 +401,7 @@ fn the_data_path_may_be_another_user_without_rights() {
         return;
     }
     let mut program = Program::start_as(true, Some(65_534));
-    let pid = program.child.id() as i32;
+    let pid = program.process.child.id() as i32;
     // One thread only becomes another user, and so has no capability.
     let thread = thread::spawn(move || {
         // SAFETY: made by number, the call changes this thread alone.

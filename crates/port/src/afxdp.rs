@@ -13,6 +13,7 @@ mod program;
 mod ring;
 mod umem;
 
+use crate::cut::make_whole;
 use crate::frame::complete;
 use crate::{
     Capabilities, Checksum, Frame, FramePool, Interface, Nanos, Netns, Offloads, Port, PortCounters, PortDrops,
@@ -309,6 +310,7 @@ impl Port for AfXdp {
     }
 
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
+        make_whole(frames, pool, drops);
         self.reclaim(now);
         for (i, frame) in frames.drain(..).enumerate() {
             let queued = if self.failure.is_some() { Err(crate::PortDrop::PortQueue) } else { self.queue(now, &frame) };

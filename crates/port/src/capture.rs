@@ -8,8 +8,8 @@ pub mod pcapng;
 mod recorder;
 
 pub use filter::{Filter, Instruction, MOST_INSTRUCTIONS};
-pub(crate) use recorder::View;
 pub use recorder::{Queue, Recorder};
+pub(crate) use recorder::{View, each_packet};
 
 use crate::drops::{Labels, Reason, Set};
 use std::fmt;

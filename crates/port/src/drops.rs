@@ -18,48 +18,85 @@ pub trait Reason: Copy + Eq + Debug + 'static {
     fn index(self) -> usize;
 }
 
-macro_rules! port_drops {
-    ($($(#[doc = $text:literal])+ $name:ident = $label:literal,)+) => {
-        /// Why a port did not pass a frame on.
+/// Declares a registry: an enum of reasons, each with its sentence (the doc comment) and its label. `with` names
+/// another registry and those of its reasons that this one contains. `from` names an enum whose variants are reasons
+/// here, too.
+#[macro_export]
+macro_rules! drop_reasons {
+    (
+        $(#[$meta:meta])+
+        $name:ident { $($(#[doc = $text:literal])+ $own:ident = $label:literal,)+ }
+        $(with $part:ident { $($shared:ident,)+ })?
+        $(from $origin:ident { $($named:ident,)+ })?
+    ) => {
+        $(#[$meta])+
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum PortDrop { $($(#[doc = $text])+ $name,)+ }
+        pub enum $name {
+            $($(#[doc = $text])+ $own,)+
+            $($(#[doc = concat!("As [`", stringify!($part), "::", stringify!($shared), "`].")] $shared,)+)?
+        }
 
-        impl PortDrop {
+        impl $name {
+            /// Every reason.
+            pub const ALL: &'static [$name] = &[$($name::$own,)+ $($($name::$shared,)+)?];
             /// The name in metrics and on the command line.
             pub const fn label(self) -> &'static str {
-                match self { $(PortDrop::$name => $label,)+ }
+                match self {
+                    $($name::$own => $label,)+
+                    $($($name::$shared => $part::$shared.label(),)+)?
+                }
             }
             /// What it means, for `opentoe why`.
             pub const fn sentence(self) -> &'static str {
-                match self { $(PortDrop::$name => concat!($($text),+).trim_ascii(),)+ }
+                match self {
+                    $($name::$own => concat!($($text),+).trim_ascii(),)+
+                    $($($name::$shared => $part::$shared.sentence(),)+)?
+                }
             }
         }
 
-        impl Reason for PortDrop {
-            const ALL: &'static [PortDrop] = &[$(PortDrop::$name,)+];
-            const LABELS: &'static [&'static str] = &[$($label,)+];
+        impl $crate::drops::Reason for $name {
+            const ALL: &'static [$name] = $name::ALL;
+            const LABELS: &'static [&'static str] = &[$($label,)+ $($($part::$shared.label(),)+)?];
             #[inline]
             fn index(self) -> usize {
                 self as usize
             }
         }
+
+        const _: () = assert!($name::ALL.len() <= $crate::drops::MOST);
+
+        $(impl From<$part> for $name {
+            fn from(reason: $part) -> $name {
+                match reason { $($part::$shared => $name::$shared,)+ }
+            }
+        })?
+
+        $(impl From<$origin> for $name {
+            fn from(reason: $origin) -> $name {
+                match reason { $($origin::$named => $name::$named,)+ }
+            }
+        })?
     };
 }
 
-port_drops! {
-    /// The Ethernet or ARP frame is too short, for another station, or of an unknown kind.
-    Ethernet = "ethernet",
-    /// The port's queue was full or the device refused the frame.
-    PortQueue = "port_queue",
-    /// The frame is longer than the port carries.
-    TooLong = "too_long",
-    /// The fabric dropped it: emulated loss.
-    FabricLoss = "fabric_loss",
-    /// The fabric's buffer for the receiving host was full.
-    FabricQueue = "fabric_queue",
-    /// The fabric knows no host with this address.
-    FabricUnknown = "fabric_unknown",
+drop_reasons! {
+    /// Why a port did not pass a frame on.
+    PortDrop {
+        /// The Ethernet or ARP frame is too short, for another station, or of an unknown kind.
+        Ethernet = "ethernet",
+        /// The port's queue was full or the device refused the frame.
+        PortQueue = "port_queue",
+        /// The frame is longer than the port carries.
+        TooLong = "too_long",
+        /// The fabric dropped it: emulated loss.
+        FabricLoss = "fabric_loss",
+        /// The fabric's buffer for the receiving host was full.
+        FabricQueue = "fabric_queue",
+        /// The fabric knows no host with this address.
+        FabricUnknown = "fabric_unknown",
+    }
 }
 
 /// What ports count.

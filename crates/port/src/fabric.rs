@@ -12,6 +12,7 @@ mod switch;
 
 pub use config::FabricConfig;
 
+use crate::cut::make_whole;
 use crate::{Capabilities, Checksum, Frame, FramePool, Nanos, Port, PortCounters, PortDrops, Recorder, cut};
 use bell::Bell;
 use std::io;
@@ -240,6 +241,7 @@ impl Fabric {
 
 /// Cuts and completes what the port does not do itself.
 fn adapt(frames: &mut Vec<Box<Frame>>, takes: Capabilities, pool: &mut FramePool, drops: &mut PortDrops) {
+    make_whole(frames, pool, drops);
     if takes.super_segment == 0 && frames.iter().any(|frame| frame.segment_size > 0) {
         for frame in std::mem::take(frames) {
             if frame.segment_size == 0 {

@@ -20,6 +20,9 @@ pub enum Checksum {
         /// Byte of the checksum field.
         field: u16,
     },
+    /// A RoCEv2 packet whose ICRC is not computed: its place is there. Such a frame never left the machine, either.
+    /// With a [`Frame::segment_size`] it is a train of packets ([`wire::roce::Train`]).
+    Icrc,
 }
 
 /// An Ethernet frame: contiguous bytes that hold at least all headers, and then, optionally, the payload by
@@ -32,13 +35,15 @@ pub struct Frame {
     payload: Option<Span>,
     /// The transport checksum.
     pub checksum: Checksum,
-    /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut; 0 where the
-    /// frame is one segment.
+    /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut, or of each packet
+    /// where it is a train of RoCEv2 packets; 0 where the frame is one segment.
     pub segment_size: u16,
     /// What modules tell later modules about it (thesis section 4.3.3); zero before the first says something.
     pub metadata: [u32; 4],
     /// A capture has it already ([`crate::Recorder`]): it passes a second time.
     pub recorded: bool,
+    /// Of a received frame: by which of its host's ports it came. Means something on hosts with several ports only.
+    pub port: u8,
 }
 
 /// What comes before a front that grows by a little.
@@ -216,6 +221,10 @@ impl Frame {
         self.flatten();
         if let Checksum::Partial { start, field } = self.checksum {
             complete(self.bytes_mut(), start, field);
+            self.checksum = Checksum::Complete;
+        }
+        if self.checksum == Checksum::Icrc {
+            wire::roce::seal(self.bytes_mut());
             self.checksum = Checksum::Complete;
         }
     }

@@ -15,11 +15,12 @@ mod netlink;
 mod netns;
 mod pcap;
 mod pool;
+mod socket;
 mod tap;
 
 pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
 pub use capture::Recorder;
-pub use cut::cut;
+pub use cut::{cut, cut_headers};
 pub use drops::{PortDrop, PortDrops};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};
@@ -27,6 +28,7 @@ pub use interface::{Interface, Offloads};
 pub use netns::Netns;
 pub use pcap::{Capture, CaptureFigures, Captured};
 pub use pool::FramePool;
+pub use socket::unacknowledged;
 pub use tap::{Tap, TapConfig, local_mac};
 pub use wire::Nanos;
 

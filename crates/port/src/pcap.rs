@@ -1,6 +1,6 @@
 //! Writing what passes a port into a capture file, for tcpdump and Wireshark.
 use crate::capture::pcapng::{self, About};
-use crate::capture::{Direction, SNAPLEN, View};
+use crate::capture::{Direction, SNAPLEN, View, each_packet};
 use crate::{Capabilities, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -51,8 +51,8 @@ impl Capture {
 
     /// Writes frames that passed at `now`, in order.
     pub fn write(&self, now: Nanos, direction: Direction, frames: &[Box<Frame>]) {
-        let mut writer = self.lock();
-        frames.iter().for_each(|frame| writer.write(now, direction, frame));
+        let (mut writer, mut packet) = (self.lock(), Vec::new());
+        frames.iter().for_each(|frame| each_packet(frame, &mut packet, |view| writer.write(now, direction, &view)));
     }
 
     /// Brings everything to the file.
@@ -74,11 +74,11 @@ impl Capture {
 }
 
 impl Writer {
-    fn write(&mut self, now: Nanos, direction: Direction, frame: &Frame) {
-        let (time, len) = (self.epoch.saturating_add(now), frame.len() as u32);
+    fn write(&mut self, now: Nanos, direction: Direction, view: &View<'_>) {
+        let (time, len) = (self.epoch.saturating_add(now), view.len() as u32);
         let about = About { interface: 0, time, direction: Some(direction), len, comment: "" };
         self.block.clear();
-        pcapng::packet(&mut self.block, &about, |into| View::from(frame).copy(into));
+        pcapng::packet(&mut self.block, &about, |into| view.copy(into));
         let size = self.block.len() as u64;
         if self.figures.error.is_some() || self.figures.bytes + size > self.most {
             self.figures.missed += 1;

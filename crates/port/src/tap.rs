@@ -4,6 +4,7 @@
 //! checksums. The device has the kernel side's hardware address; the host has another one.
 mod vnet;
 
+use crate::cut::make_whole;
 use crate::{
     Capabilities, Frame, FramePool, Interface, MAX_SUPER_SEGMENT, Nanos, Netns, Port, PortCounters, PortDrops,
 };
@@ -54,6 +55,8 @@ pub struct Tap {
     spare: Option<Box<Frame>>,
     /// The last burst was full: there is probably more.
     more: bool,
+    /// Most bytes of a frame that are read.
+    most: usize,
     failure: Option<String>,
 }
 
@@ -94,6 +97,7 @@ impl Tap {
             counters: PortCounters::default(),
             spare: None,
             more: false,
+            most: usize::MAX,
             failure: None,
         })
     }
@@ -110,6 +114,7 @@ impl Tap {
             counters: PortCounters::default(),
             spare: None,
             more: true,
+            most: usize::MAX,
             failure: None,
         }
     }
@@ -119,13 +124,25 @@ impl Tap {
         &self.name
     }
 
+    /// From now on, no more than the first `most` bytes of a frame are read; the kernel discards the others without
+    /// copying them. For who wants headers only.
+    pub fn read_at_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// The hardware address of the kernel's side.
+    pub fn kernel_mac(&self, netns: &Netns) -> Result<Mac, String> {
+        netns.run(|| Interface::named(&self.name)?.mac())?
+    }
+
     /// Reads one frame; `false` where there is none.
     fn read(&mut self, frame: &mut Frame) -> bool {
         let mut header = [0u8; vnet::LEN];
         let bytes = frame.bytes_vec();
         bytes.clear();
         let room = bytes.spare_capacity_mut();
-        let parts = [iovec(header.as_mut_ptr(), header.len()), iovec(room.as_mut_ptr().cast(), room.len())];
+        let parts =
+            [iovec(header.as_mut_ptr(), header.len()), iovec(room.as_mut_ptr().cast(), room.len().min(self.most))];
         // SAFETY: both parts point at memory that is borrowed here for writing, with its length.
         let got = unsafe { libc::readv(self.file.as_raw_fd(), parts.as_ptr(), parts.len() as i32) };
         if got < vnet::LEN as isize {
@@ -214,6 +231,7 @@ impl Port for Tap {
     }
 
     fn send(&mut self, _now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
+        make_whole(frames, pool, drops);
         for frame in frames.drain(..) {
             match self.write(&frame) {
                 Ok(()) => {

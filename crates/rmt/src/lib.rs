@@ -39,6 +39,19 @@ pub struct Loaded {
     pub program: ir::Program,
     /// What it uses, and warnings.
     pub report: Report,
+    /// Names given from outside that stand nowhere in the program's files: most likely slips.
+    pub unread: Vec<String>,
+}
+
+impl Loaded {
+    /// # Errors
+    /// A sentence, where one of these names given from outside stands nowhere in the program.
+    pub fn reads(&self, defines: &[(String, String)]) -> Result<(), String> {
+        match defines.iter().find(|(name, _)| self.unread.contains(name)) {
+            Some((name, _)) => Err(format!("-D {name} does nothing: no file of the program has this name")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Checks a program against everything that the architecture can't do, and says what it uses.
@@ -92,7 +105,7 @@ pub fn load_text(
     let mut pre = preprocess::Preprocessor::new(defines, loader);
     let tokens = pre.run(name, text);
     let decls = tokens.and_then(|t| parse::parse(&t));
-    let sources = std::mem::take(&mut pre.sources);
+    let (sources, unread) = (std::mem::take(&mut pre.sources), pre.unread.into_iter().collect());
     let decls = decls.map_err(|p| render(&sources, &[*p]))?;
     let (program, problems) = elab::elaborate(&decls);
     accept(&sources, problems)?;
@@ -109,7 +122,7 @@ pub fn load_text(
         return Err(render(&sources, &[*Problem::error(Pos::default(), message)]));
     }
     report.warnings = warnings;
-    Ok(Loaded { program, report })
+    Ok(Loaded { program, report, unread })
 }
 
 /// The warnings, if there is nothing worse.

@@ -2,7 +2,7 @@
 //! `#ifndef`, `#if`/`#elif` with `defined(X)`, integers, `!`, `&&`, `||`, `==`, `#else`, `#endif`, `#error`.
 use crate::diag::{Pos, Problem, Res, Sources};
 use crate::lexer::{Tok, Token, lex};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Limits against programs made to exhaust the compiler.
@@ -18,6 +18,8 @@ pub(crate) struct Preprocessor<'a> {
     out: Vec<Token>,
     loader: Loader<'a>,
     arch: bool,
+    /// Names given from outside that no file has had yet.
+    pub unread: BTreeSet<String>,
 }
 
 /// One `#if`: whether its branch is read now, and whether some branch was.
@@ -36,7 +38,8 @@ impl<'a> Preprocessor<'a> {
             let file = sources.add(format!("-D{name}"), value.clone());
             table.insert(name.clone(), lex(file, value).unwrap_or_default());
         }
-        Preprocessor { sources, defines: table, out: Vec::new(), loader, arch: false }
+        let unread = defines.iter().map(|(name, _)| name.clone()).collect();
+        Preprocessor { sources, defines: table, out: Vec::new(), loader, arch: false, unread }
     }
 
     /// Reads a program; the tokens end with [`Tok::End`].
@@ -50,6 +53,11 @@ impl<'a> Preprocessor<'a> {
 
     fn file(&mut self, file: u16, path: &Path, depth: usize) -> Res<()> {
         let tokens = lex(file, self.sources.text(file))?;
+        for token in &tokens {
+            if let Tok::Ident(name) = &token.tok {
+                self.unread.remove(name);
+            }
+        }
         let mut conds: Vec<Cond> = Vec::new();
         let mut i = 0;
         while i < tokens.len() {

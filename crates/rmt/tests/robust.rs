@@ -196,3 +196,20 @@ fn files_that_include_themselves() {
     let list = rmt::load_text("a.p4", "#include \"a.p4\"\n".into(), &[], &|_| Some("#include \"a.p4\"\n".into()));
     assert!(list.unwrap_err()[0].message.contains("include each other too deeply"));
 }
+
+#[test]
+fn names_given_from_outside_that_the_program_does_not_have_are_named() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
+    let file = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
+    let text = "#ifdef IN_MAIN\n#endif\n#include \"more.p4\"\n";
+    let more = || Some("#if defined(IN_MORE)\n#endif\n".into());
+    let read = |path: &Path| if path == Path::new("more.p4") { more() } else { file(path) };
+    let defines = |names: &[&str]| names.iter().map(|name| (name.to_string(), String::new())).collect::<Vec<_>>();
+    let unread = |names: &[&str]| {
+        let whole = format!("{text}{}", file(Path::new("laminar.p4")).unwrap());
+        let loaded = rmt::load_text("a.p4", whole, &defines(names), &read).expect("it is a program");
+        loaded.reads(&defines(names))
+    };
+    assert_eq!(unread(&["IN_MAIN", "IN_MORE"]), Ok(()));
+    assert_eq!(unread(&["IN_MIAN"]), Err("-D IN_MIAN does nothing: no file of the program has this name".into()));
+}

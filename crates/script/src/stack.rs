@@ -38,7 +38,8 @@ impl Stack {
     pub fn new(flags: Flags) -> Result<Stack, String> {
         let pool = FramePool::new(1024);
         let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
-        let mut host = Host::new(flags.host, CAPABILITIES, OWN, engine, [7; 16])?;
+        let links = vec![flags.host.link(OWN, CAPABILITIES)];
+        let mut host = control::host(flags.host, links, engine, [7; 16])?;
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();
         let (received, sending, sent) = (Vec::new(), Vec::new(), VecDeque::new());
@@ -67,7 +68,7 @@ impl Stack {
 
     /// Lets time pass until `then`, with everything that is due before.
     pub fn run_until(&mut self, then: Nanos) {
-        while let Some(due) = self.host.next_deadline(self.now).filter(|due| *due <= then) {
+        while let Some(due) = self.host.next_deadline().filter(|due| *due <= then) {
             self.now = due.max(self.now + 1).min(then.max(self.now));
             self.settle();
             if self.now >= then {
@@ -80,7 +81,7 @@ impl Stack {
 
     /// Goes to the next moment at which something is due, at most to `limit`; false where there is none.
     pub fn step(&mut self, limit: Nanos) -> bool {
-        let due = self.host.next_deadline(self.now).map(|due| due.max(self.now + 1));
+        let due = self.host.next_deadline().map(|due| due.max(self.now + 1));
         match due.filter(|due| *due <= limit) {
             Some(due) => {
                 self.run_until(due);
@@ -108,7 +109,7 @@ impl Stack {
 
     /// The application goes. Gives a sentence about what is left of it after every timer has run out.
     pub fn leave(&mut self) -> Result<(), String> {
-        self.host.detach(self.now, self.context);
+        self.host.use_base(self.now, |tcp, context| tcp.detach(context, self.context));
         self.settle();
         for _ in 0..10_000 {
             if !self.step(Nanos::MAX) {
@@ -116,7 +117,7 @@ impl Stack {
             }
             self.sent.clear();
         }
-        let left: Vec<_> = self.host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+        let left: Vec<_> = self.host.base().tables().into_iter().filter(|(_, size)| *size > 0).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("left over: {left:?}")) }
     }
 
@@ -171,7 +172,7 @@ impl Stack {
 
 /// The application's context, made as the daemon makes it.
 fn attach(host: &mut Host) -> Result<(ContextId, AppEnd), String> {
-    let geometry = host.geometry();
+    let geometry = host.base().geometry();
     let make = || -> std::io::Result<_> {
         let region = Arc::new(geometry.create_region("script")?);
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
@@ -181,5 +182,5 @@ fn attach(host: &mut Host) -> Result<(ContextId, AppEnd), String> {
     };
     let (ends, end) = make().map_err(|error| error.to_string())?;
     let application = Application { pid: 1, uid: 0, gid: 0, command: "script".into() };
-    Ok((host.attach(START, application, ends, None)?, end))
+    Ok((host.use_base(START, |tcp, context| tcp.attach(context, application, ends, None))?, end))
 }

@@ -12,8 +12,11 @@ fn state(s: &Script, fd: libc::c_int) -> u8 {
 const ESTABLISHED: u8 = 1;
 const FIN_WAIT_1: u8 = 4;
 const FIN_WAIT_2: u8 = 5;
+const TIME_WAIT: u8 = 6;
+const CLOSED: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
 const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
 
 #[test]
 fn shutdown_changes_the_state_before_the_fin_is_acknowledged() {
@@ -28,6 +31,60 @@ fn shutdown_changes_the_state_before_the_fin_is_acknowledged() {
         s.send(segment(ACK, 1, 2));
         s.sleep_ms(1);
         assert_eq!(state(s, fd), FIN_WAIT_2);
+    });
+}
+
+#[test]
+fn every_way_of_closing_goes_through_the_states_of_figure_5() {
+    // RFC 9293 section 3.3.2, figure 5: this host's FIN (F), its acknowledgement (A), the peer's FIN (P), in any order.
+    let orders: [(&str, &[u8]); 6] = [
+        ("FAP", &[FIN_WAIT_1, FIN_WAIT_2, TIME_WAIT]),
+        ("FPA", &[FIN_WAIT_1, CLOSING, TIME_WAIT]),
+        ("PFA", &[CLOSE_WAIT, LAST_ACK, CLOSED]),
+        ("F", &[FIN_WAIT_1]),
+        ("P", &[CLOSE_WAIT]),
+        ("FA", &[FIN_WAIT_1, FIN_WAIT_2]),
+    ];
+    on_all("", |s| {
+        let listener = s.listen();
+        for (order, states) in orders {
+            let fd = s.establish(listener);
+            assert_eq!(state(s, fd), ESTABLISHED);
+            let (mut sent, mut acked, mut ended) = (1, 1, 1);
+            for (step, expected) in order.chars().zip(states) {
+                match step {
+                    'F' => {
+                        s.shutdown(fd, libc::SHUT_WR).unwrap();
+                        s.expect(segment(FIN | ACK, sent, ended));
+                        sent += 1;
+                    }
+                    'A' => {
+                        acked = sent;
+                        s.send(segment(ACK, ended, acked));
+                    }
+                    _ => {
+                        s.send(segment(FIN | ACK, ended, acked));
+                        ended += 1;
+                        s.expect(segment(ACK, sent, ended));
+                    }
+                }
+                s.sleep_ms(1);
+                assert_eq!(state(s, fd), *expected, "{order} after {step}");
+            }
+            s.next_peer();
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_was_reset_is_closed() {
+    // RFC 9293 section 3.10.7.4, second: "enter the CLOSED state".
+    on_all("", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.send(segment(RST, 1, 0));
+        s.sleep_ms(1);
+        assert_eq!(state(s, fd), CLOSED);
     });
 }
 

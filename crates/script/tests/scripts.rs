@@ -93,6 +93,28 @@ fn both_close_at_once() {
     });
 }
 
+/// Requests that are answered after 20 ms, and one that is not: its timer starts when it is sent (RFC 6298 section
+/// 5.1).
+#[test]
+fn the_timeout_of_a_request_starts_with_it() {
+    on_all("min_rto_ms=200", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        for at in 0..6 {
+            s.write(fd, b"ask").unwrap();
+            s.expect(segment(ACK, 1 + 3 * at, 1).payload(b"ask"));
+            s.sleep_ms(20);
+            s.send(segment(ACK, 1, 4 + 3 * at));
+        }
+        s.write(fd, b"ask").unwrap();
+        s.expect(segment(ACK, 19, 1).payload(b"ask"));
+        let sent = s.at_us;
+        s.expect(segment(ACK, 19, 1).payload(b"ask"));
+        let waited = s.at_us - sent;
+        assert!((198_000..=204_000).contains(&waited), "{waited} us");
+    });
+}
+
 #[test]
 fn what_is_not_acknowledged_is_sent_again_ever_more_slowly() {
     on_all("min_rto_ms=200", |s| {
@@ -483,24 +505,6 @@ fn silence_is_probed_where_keepalive_is_on() {
 }
 
 #[test]
-fn a_call_that_waits_goes_on_when_a_packet_comes() {
-    on_all("", |s| {
-        let listener = s.listen();
-        let fd = s.establish(listener);
-        s.set_blocking(fd, true);
-        let script: &Script = s;
-        let read = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || script.read(fd));
-            script.sleep_ms(10);
-            script.send(segment(PSH | ACK, 1, 1).payload(b"there"));
-            reader.join().unwrap()
-        });
-        assert_eq!(read.unwrap(), b"there");
-        assert_eq!(s.read(fd), Err(libc::EDEADLK), "nothing will ever happen");
-    });
-}
-
-#[test]
 fn an_accepted_connection_outlives_its_listener() {
     on_all("", |s| {
         let listener = s.listen();
@@ -510,79 +514,5 @@ fn an_accepted_connection_outlives_its_listener() {
         s.send(segment(PSH | ACK, 1, 1).payload(b"still here"));
         s.expect(segment(ACK, 1, 11));
         assert_eq!(s.read(fd).unwrap(), b"still here");
-    });
-}
-
-#[test]
-fn libcs_getsockopt_asks_the_table_where_the_library_is_preloaded() {
-    on_all("", |s| {
-        let state = |fd| Script::libc_get(fd, IPPROTO_TCP, libc::TCP_INFO)[0];
-        let listener = s.listen();
-        // LISTEN and ESTABLISHED, as Linux numbers them.
-        assert_eq!(state(listener), 10);
-        let fd = s.establish(listener);
-        assert_eq!(state(fd), 1);
-        s.send(segment(PSH | ACK, 1, 1).payload(b"hello"));
-        s.expect(segment(ACK, 1, 6));
-        let words = Script::libc_get(fd, SOL_SOCKET, libc::SO_MEMINFO);
-        assert_eq!((words.len(), words[0]), (36, 5), "five bytes are unread");
-        assert_eq!(Script::libc_get(fd, IPPROTO_TCP, libc::TCP_CC_INFO), []);
-    });
-    // Any other descriptor is the kernel's.
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let kind = Script::libc_get(std::os::fd::AsRawFd::as_raw_fd(&socket), SOL_SOCKET, libc::SO_TYPE);
-    assert_eq!(kind, libc::SOCK_STREAM.to_ne_bytes());
-}
-
-#[test]
-fn a_call_that_waits_sees_no_time_that_nobody_let_pass() {
-    on_all("min_rto_ms=200", |s| {
-        let listener = s.listen();
-        let fd = s.establish(listener);
-        s.set_blocking(fd, true);
-        // A retransmission is due: time that passed by itself would go on to it.
-        s.write(fd, b"never acknowledged").unwrap();
-        let script: &Script = s;
-        let begin = script.now_us();
-        let end = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || (script.read(fd).unwrap(), script.now_us()));
-            // This thread has something else to do, and comes back by itself.
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            assert!(script.now_us() - begin < 10, "time has passed");
-            script.sleep_ms(10);
-            script.send(segment(PSH | ACK, 1, 1).payload(b"there"));
-            // The reader has returned and seen the time before it goes on.
-            script.sleep_ms(500);
-            let (read, end) = reader.join().unwrap();
-            assert_eq!(read, b"there");
-            end
-        });
-        assert!((10_000..10_010).contains(&(end - begin)), "the call ended after {} us", end - begin);
-    });
-}
-
-#[test]
-fn poll_ends_when_its_time_is_over() {
-    on_all("min_rto_ms=200", |s| {
-        let listener = s.listen();
-        let fd = s.establish(listener);
-        s.write(fd, b"a timer is due after it").unwrap();
-        let script: &Script = s;
-        let begin = script.now_us();
-        assert_eq!(script.poll_for(fd, libc::POLLIN, 30), 0);
-        let alone = script.now_us() - begin;
-        assert!((30_000..30_010).contains(&alone), "{alone} us");
-        let beside = std::thread::scope(|scope| {
-            let poller = scope.spawn(move || {
-                let begin = script.now_us();
-                (script.poll_for(fd, libc::POLLIN, 30), script.now_us() - begin)
-            });
-            while !poller.is_finished() {
-                script.sleep_ms(1000);
-            }
-            poller.join().unwrap()
-        });
-        assert_eq!(beside.0, 0);
-        assert!((30_000..30_010).contains(&beside.1), "{} us", beside.1);
     });
 }

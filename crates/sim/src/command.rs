@@ -6,6 +6,7 @@ use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
 use clap::Args;
+use console::say;
 use engines::EngineKind;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -74,22 +75,22 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Runs one scenario.
 fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
     if arguments.print {
-        print!("{}", plan.to_toml());
+        console::print(&plan.to_toml());
         return ExitCode::SUCCESS;
     }
     if arguments.trace {
         let mut lines = Vec::new();
         // What it says is shown below.
         let _ = run_traced(plan, Some(&mut lines));
-        lines.iter().for_each(|line| println!("{line}"));
+        lines.iter().for_each(|line| say(line));
     }
     match run_caught(plan) {
         Ok(figures) => {
-            println!("passed: {figures}");
+            say(&format!("passed: {figures}"));
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            println!("FAILED {failure}");
+            say(&format!("FAILED {failure}"));
             if arguments.shrink {
                 print_smaller(plan);
             }
@@ -114,7 +115,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     let search = search(arguments, begin);
     let pause = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { 30 });
     let mut shown = begin;
-    println!("seeds from {} on", search.first);
+    say(&format!("seeds from {} on", search.first));
     let tally = run_seeds(search, |tally| {
         if shown.elapsed() > pause {
             shown = Instant::now();
@@ -124,10 +125,10 @@ fn many(arguments: &Arguments) -> ExitCode {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }
-    println!("{}", summary(&tally, begin));
+    say(&summary(&tally, begin));
     for (seed, failure) in &tally.failures {
         let engine = if arguments.engine == Some(EngineKind::Laminar) { " --engine laminar" } else { "" };
-        println!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{engine} --shrink");
+        say(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{engine} --shrink"));
     }
     if let Some((seed, _)) = tally.failures.first() {
         print_smaller(&generate_on(*seed, arguments.engine));
@@ -150,13 +151,15 @@ fn progress(tally: &Tally, search: &Search, begin: Instant) {
 fn summary(tally: &Tally, begin: Instant) -> String {
     let seconds = begin.elapsed().as_secs_f64();
     format!(
-        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} frames, {:.1} virtual hours",
+        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} RDMA operations judged, {} queue pairs renewed, {} frames, {:.1} virtual hours",
         tally.seeds,
         tally.seeds as f64 / seconds.max(0.001),
         tally.failures.len(),
         tally.figures.completed + tally.figures.spoiled,
         tally.figures.spoiled,
         tally.figures.bytes / 1_000_000,
+        tally.figures.operations,
+        tally.figures.renewed,
         tally.figures.frames,
         tally.figures.virtual_ns as f64 / 3.6e12,
     )
@@ -168,5 +171,5 @@ fn print_smaller(plan: &Plan) {
     let wanted = kind(plan);
     let small = shrink(plan, 3000, |plan| kind(plan) == wanted);
     let what = run_caught(&small).err().map_or_else(String::new, |failure| failure.to_string());
-    println!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml());
+    say(&format!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml()));
 }

@@ -3,6 +3,7 @@ use crate::plan::{
     Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, Jump, ListenPlan, Midst, Plan, Script, Takeover, Turns,
 };
 use crate::random::Random;
+use crate::rdma;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 
@@ -49,7 +50,8 @@ pub fn generate(seed: u64) -> Plan {
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
     let (jumps, takeovers) = (Vec::new(), Vec::new());
-    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, cuts, jumps, takeovers };
+    let links = Vec::new();
+    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, links, cuts, jumps, takeovers };
     separate_ports(&mut plan);
     widen_backlogs(&mut plan);
     fill_tables(random, &mut plan);
@@ -58,6 +60,7 @@ pub fn generate(seed: u64) -> Plan {
     send_cookies(random, &mut plan);
     plan.apps.iter_mut().for_each(|app| app.rests = random.one_in(5));
     plan.hosts.iter_mut().for_each(|host| share_memory(random, host));
+    rdma::draw::draw(&mut plan);
     plan
 }
 
@@ -88,6 +91,7 @@ fn host(random: &mut Random) -> HostPlan {
         stall_ns: random.pick(&[100_000, 15_000_000]),
         burst: random.pick(&[1, 8, 64, 256]),
         syn_backlog: None,
+        selective_repeat: false,
     }
 }
 

@@ -1,10 +1,11 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
 use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
+use crate::rdma::device::SharedDevice;
 use crate::scene::Scene;
 use crate::takeover::Takeovers;
 use context::{AppEnd, ControlEnd, EngineEnd};
-use control::{Application, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use control::{Application, DropView, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, DropReason, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::Doorbell;
@@ -40,6 +41,8 @@ pub struct SimHost {
     pub(crate) takeovers: Takeovers,
     /// Its connections as they were when it changed hands, until its next round.
     pub(crate) before_takeover: Vec<FlowView>,
+    /// Its RDMA device, where programs use one.
+    pub(crate) rdma: Option<SharedDevice>,
 }
 
 impl SimHost {
@@ -88,20 +91,34 @@ impl SimHost {
             jumps: plan.jumps.iter().filter(|jump| jump.host == index).map(leap).collect(),
             takeovers,
             before_takeover: Vec::new(),
+            rdma: None,
         })
+    }
+
+    /// It has this RDMA device from now on.
+    pub(crate) fn add_rdma(&mut self, device: SharedDevice) -> Result<(), String> {
+        self.host.add(Box::new(device.clone()))?;
+        self.rdma = Some(device);
+        Ok(())
+    }
+
+    /// It was asked something between two rounds.
+    pub(crate) fn nudge(&mut self) {
+        self.busy = true;
     }
 
     /// Attaches an application, as the daemon does.
     pub fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
         let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
         let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}") };
-        let context = self.host.attach(self.clock(now), application, ends, token)?;
+        let context =
+            self.host.use_base(self.clock(now), |tcp, context| tcp.attach(context, application, ends, token))?;
         self.busy = true;
         Ok((context, app))
     }
 
     fn make_context(&self) -> std::io::Result<((EngineEnd, ControlEnd), AppEnd)> {
-        let geometry = self.host.geometry();
+        let geometry = self.host.base().geometry();
         let region = Arc::new(geometry.create_region("sim")?);
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
         let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
@@ -111,7 +128,7 @@ impl SimHost {
 
     /// A process is gone.
     pub fn detach(&mut self, now: Nanos, context: ContextId) {
-        self.host.detach(self.clock(now), context);
+        self.host.use_base(self.clock(now), |tcp, net| tcp.detach(net, context));
         self.busy = true;
     }
 
@@ -131,7 +148,7 @@ impl SimHost {
         if self.busy || self.port.has_work(now) || self.host.has_work(clock) {
             return self.free_at.max(now);
         }
-        let own = self.host.next_deadline(clock).map(|due| now + due.saturating_sub(clock));
+        let own = self.host.next_deadline().map(|due| now + due.saturating_sub(clock));
         let leap = self.jumps.iter().map(|(at, _)| *at).filter(|at| *at > now).min();
         let due = [self.port.next_deadline(), own, leap, self.takeovers.next(now)].into_iter().flatten().min();
         due.map_or(Nanos::MAX, |due| due.max(self.free_at).max(now))
@@ -181,7 +198,7 @@ impl SimHost {
         if begun.is_empty() || !self.workers.is_empty() {
             return Ok(());
         }
-        let flows = self.host.flows();
+        let flows = self.host.base().flows();
         begun.into_iter().try_for_each(|ends| {
             // One that was reset may still be there, as long as frames refer to its bytes.
             let open = |flow: &&FlowView| flow.flow.is_some() && flow.state != "CLOSED";
@@ -206,29 +223,37 @@ impl SimHost {
     /// Nothing was dropped for a reason that the scenario does not give.
     fn check_counts(&self, plan: &Plan) -> Result<(), String> {
         let corrupt = if plan.fabric.corrupt > 0.0 { &[][..] } else { &CORRUPT[..] };
-        let unexpected = |label: &str| NEVER.iter().chain(corrupt).any(|reason| reason.label() == label);
-        match self.host.drops().iter().find(|drop| unexpected(drop.reason)) {
-            Some(drop) => Err(format!("host {}: {} times, {}", self.host.config().name, drop.count, drop.sentence)),
+        // A device looks at a packet's destination before its ICRC, and a damaged port is nobody's.
+        let damaged = [DropReason::NotOurs, DropReason::Protocol];
+        let misread = |reason: &DropReason| self.rdma.is_some() && damaged.contains(reason) && corrupt.is_empty();
+        let never = NEVER.iter().filter(|reason| !misread(reason));
+        let unexpected = |label: &str| never.clone().chain(corrupt).any(|reason| reason.label() == label);
+        match DropView::all(self.host.drops()).iter().find(|drop| unexpected(drop.reason)) {
+            Some(drop) => {
+                Err(format!("host {}: {} times, {}", self.host.base().config().name, drop.count, drop.sentence))
+            }
             None => Ok(()),
         }
     }
 
     /// SYNs that it answered with cookies.
     pub fn cookies(&self) -> u64 {
-        let drops = self.host.drops();
-        drops.iter().find(|drop| drop.reason == DropReason::SynCookie.label()).map_or(0, |drop| drop.count)
+        self.host.drops().get(DropReason::SynCookie)
     }
 
     /// What is left over: a sentence about the first thing that should be gone.
     pub fn leftover(&self, now: Nanos, plan: &Plan) -> Result<(), String> {
-        let name = &self.host.config().name;
+        let name = &self.host.base().config().name;
         let nothing = |what: &str, left: String, none: bool| {
             if none { Ok(()) } else { Err(format!("host {name}: {what} left over: {left}")) }
         };
-        let (flows, contexts, bindings) = (self.host.flows(), self.host.contexts(), self.host.bindings());
+        let (flows, contexts, bindings) =
+            (self.host.base().flows(), self.host.base().contexts(), self.host.base().bindings());
         nothing("flows", format!("{flows:?}"), flows.is_empty())?;
         nothing("contexts", format!("{contexts:?}"), contexts.is_empty())?;
         nothing("bindings", format!("{bindings:?}"), bindings.is_empty())?;
+        let programs = self.rdma.as_ref().map_or(0, |rdma| rdma.device().views(usize::MAX).len());
+        nothing("RDMA programs", programs.to_string(), programs == 0)?;
         self.check_counts(plan)?;
         nothing("work", "has_work() is true".into(), !self.host.has_work(self.clock(now)))
     }
@@ -238,7 +263,14 @@ impl SimHost {
 const NEVER: [DropReason; 5] =
     [DropReason::RingCorrupt, DropReason::TooLong, DropReason::NotOurs, DropReason::Fragment, DropReason::Protocol];
 /// What only happens where the network corrupts frames.
-const CORRUPT: [DropReason; 4] = [DropReason::Ipv4, DropReason::TcpHeader, DropReason::TcpChecksum, DropReason::Icmp];
+const CORRUPT: [DropReason; 6] = [
+    DropReason::Ipv4,
+    DropReason::TcpHeader,
+    DropReason::TcpChecksum,
+    DropReason::Icmp,
+    DropReason::RoceHeader,
+    DropReason::RoceIcrc,
+];
 
 /// What the network dropped for a host's own fault.
 fn check_drops(drops: &PortDrops) -> Result<(), String> {
@@ -258,7 +290,8 @@ pub(crate) fn fresh_host(
     secret: [u8; 16],
 ) -> Result<Host, String> {
     let engine = plan.engine.make(&config, &plan.mapping, pool)?;
-    Host::new(config, capabilities, mac, engine, secret)
+    let links = vec![config.link(mac, capabilities)];
+    control::host(config, links, engine, secret)
 }
 
 fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig, String> {

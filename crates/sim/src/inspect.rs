@@ -147,6 +147,10 @@ impl Inspector {
         let known = reverse.isn.is_some_and(|isn| header.ack - isn <= reverse.sent_end - isn);
         if known && plausible(direction, &header) {
             let edge = header.ack + window(&header, direction, &reverse);
+            if header.flags.has(Flags::SYN) {
+                // Not scaled (RFC 7323 section 2.2): where the scale rounds, no later segment tells it again.
+                direction.syn_window = Some(header.window);
+            }
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
             direction.told.rotate_right(1);
             direction.told[0] = Some(edge);
@@ -429,6 +433,8 @@ fn checksum_is_right(frame: &Frame, ip: &ipv4::Header, header: &[u8], payload: &
     let pseudo = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, u32::from(ip.payload_len));
     match frame.checksum {
         Checksum::Verified => true,
+        // It is another transport's.
+        Checksum::Icrc => false,
         Checksum::Partial { .. } => header[tcp::CHECKSUM_AT..tcp::CHECKSUM_AT + 2] == pseudo.partial().to_be_bytes(),
         Checksum::Complete => {
             let mut sum = pseudo;

@@ -16,6 +16,7 @@ mod inspect;
 mod pair;
 pub mod plan;
 mod random;
+pub mod rdma;
 mod replies;
 pub mod runner;
 mod scene;

@@ -16,5 +16,12 @@ struct Command {
 }
 
 fn main() -> ExitCode {
-    sim::command::run(&Command::parse().arguments)
+    let found = sim::command::run(&Command::parse().arguments);
+    match console::finish() {
+        Ok(()) => found,
+        Err(sentence) => {
+            eprintln!("opentoe-sim: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
 }

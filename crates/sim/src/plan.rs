@@ -1,4 +1,5 @@
 //! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
+use crate::rdma::plan::LinkPlan;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ pub struct Plan {
     /// Groups of connections.
     #[serde(default)]
     pub calls: Vec<CallPlan>,
+    /// Pairs of RDMA programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkPlan>,
     /// When a host's link is cut.
     #[serde(default)]
     pub cuts: Vec<Cut>,
@@ -117,6 +121,9 @@ pub struct HostPlan {
     /// Handshakes that a listener remembers: what comes beyond is answered with SYN cookies. Absent: very many, and none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syn_backlog: Option<u32>,
+    /// Its queue pairs repeat lost packets only, with peers that do it, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub selective_repeat: bool,
 }
 
 fn many() -> u32 {
@@ -374,6 +381,7 @@ impl Plan {
             known("listener", call.to, self.listens.len())?;
             call.check()?;
         }
+        self.links.iter().try_for_each(|link| link.check(self.hosts.len()))?;
         let takeovers = self.takeovers.iter().map(|takeover| takeover.host);
         let named =
             self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)).chain(takeovers);
@@ -403,9 +411,9 @@ impl Plan {
 
     /// Nothing gets lost or late: nobody has a reason to send anything twice.
     pub fn is_gentle(&self) -> bool {
-        let fabric = &self.fabric;
-        let chances = [fabric.loss, fabric.burst_begin, fabric.reorder, fabric.duplicate, fabric.corrupt];
-        let calm = chances.iter().all(|chance| *chance == 0.0) && fabric.jitter_ns == 0 && fabric.rate_bps == 0;
+        // Hosts that are slow are late where RDMA programs have much to do.
+        let quick = |host: &HostPlan| self.links.is_empty() || host.poll_ns <= 2000 && host.burst >= 8;
+        let calm = self.loses_nothing() && self.hosts.iter().all(quick);
         // What nobody has room to accept is not acknowledged.
         let roomy = |host: &HostPlan| host.slots >= 64 && host.flows >= 1024;
         let prompt =
@@ -419,6 +427,13 @@ impl Plan {
             && self.takeovers.is_empty()
             && self.hosts.iter().all(prompt)
             && self.apps.iter().all(stays)
+    }
+
+    /// The network loses, repeats, damages and delays nothing.
+    pub fn loses_nothing(&self) -> bool {
+        let fabric = &self.fabric;
+        let chances = [fabric.loss, fabric.burst_begin, fabric.reorder, fabric.duplicate, fabric.corrupt];
+        chances.iter().all(|chance| *chance == 0.0) && fabric.jitter_ns == 0 && fabric.rate_bps == 0
     }
 
     /// Bytes that all applications send, where nothing goes wrong.

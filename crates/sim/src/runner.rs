@@ -117,5 +117,7 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.takeovers += figures.takeovers;
     sum.cookies += figures.cookies;
     sum.rested += figures.rested;
+    sum.operations += figures.operations;
+    sum.renewed += figures.renewed;
     sum.virtual_ns += figures.virtual_ns;
 }

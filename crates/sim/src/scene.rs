@@ -51,6 +51,10 @@ pub struct Figures {
     pub cookies: u64,
     /// Connections that rested.
     pub rested: u64,
+    /// RDMA operations that were judged: work requests that have ended well, and messages received.
+    pub operations: u64,
+    /// Queue pairs that began anew after an error.
+    pub renewed: u64,
     /// Virtual time, nanoseconds.
     pub virtual_ns: u64,
     /// Sum over everything that was sent, with its time: equal for equal runs.
@@ -59,11 +63,14 @@ pub struct Figures {
 
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Figures { completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest } =
-            self;
+        let Figures {
+            completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest, ..
+        } = self;
+        let Figures { operations, renewed, .. } = self;
         let seconds = *virtual_ns as f64 / 1e9;
         write!(f, "{} connections, {spoiled} of them spoiled by plan; {bytes} bytes read; ", completed + spoiled)?;
         write!(f, "{frames} frames, {resent} segments sent again; {takeovers} takeovers, {cookies} cookies, ")?;
+        write!(f, "{operations} RDMA operations judged, {renewed} queue pairs renewed; ")?;
         write!(f, "{rested} connections rested; {seconds:.1} virtual seconds; digest {digest:016x}")
     }
 }

@@ -46,6 +46,10 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     add(&|plan| {
         plan.fabric = FabricConfig { mtu: plan.fabric.mtu, delay_ns: plan.fabric.delay_ns, ..Default::default() }
     });
+    add(&|plan| plan.links.clear());
+    for index in 0..plan.links.len() {
+        smaller_link(index, &mut add);
+    }
     add(&|plan| plan.cuts.clear());
     add(&|plan| plan.jumps.clear());
     add(&|plan| plan.takeovers.clear());
@@ -98,9 +102,12 @@ fn drop_unused(plan: &mut Plan) {
         }
     }
     for host in (0..plan.hosts.len()).rev() {
-        if plan.hosts.len() > 1 && !plan.apps.iter().any(|app| app.host == host) {
+        let linked = plan.links.iter().any(|link| link.hosts.contains(&host));
+        if plan.hosts.len() > 1 && !linked && !plan.apps.iter().any(|app| app.host == host) {
             plan.hosts.remove(host);
             plan.apps.iter_mut().filter(|app| app.host > host).for_each(|app| app.host -= 1);
+            let ends = plan.links.iter_mut().flat_map(|link| &mut link.hosts);
+            ends.filter(|end| **end > host).for_each(|end| *end -= 1);
             plan.cuts.retain(|cut| cut.host != host);
             plan.cuts.iter_mut().filter(|cut| cut.host > host).for_each(|cut| cut.host -= 1);
             plan.jumps.retain(|jump| jump.host != host);
@@ -125,6 +132,32 @@ fn impairments(add: &mut Add<'_>) {
     add(&|plan| plan.fabric.buffer_bytes = FabricConfig::default().buffer_bytes);
     add(&|plan| plan.fabric.mtu = 1500);
     add(&|plan| plan.fabric.delay_ns = 1000);
+}
+
+fn smaller_link(index: usize, add: &mut Add<'_>) {
+    add(&|plan| {
+        plan.links.remove(index);
+    });
+    add(&|plan| plan.links[index].breaks.clear());
+    add(&|plan| plan.links[index].vanishes = None);
+    add(&|plan| {
+        plan.links[index].qps = 1;
+        plan.links[index].breaks.retain(|it| it.qp == 0);
+    });
+    for side in 0..2 {
+        add(&|plan| plan.links[index].works[side] = 0);
+        add(&|plan| plan.links[index].works[side] /= 2);
+        add(&|plan| plan.links[index].works[side] = plan.links[index].works[side].saturating_sub(1));
+    }
+    add(&|plan| plan.links[index].longest = 8);
+    add(&|plan| plan.links[index].longest = plan.links[index].longest.div_ceil(2));
+    add(&|plan| plan.links[index].depth = 1);
+    add(&|plan| plan.links[index].shared_receives = false);
+    add(&|plan| plan.links[index].events = false);
+    add(&|plan| plan.links[index].latency_us = 0);
+    add(&|plan| (plan.links[index].gap_us, plan.links[index].receive_gap_us) = (0, 0));
+    add(&|plan| plan.links[index].psn = 0);
+    add(&|plan| plan.links[index].receives = 32);
 }
 
 fn smaller_call(index: usize, add: &mut Add<'_>) {
@@ -183,6 +216,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].mtu = 0);
     add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);
+    add(&|plan| plan.hosts[index].selective_repeat = false);
     add(&|plan| plan.hosts[index].congestion = String::new());
     add(&|plan| plan.hosts[index].burst = 64);
     add(&|plan| plan.hosts[index].poll_ns = 2000);

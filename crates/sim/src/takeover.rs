@@ -34,26 +34,27 @@ impl SimHost {
     /// A takeover, where one is due and nothing is in the middle of several rounds. Says whether there was one.
     pub(crate) fn change_hands(&mut self, now: Nanos, scene: &Scene) -> Result<bool, String> {
         let due = self.takeovers.0.last().copied().filter(|(at, _)| *at <= now);
-        let ready = |(_, takeover): &(Nanos, Takeover)| is_in_the_midst(takeover, scene) && self.host.is_settled();
+        let ready =
+            |(_, takeover): &(Nanos, Takeover)| is_in_the_midst(takeover, scene) && self.host.base().is_settled();
         let Some((_, takeover)) = due.filter(ready) else { return Ok(false) };
         self.takeovers.0.pop();
         if self.host.handover_obstacle().is_some() {
             return Ok(false);
         }
-        let (clock, before) = (self.clock(now), self.host.flows());
-        self.host.stop();
+        let (clock, before) = (self.clock(now), self.host.base().flows());
+        self.host.base_mut().stop();
         for _ in 0..STOPS_WITHIN {
-            if self.host.is_stopped() {
+            if self.host.base().is_stopped() {
                 break;
             }
             self.host.poll(clock, &mut Vec::new(), &mut self.tx, &mut self.pool);
             self.poll_workers(clock);
         }
-        if !self.host.is_stopped() {
+        if !self.host.base().is_stopped() {
             return Err("it does not stop for a takeover".into());
         }
         if takeover.refused {
-            self.host.go_on(clock);
+            self.host.use_base(clock, |tcp, context| tcp.go_on(context));
         } else {
             self.go_on_as_another(clock)?;
         }
@@ -67,7 +68,7 @@ impl SimHost {
         if self.before_takeover.is_empty() {
             return Ok(());
         }
-        let after = self.host.flows();
+        let after = self.host.base().flows();
         for old in std::mem::take(&mut self.before_takeover) {
             let same = |new: &&FlowView| new.flow == old.flow && (new.local, new.remote) == (old.local, old.remote);
             let Some(new) = after.iter().find(same) else { continue };
@@ -88,22 +89,26 @@ impl SimHost {
     /// Another host takes the place of the stopped one, with nothing but its state and descriptors.
     fn go_on_as_another(&mut self, clock: Nanos) -> Result<(), String> {
         let old = &self.host;
-        let text = serde_json::to_string(&old.state(clock)).map_err(|error| format!("its state: {error}"))?;
+        let text = serde_json::to_string(&old.base().state(clock, old.net()))
+            .map_err(|error| format!("its state: {error}"))?;
         let state: HostState = serde_json::from_str(&text).map_err(|error| format!("its state: {error}"))?;
         let mut ends = HashMap::new();
         for id in state.contexts() {
-            let descriptors = old.descriptors(id).ok_or("a context of its state has no descriptors")?;
+            let descriptors = old.base().descriptors(id).ok_or("a context of its state has no descriptors")?;
             let [region, bell, own] = descriptors.map(|fd| fd.try_clone_to_owned());
             let copied = |error: std::io::Error| format!("a descriptor: {error}");
             let region = Arc::new(Region::from_fd(region.map_err(copied)?).map_err(copied)?);
             ends.insert(id, daemon_ends(&region, state.geometry(), bell.map_err(copied)?, own.map_err(copied)?));
         }
         // What the new one would make its numbers from is replaced by the old one's.
-        let (config, mac, caps) = (old.config().clone(), old.mac(), self.capabilities());
+        let (config, mac, caps) = (old.base().config().clone(), old.net().links()[0].mac, self.capabilities());
         let mut new = fresh_host(&self.plan, config, caps, mac, &self.pool, [0xee; 16])?;
         self.workers = new.workers();
-        new.restore(clock, state, ends)?;
+        new.use_base(clock, |tcp, context| tcp.restore(context, state, ends))?;
         self.host = new;
+        if let Some(device) = self.rdma.clone() {
+            self.add_rdma(device)?;
+        }
         Ok(())
     }
 }

@@ -5,6 +5,9 @@ use crate::host::SimHost;
 use crate::pair::{Pair, Stage};
 use crate::plan::{AimAt, Plan};
 use crate::random::Random;
+use crate::rdma::device::SharedDevice;
+use crate::rdma::link::Link;
+use crate::rdma::plan::LinkPlan;
 use crate::replies::GIVEN_UP;
 use crate::scene::{Figures, Listening, Scene};
 use context::Request;
@@ -72,6 +75,15 @@ pub fn run_watched(plan: &Plan, traces: &Traces) -> Result<Figures, Failure> {
     world.run().map_err(|what| Failure { at: world.now - BASE, what })
 }
 
+/// As [`run`], with something wrong in the first link of RDMA programs.
+#[cfg(test)]
+pub(crate) fn run_lying(plan: &Plan, lie: Option<crate::rdma::judge::Lie>) -> Result<Figures, Failure> {
+    let failed = |what| Failure { at: 0, what };
+    let mut world = World::new(plan, BASE, None).map_err(failed)?;
+    world.links[0].judge.lie = lie;
+    world.run().map_err(|what| Failure { at: world.now - BASE, what })
+}
+
 /// The start at which the number that the plan aims at is where it should be: found by looking where it is when the
 /// same scenario starts at another time.
 fn aimed_start(plan: &Plan) -> Result<Nanos, String> {
@@ -100,6 +112,7 @@ struct World {
     scene: Scene,
     hosts: Vec<SimHost>,
     apps: Vec<App>,
+    links: Vec<Link>,
     /// Crashes to come: when, and which application of the plan.
     crashes: Vec<(Nanos, usize)>,
     random: Random,
@@ -134,6 +147,7 @@ impl World {
             scene,
             hosts,
             apps: Vec::new(),
+            links: Vec::new(),
             crashes,
             random,
             steps: 0,
@@ -149,11 +163,12 @@ impl World {
             app.listen(&world.scene);
             world.apps.push(app);
         }
+        world.links = links(plan, start, &mut world.hosts)?;
         Ok(world)
     }
 
     fn run(&mut self) -> Result<Figures, String> {
-        while !self.apps.iter().all(App::is_idle) {
+        while !self.apps.iter().all(App::is_idle) || !self.links.iter().all(Link::is_over) {
             if !self.step()? {
                 self.wait_in_vain()?;
             }
@@ -164,7 +179,10 @@ impl World {
             return Err(format!("{resent} segments are sent again on a network that loses nothing"));
         }
         let cookies = self.hosts.iter().map(SimHost::cookies).sum();
+        let (operations, renewed) =
+            self.links.iter().fold((0, 0), |sum, link| (sum.0 + link.judged(), sum.1 + link.renewals));
         let figures = &mut self.scene.figures;
+        (figures.operations, figures.renewed) = (operations, renewed);
         figures.cookies = cookies;
         figures.frames = self.scene.inspector.frames;
         figures.resent = self.scene.inspector.resent;
@@ -217,7 +235,8 @@ impl World {
             return Ok(false);
         }
         let figures = &self.scene.figures;
-        let done = figures.bytes + figures.completed + figures.spoiled;
+        let judged: u64 = self.links.iter().map(Link::judged).sum();
+        let done = figures.bytes + figures.completed + figures.spoiled + judged;
         self.steps = if done == self.done { self.steps + 1 } else { 0 };
         self.done = done;
         if self.steps > MOST_STEPS {
@@ -235,7 +254,8 @@ impl World {
         let hosts = self.hosts.iter().map(|host| host.next(self.now));
         let apps = self.apps.iter().map(|app| app.wake_at);
         let crashes = self.crashes.iter().map(|(at, _)| *at);
-        hosts.chain(apps).chain(crashes).min().unwrap_or(Nanos::MAX)
+        let links = self.links.iter().map(|link| link.wake_at);
+        hosts.chain(apps).chain(crashes).chain(links).min().unwrap_or(Nanos::MAX)
     }
 
     fn poll_hosts(&mut self) -> Result<(), String> {
@@ -256,6 +276,9 @@ impl World {
             let latency = self.scene.plan.apps[app.index].latency_us * 1000;
             app.wake_at = app.wake_at.min(self.now + 1 + latency);
         }
+        for link in self.links.iter_mut().filter(|link| link.has_mail(host)) {
+            link.wake_at = link.wake_at.min(self.now + 1 + link.latency());
+        }
     }
 
     fn act(&mut self) -> Result<(), String> {
@@ -270,6 +293,10 @@ impl World {
             }
         }
         self.apps.retain(|app| !app.gone);
+        for (index, link) in self.links.iter_mut().enumerate().filter(|(_, link)| link.wake_at <= self.now) {
+            link.act(self.now).map_err(|what| format!("RDMA link {index}: {what}"))?;
+            link.hosts().into_iter().for_each(|host| self.hosts[host].nudge());
+        }
         Ok(())
     }
 
@@ -398,6 +425,10 @@ impl World {
         if given_up {
             sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
         }
+        let still = |link: &&Link| !link.is_over() && now.saturating_sub(link.progress_at) > patience;
+        if let Some(link) = self.links.iter().find(still) {
+            return Err(format!("stuck: RDMA: {}", link.unfinished()));
+        }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
                 app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)
@@ -428,10 +459,31 @@ impl World {
             }));
         }
         for host in &self.hosts {
-            lines.extend(host.host.flows().iter().take(4).map(|flow| format!("  {flow:?}")));
+            lines.extend(host.host.base().flows().iter().take(4).map(|flow| format!("  {flow:?}")));
         }
+        lines.extend(self.links.iter().filter(|link| !link.is_over()).map(Link::unfinished));
         lines.join("\n")
     }
+}
+
+/// The pairs of RDMA programs, and the devices of their hosts.
+fn links(plan: &Plan, start: Nanos, hosts: &mut [SimHost]) -> Result<Vec<Link>, String> {
+    if plan.links.is_empty() {
+        return Ok(Vec::new());
+    }
+    let table = SharedDevice::table(plan.seed);
+    for (index, host) in hosts.iter_mut().enumerate() {
+        if plan.links.iter().any(|link| link.hosts.contains(&index)) {
+            let mac = host.host.net().links()[0].mac;
+            host.add_rdma(SharedDevice::new(plan, index, mac, &table)?)?;
+        }
+    }
+    let device = |host: usize| hosts[host].rdma.clone().ok_or("a host without its device");
+    let link = |(index, link): (usize, &LinkPlan)| {
+        let devices = [device(link.hosts[0])?, device(link.hosts[1])?];
+        Link::new(plan, index, start, devices, &table)
+    };
+    plan.links.iter().enumerate().map(link).collect()
 }
 
 /// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario itself

@@ -1,29 +1,159 @@
-//! Closing a connection that an engine runs: the control plane's view of its state (RFC 9293 section 3.6), from the
-//! engine's events and the application's close.
+//! Closing a connection (RFC 9293 section 3.6): how far each stream has come to its end, who has the connection, and
+//! the state that follows from both. Engines and control plane keep the same types, so they cannot differ in it.
+use crate::State;
+use serde::{Deserialize, Serialize};
 
-/// State of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum State {
-    /// Both sides may send.
+/// The end of the stream that this host sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum LocalFin {
+    /// The application may write more.
     #[default]
-    Established,
-    /// The peer sent FIN.
-    CloseWait,
-    /// This host sent FIN.
-    FinWait1,
-    /// This host sent FIN, and the peer acknowledged it.
-    FinWait2,
-    /// Both sent FIN; the peer has not acknowledged this host's.
-    Closing,
-    /// The peer sent FIN first; it has not acknowledged this host's.
-    LastAck,
-    /// Both FINs are acknowledged, and this host's was first: old segments may still come.
-    TimeWait,
-    /// Both FINs are acknowledged, and the peer's was first.
-    Closed,
+    Open,
+    /// The application ended it: FIN follows the last byte, or was sent.
+    Queued,
+    /// The peer acknowledged FIN.
+    Acknowledged,
 }
 
-/// What happened.
+/// The end of the stream that the peer sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum PeerFin {
+    /// More may come.
+    #[default]
+    Open,
+    /// FIN was received in order, while this host's stream was open.
+    First,
+    /// FIN was received in order, after this host had ended its own stream.
+    Second,
+}
+
+/// The ends of a connection's two streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ends {
+    local: LocalFin,
+    peer: PeerFin,
+}
+
+impl Ends {
+    /// What is known of both ends in this state.
+    pub fn of(state: State) -> Ends {
+        let (local, peer) = match state {
+            State::Listen | State::SynSent | State::SynReceived | State::Established => (LocalFin::Open, PeerFin::Open),
+            State::FinWait1 => (LocalFin::Queued, PeerFin::Open),
+            State::FinWait2 => (LocalFin::Acknowledged, PeerFin::Open),
+            State::CloseWait => (LocalFin::Open, PeerFin::First),
+            State::Closing => (LocalFin::Queued, PeerFin::Second),
+            State::LastAck => (LocalFin::Queued, PeerFin::First),
+            State::TimeWait => (LocalFin::Acknowledged, PeerFin::Second),
+            State::Closed => (LocalFin::Acknowledged, PeerFin::First),
+        };
+        Ends { local, peer }
+    }
+
+    /// RFC 9293's state of a connection whose handshake is done.
+    pub fn state(self) -> State {
+        match (self.local, self.peer) {
+            (LocalFin::Open, PeerFin::Open) => State::Established,
+            // After this host's FIN the peer's cannot be the first, so `Second` says nothing else here.
+            (LocalFin::Open, PeerFin::First | PeerFin::Second) => State::CloseWait,
+            (LocalFin::Queued, PeerFin::Open) => State::FinWait1,
+            (LocalFin::Queued, PeerFin::First) => State::LastAck,
+            (LocalFin::Queued, PeerFin::Second) => State::Closing,
+            (LocalFin::Acknowledged, PeerFin::Open) => State::FinWait2,
+            (LocalFin::Acknowledged, PeerFin::First) => State::Closed,
+            (LocalFin::Acknowledged, PeerFin::Second) => State::TimeWait,
+        }
+    }
+
+    /// The application may write more.
+    #[inline(always)]
+    pub fn may_write(self) -> bool {
+        self.local == LocalFin::Open
+    }
+
+    /// This host's FIN is acknowledged.
+    #[inline(always)]
+    pub fn all_acknowledged(self) -> bool {
+        self.local == LocalFin::Acknowledged
+    }
+
+    /// The peer's FIN was received in order.
+    #[inline(always)]
+    pub fn peer_ended(self) -> bool {
+        self.peer != PeerFin::Open
+    }
+
+    /// Sequence numbers that this host's FIN takes behind the last byte: one, once there is one.
+    #[inline(always)]
+    pub fn local_len(self) -> u32 {
+        !self.may_write() as u32
+    }
+
+    /// Sequence numbers that the peer's FIN took: one, once it was received.
+    #[inline(always)]
+    pub fn peer_len(self) -> u32 {
+        self.peer_ended() as u32
+    }
+
+    /// Both sides have said all and know it.
+    pub fn are_over(self) -> bool {
+        self.all_acknowledged() && self.peer_ended()
+    }
+
+    /// Neither stream has ended.
+    #[inline(always)]
+    pub fn are_open(self) -> bool {
+        self == Ends::default()
+    }
+
+    /// The application ends its stream. True where it had not before.
+    pub fn end_local(&mut self) -> bool {
+        let ends = self.may_write();
+        if ends {
+            self.local = LocalFin::Queued;
+        }
+        ends
+    }
+
+    /// This host's FIN is acknowledged, so the stream had ended.
+    pub fn acknowledge(&mut self) {
+        self.local = LocalFin::Acknowledged;
+    }
+
+    /// The peer's FIN is received; it counts once.
+    pub fn end_peer(&mut self) -> PeerFin {
+        if self.peer == PeerFin::Open {
+            self.peer = if self.may_write() { PeerFin::First } else { PeerFin::Second };
+        }
+        self.peer
+    }
+}
+
+/// Who has a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Life {
+    /// An application reads and writes.
+    #[default]
+    Owned,
+    /// Nobody reads or writes any more; what was written is still sent.
+    Orphan,
+    /// It was reset: nothing is sent or accepted any more.
+    Dead,
+}
+
+impl Life {
+    /// Nobody has it any more. A reset is final.
+    pub fn orphan(&mut self) {
+        if *self == Life::Owned {
+            *self = Life::Orphan;
+        }
+    }
+}
+
+/// What happened to a connection's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosingEvent {
     /// The application closed: FIN is sent after its last byte.
@@ -39,99 +169,155 @@ pub enum ClosingEvent {
     PeerFinToo,
 }
 
-/// A connection's state, and whether its application still has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+/// The control plane's view of a connection's end, from the engine's events and the application's close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Closing {
-    /// RFC 9293's state.
-    pub state: State,
-    /// The application has closed it: nobody reads or writes any more.
-    pub orphan: bool,
+    /// Its streams' ends.
+    pub ends: Ends,
+    /// Who has it.
+    pub life: Life,
 }
 
 impl Closing {
-    /// Takes an event; one that does not fit the state changes nothing.
+    /// Takes an event; one that says nothing new changes nothing.
     pub fn on(&mut self, event: ClosingEvent) {
-        use ClosingEvent::*;
-        use State::*;
-        self.orphan |= event == LocalClose;
-        self.state = match (self.state, event) {
-            (Established, LocalClose | LocalShutdown) => FinWait1,
-            (CloseWait, LocalClose | LocalShutdown) => LastAck,
-            (Established | FinWait1, FinAcked) => FinWait2,
-            (CloseWait | LastAck, FinAcked) => Closed,
-            (Closing, FinAcked) => TimeWait,
-            (Established, PeerFin) => CloseWait,
-            (Established, PeerFinToo) | (FinWait1, PeerFin | PeerFinToo) => Closing,
-            (FinWait2, PeerFin | PeerFinToo) => TimeWait,
-            (state, _) => state,
-        };
+        match event {
+            ClosingEvent::LocalClose => {
+                self.life.orphan();
+                self.ends.end_local();
+            }
+            ClosingEvent::LocalShutdown => {
+                self.ends.end_local();
+            }
+            ClosingEvent::FinAcked => self.ends.acknowledge(),
+            ClosingEvent::PeerFin => {
+                self.ends.end_peer();
+            }
+            ClosingEvent::PeerFinToo => {
+                // Where the peer's FIN is known, which was first is, too.
+                if !self.ends.peer_ended() {
+                    self.ends.end_local();
+                    self.ends.end_peer();
+                }
+            }
+        }
+    }
+
+    /// RFC 9293's state: what `TCP_INFO`, lists of connections and the control plane's own decisions go by.
+    pub fn state(self) -> State {
+        if self.life == Life::Dead { State::Closed } else { self.ends.state() }
+    }
+
+    /// Nobody has the connection any more.
+    pub fn is_orphan(self) -> bool {
+        self.life != Life::Owned
     }
 
     /// The engine has nothing more to do for it: our FIN is acknowledged and nobody reads.
-    pub fn leaves_engine(&self) -> bool {
-        self.orphan && matches!(self.state, State::FinWait2 | State::TimeWait | State::Closed)
-    }
-}
-
-impl State {
-    /// RFC 9293's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Established => "ESTABLISHED",
-            State::CloseWait => "CLOSE-WAIT",
-            State::FinWait1 => "FIN-WAIT-1",
-            State::FinWait2 => "FIN-WAIT-2",
-            State::Closing => "CLOSING",
-            State::LastAck => "LAST-ACK",
-            State::TimeWait => "TIME-WAIT",
-            State::Closed => "CLOSED",
-        }
-    }
-
-    /// Linux's number, for `TCP_INFO`.
-    pub fn number(self) -> u8 {
-        match self {
-            State::Established => 1,
-            State::FinWait1 => 4,
-            State::FinWait2 => 5,
-            State::TimeWait => 6,
-            State::Closed => 7,
-            State::CloseWait => 8,
-            State::LastAck => 9,
-            State::Closing => 11,
-        }
+    pub fn leaves_engine(self) -> bool {
+        self.is_orphan() && self.ends.all_acknowledged()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ClosingEvent::*;
+    use super::ClosingEvent::{FinAcked, LocalClose, LocalShutdown, PeerFin as PeerFinNow, PeerFinToo};
     use super::*;
+
+    const LOCAL: [LocalFin; 3] = [LocalFin::Open, LocalFin::Queued, LocalFin::Acknowledged];
+    const PEER: [PeerFin; 3] = [PeerFin::Open, PeerFin::First, PeerFin::Second];
+    const LIFE: [Life; 3] = [Life::Owned, Life::Orphan, Life::Dead];
+
+    /// RFC 9293 figure 5, as a table: rows are this host's FIN, columns the peer's.
+    const STATES: [[State; 3]; 3] = [
+        [State::Established, State::CloseWait, State::CloseWait],
+        [State::FinWait1, State::LastAck, State::Closing],
+        [State::FinWait2, State::Closed, State::TimeWait],
+    ];
+
+    #[test]
+    fn every_combination_has_the_state_that_rfc_9293_gives_it() {
+        for (row, local) in LOCAL.into_iter().enumerate() {
+            for (column, peer) in PEER.into_iter().enumerate() {
+                for life in LIFE {
+                    let ends = Ends { local, peer };
+                    let closing = Closing { ends, life };
+                    let expected = if life == Life::Dead { State::Closed } else { STATES[row][column] };
+                    assert_eq!(closing.state(), expected, "{closing:?}");
+                    assert_eq!(ends.state(), STATES[row][column], "{ends:?}");
+                    assert_eq!(closing.leaves_engine(), row == 2 && life != Life::Owned, "{closing:?}");
+                    assert_eq!((ends.local_len(), ends.peer_len()), ((row > 0) as u32, (column > 0) as u32));
+                    assert_eq!(ends.are_open(), (row, column) == (0, 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_says_all_that_is_known_of_both_ends() {
+        for state in State::ALL {
+            let opening = matches!(state, State::Listen | State::SynSent | State::SynReceived);
+            assert_eq!(Ends::of(state).state(), if opening { State::Established } else { state });
+        }
+    }
+
+    /// Each event on each state that a connection can be in, against figure 5's arrows.
+    #[test]
+    fn every_event_in_every_state_goes_where_figure_5_says() {
+        use State::{CloseWait, Closed, Established, FinWait1, FinWait2, LastAck, TimeWait};
+        let expected = |state: State, event: ClosingEvent| match (state, event) {
+            (Established, LocalClose | LocalShutdown) => FinWait1,
+            (CloseWait, LocalClose | LocalShutdown) => LastAck,
+            (Established | FinWait1, FinAcked) => FinWait2,
+            (CloseWait | LastAck, FinAcked) => Closed,
+            (State::Closing, FinAcked) => TimeWait,
+            (Established, PeerFinNow) => CloseWait,
+            (Established, PeerFinToo) | (FinWait1, PeerFinNow | PeerFinToo) => State::Closing,
+            (FinWait2, PeerFinNow | PeerFinToo) => TimeWait,
+            (state, _) => state,
+        };
+        for state in State::ALL.into_iter().filter(|state| Ends::of(*state).state() == *state) {
+            for event in [LocalClose, LocalShutdown, FinAcked, PeerFinNow, PeerFinToo] {
+                for life in LIFE {
+                    let mut closing = Closing { ends: Ends::of(state), life };
+                    closing.on(event);
+                    let dead = life == Life::Dead;
+                    assert_eq!(
+                        closing.state(),
+                        if dead { Closed } else { expected(state, event) },
+                        "{state:?} {event:?}"
+                    );
+                    let orphan = life == Life::Orphan || (life == Life::Owned && event == LocalClose);
+                    assert_eq!(closing.life == Life::Orphan, orphan, "{state:?} {event:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_order_of_closing_ends_where_rfc_9293_figure_5_says() {
         let table: &[(&[ClosingEvent], State, bool)] = &[
             (&[LocalClose], State::FinWait1, false),
             (&[LocalClose, FinAcked], State::FinWait2, true),
-            (&[LocalClose, FinAcked, PeerFin], State::TimeWait, true),
-            (&[LocalClose, PeerFin], State::Closing, false),
-            (&[LocalClose, PeerFin, FinAcked], State::TimeWait, true),
-            (&[PeerFin], State::CloseWait, false),
-            (&[PeerFin, LocalClose], State::LastAck, false),
-            (&[PeerFin, LocalClose, FinAcked], State::Closed, true),
+            (&[LocalClose, FinAcked, PeerFinNow], State::TimeWait, true),
+            (&[LocalClose, PeerFinNow], State::Closing, false),
+            (&[LocalClose, PeerFinNow, FinAcked], State::TimeWait, true),
+            (&[PeerFinNow], State::CloseWait, false),
+            (&[PeerFinNow, LocalClose], State::LastAck, false),
+            (&[PeerFinNow, LocalClose, FinAcked], State::Closed, true),
             // Half-close: the application still reads.
             (&[LocalShutdown], State::FinWait1, false),
             (&[LocalShutdown, FinAcked], State::FinWait2, false),
             (&[LocalShutdown, LocalClose, FinAcked], State::FinWait2, true),
-            (&[PeerFin, LocalShutdown], State::LastAck, false),
-            (&[PeerFin, LocalShutdown, FinAcked, LocalClose], State::Closed, true),
+            (&[PeerFinNow, LocalShutdown], State::LastAck, false),
+            (&[PeerFinNow, LocalShutdown, FinAcked, LocalClose], State::Closed, true),
             (&[LocalClose, LocalShutdown], State::FinWait1, false),
             (&[FinAcked, LocalShutdown], State::FinWait2, false),
             (&[FinAcked], State::FinWait2, false),
-            (&[FinAcked, PeerFin], State::TimeWait, false),
-            (&[FinAcked, PeerFin, LocalClose], State::TimeWait, true),
-            (&[PeerFin, FinAcked], State::Closed, false),
-            (&[PeerFin, FinAcked, LocalClose], State::Closed, true),
+            (&[FinAcked, PeerFinNow], State::TimeWait, false),
+            (&[FinAcked, PeerFinNow, LocalClose], State::TimeWait, true),
+            (&[PeerFinNow, FinAcked], State::Closed, false),
+            (&[PeerFinNow, FinAcked, LocalClose], State::Closed, true),
             (&[FinAcked, LocalClose], State::FinWait2, true),
             // Likewise, and the peer closed at the same time: whose acknowledgement is lost must be answered again.
             (&[PeerFinToo], State::Closing, false),
@@ -140,12 +326,12 @@ mod tests {
             (&[LocalClose, PeerFinToo, FinAcked], State::TimeWait, true),
             (&[FinAcked, PeerFinToo, LocalClose], State::TimeWait, true),
             // Repeated events change nothing.
-            (&[PeerFin, PeerFin, LocalClose, LocalClose], State::LastAck, false),
+            (&[PeerFinNow, PeerFinNow, LocalClose, LocalClose], State::LastAck, false),
         ];
         for (events, state, leaves) in table {
             let mut closing = Closing::default();
             events.iter().for_each(|event| closing.on(*event));
-            assert_eq!((closing.state, closing.leaves_engine()), (*state, *leaves), "{events:?}");
+            assert_eq!((closing.state(), closing.leaves_engine()), (*state, *leaves), "{events:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a connection: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
-use super::negotiate::{Agreed, Offer, Peer};
-use crate::{FourTuple, Nanos, Segment, TimestampState, Unacceptable};
+use super::negotiate::{Offer, Peer};
+use crate::{Agreed, FourTuple, Nanos, Segment, State, TimestampState, Unacceptable};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
@@ -8,7 +8,7 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 /// A connection between its first SYN and the moment when an engine takes it over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Handshake {
-    state: State,
+    stage: Stage,
     /// Initial sequence number of this host.
     pub iss: Seq,
     offer: Offer,
@@ -18,7 +18,7 @@ pub struct Handshake {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+enum Stage {
     SynSent,
     SynReceived { irs: Seq, peer: Peer, recent: u32, passive: bool },
 }
@@ -51,8 +51,8 @@ pub struct Established {
     pub irs: Seq,
     /// The peer's window, bytes.
     pub snd_wnd: u32,
-    /// State of the timestamps option, where it was agreed on.
-    pub timestamps: Option<TimestampState>,
+    /// The peer's last TSval, where timestamps were agreed on.
+    pub ts_recent: u32,
     /// Send an acknowledgement: the peer waits for it.
     pub acknowledge: bool,
     /// The segment has payload or FIN for the engine to process.
@@ -61,25 +61,32 @@ pub struct Established {
     pub rtt: Option<Nanos>,
 }
 
+impl Established {
+    /// State of the timestamps option, where it was agreed on.
+    pub fn timestamps(&self) -> Option<TimestampState> {
+        self.agreed.timestamps(self.ts_recent)
+    }
+}
+
 impl Handshake {
     /// Active open: enters SYN-SENT.
     pub fn connect(now: Nanos, iss: Seq, offer: Offer) -> Handshake {
-        Handshake { state: State::SynSent, iss, offer, sent: 0, first_sent: now }
+        Handshake { stage: Stage::SynSent, iss, offer, sent: 0, first_sent: now }
     }
 
     /// LISTEN gets a SYN (RFC 9293 section 3.10.7.2): enters SYN-RECEIVED. Data on the SYN is left to the peer's
     /// retransmission.
     pub fn listen(now: Nanos, iss: Seq, offer: Offer, syn: &Segment) -> Handshake {
         let mut handshake = Handshake::connect(now, iss, offer);
-        handshake.state = State::received(&offer, syn, true);
+        handshake.stage = Stage::received(&offer, syn, true);
         handshake
     }
 
     /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
     pub fn of_cookie(now: Nanos, iss: Seq, offer: Offer, irs: Seq, peer: Peer, recent: u32) -> Handshake {
-        let state = State::SynReceived { irs, peer, recent, passive: true };
+        let stage = Stage::SynReceived { irs, peer, recent, passive: true };
         // When it was sent nobody knows any more: no round-trip time comes of it.
-        Handshake { state, iss, offer, sent: 2, first_sent: now }
+        Handshake { stage, iss, offer, sent: 2, first_sent: now }
     }
 
     /// The SYN or SYN-ACK of the present state, counted as sent.
@@ -91,14 +98,14 @@ impl Handshake {
         if self.sent == 1 {
             self.first_sent = now;
         }
-        let (flags, ack, options) = match &self.state {
-            State::SynSent => {
+        let (flags, ack, options) = match &self.stage {
+            Stage::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
                 let ecn = self.offer.ecn && self.sent <= self.offer.ecn_tries;
                 let flags = if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN };
                 (flags, Seq(0), self.offer.syn_options(now))
             }
-            State::SynReceived { irs, peer, recent, .. } => {
+            Stage::SynReceived { irs, peer, recent, .. } => {
                 let flags = Flags::SYN | Flags::ACK;
                 let flags = if self.offer.ecn && peer.ecn { flags | Flags::ECE } else { flags };
                 (flags, *irs + 1, self.offer.syn_ack_options(now, peer, *recent))
@@ -110,9 +117,9 @@ impl Handshake {
 
     /// An acknowledgement of all that came so far.
     pub fn ack(&self, now: Nanos, tuple: &FourTuple) -> Header {
-        let (ack, options, shift) = match &self.state {
-            State::SynSent => (Seq(0), Options::default(), 0),
-            State::SynReceived { irs, peer, recent, .. } => {
+        let (ack, options, shift) = match &self.stage {
+            Stage::SynSent => (Seq(0), Options::default(), 0),
+            Stage::SynReceived { irs, peer, recent, .. } => {
                 let stamp = Timestamps { value: self.offer.clock(now), echo: *recent };
                 let options = Options { timestamps: peer.timestamps.then_some(stamp), ..Options::default() };
                 (*irs + 1, options, self.offer.agree(peer).rcv_shift)
@@ -121,16 +128,16 @@ impl Handshake {
         header(tuple, self.iss + 1, ack, Flags::ACK, self.offer.window >> shift, options)
     }
 
-    /// Linux's number and name of the state.
-    pub fn name(&self) -> &'static str {
-        if self.state == State::SynSent { "SYN-SENT" } else { "SYN-RECEIVED" }
+    /// RFC 9293's state.
+    pub fn state(&self) -> State {
+        if self.stage == Stage::SynSent { State::SynSent } else { State::SynReceived }
     }
 
     /// A segment came for this connection.
     pub fn on_segment(&mut self, now: Nanos, segment: &Segment) -> Disposition {
-        match self.state {
-            State::SynSent => self.in_syn_sent(now, segment),
-            State::SynReceived { irs, peer, recent, passive } => {
+        match self.stage {
+            Stage::SynSent => self.in_syn_sent(now, segment),
+            Stage::SynReceived { irs, peer, recent, passive } => {
                 self.in_syn_received(now, segment, irs, &peer, recent, passive)
             }
         }
@@ -155,12 +162,12 @@ impl Handshake {
         if !segment.syn() {
             return Disposition::Drop(Unacceptable::NoAck);
         }
-        self.state = State::received(&self.offer, segment, false);
+        self.stage = Stage::received(&self.offer, segment, false);
         if !segment.ack() {
             // Simultaneous open (figure 8): "enter SYN-RECEIVED, form a SYN,ACK segment and send it".
             return Disposition::Resend;
         }
-        let State::SynReceived { irs, peer, recent, .. } = self.state else { unreachable!("just set") };
+        let Stage::SynReceived { irs, peer, recent, .. } = self.stage else { unreachable!("just set") };
         // The window of a SYN-ACK is not scaled; payload on it comes again.
         let snd_wnd = segment.header.window as u32;
         let acknowledged = Established { acknowledge: true, ..self.established(now, irs, &peer, recent, snd_wnd) };
@@ -230,14 +237,12 @@ impl Handshake {
     }
 
     fn established(&self, now: Nanos, irs: Seq, peer: &Peer, recent: u32, snd_wnd: u32) -> Established {
-        let agreed = self.offer.agree(peer);
-        let offset = self.offer.timestamp_offset;
         Established {
-            agreed,
+            agreed: self.offer.agree(peer),
             iss: self.iss,
             irs,
             snd_wnd,
-            timestamps: agreed.timestamps.then_some(TimestampState { recent, offset }),
+            ts_recent: recent,
             acknowledge: false,
             pass_on: false,
             rtt: (self.sent == 1).then(|| now.saturating_sub(self.first_sent)),
@@ -245,10 +250,10 @@ impl Handshake {
     }
 }
 
-impl State {
-    fn received(offer: &Offer, syn: &Segment, passive: bool) -> State {
+impl Stage {
+    fn received(offer: &Offer, syn: &Segment, passive: bool) -> Stage {
         let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
-        State::SynReceived { irs: syn.header.seq, peer: offer.read(&syn.header), recent, passive }
+        Stage::SynReceived { irs: syn.header.seq, peer: offer.read(&syn.header), recent, passive }
     }
 }
 
@@ -427,7 +432,7 @@ mod tests {
         assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(Unacceptable::Paws));
         ack.header.options.timestamps = Some(Timestamps { value: 51, echo: 0 });
         let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
-        assert_eq!(open.timestamps, Some(TimestampState { recent: 51, offset: 0 }));
+        assert_eq!(open.timestamps(), Some(TimestampState { recent: 51, offset: 0 }));
     }
 
     #[test]

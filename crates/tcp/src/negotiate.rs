@@ -3,7 +3,7 @@
 use crate::Nanos;
 use crate::window::MOST_SHIFT;
 use serde::{Deserialize, Serialize};
-use wire::tcp::{Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
+use wire::tcp::{Agreed, Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
@@ -49,23 +49,6 @@ pub struct Peer {
     /// SACK permitted (RFC 2018).
     pub sack: bool,
     /// An ECN setup (RFC 3168 section 6.1.1).
-    pub ecn: bool,
-}
-
-/// What both agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Agreed {
-    /// Payload bytes of a full segment, options taken off.
-    pub mss: u16,
-    /// Shift of the windows that the peer sends.
-    pub snd_shift: u8,
-    /// Shift of the windows that this host sends.
-    pub rcv_shift: u8,
-    /// Every segment carries timestamps (RFC 7323).
-    pub timestamps: bool,
-    /// Out-of-order data is acknowledged selectively (RFC 2018).
-    pub sack: bool,
-    /// Data may carry ECN marks (RFC 3168).
     pub ecn: bool,
 }
 
@@ -120,7 +103,7 @@ impl Offer {
             snd_shift: peer.shift.unwrap_or(0),
             // Both scale or none does (RFC 7323 section 2.2).
             rcv_shift: if peer.shift.is_some() { self.shift } else { 0 },
-            timestamps: peer.timestamps,
+            ts_offset: peer.timestamps.then_some(self.timestamp_offset),
             sack: peer.sack,
             ecn: self.ecn && peer.ecn,
         }
@@ -170,7 +153,7 @@ mod tests {
     fn a_bare_peer_gets_a_bare_connection() {
         let bare = Peer { mss: 536, ..Peer::default() };
         let agreed = OFFER.agree(&bare);
-        let plain = Agreed { mss: 536, snd_shift: 0, rcv_shift: 0, timestamps: false, sack: false, ecn: false };
+        let plain = Agreed { mss: 536, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: false, ecn: false };
         assert_eq!(agreed, plain);
         let options = OFFER.syn_ack_options(0, &bare, 0);
         assert_eq!(options, Options { mss: Some(1460), ..Options::default() });

@@ -1,5 +1,57 @@
 //! Round-trip time estimation and the retransmission timeout (RFC 6298).
 use crate::Nanos;
+use wire::Seq;
+
+/// Times one segment from when it was sent until it is acknowledged. Only new data is timed, and a segment that may
+/// have been sent twice no more (Karn's algorithm, RFC 6298 section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RttTimer {
+    started: Nanos,
+    /// The acknowledgement that ends it.
+    end: Seq,
+    running: bool,
+}
+
+impl RttTimer {
+    /// A timer at rest.
+    pub fn new() -> RttTimer {
+        RttTimer { started: 0, end: Seq(0), running: false }
+    }
+
+    /// New data is sent, up to `end`. It is timed, unless something is being timed: true where it is.
+    #[inline(always)]
+    pub fn start(&mut self, now: Nanos, end: Seq) -> bool {
+        let starts = !self.running;
+        if starts {
+            *self = RttTimer { started: now, end, running: true };
+        }
+        starts
+    }
+
+    /// Something is sent again, perhaps what is being timed.
+    // Meets RFC 6298: 3.
+    #[inline]
+    pub fn cancel(&mut self) {
+        self.running = false;
+    }
+
+    /// Everything before `una` is acknowledged. The round-trip time, where this ends one, nanoseconds: odd, so that it
+    /// is not 0; otherwise 0.
+    #[inline(always)]
+    pub fn take(&mut self, now: Nanos, una: Seq) -> u32 {
+        if !self.running || una.before(self.end) {
+            return 0;
+        }
+        self.running = false;
+        now.saturating_sub(self.started).min(u32::MAX.into()) as u32 | 1
+    }
+}
+
+impl Default for RttTimer {
+    fn default() -> RttTimer {
+        RttTimer::new()
+    }
+}
 
 /// Estimator of one connection.
 #[derive(Debug, Clone)]
@@ -129,6 +181,19 @@ mod tests {
         assert_eq!(rtt.rto().nanos(), 4 * 285 * MS, "rule 5.5");
         rtt.reset_backoff();
         assert_eq!(rtt.rto().nanos(), 285 * MS);
+    }
+
+    // Checks RFC 6298: 3.
+    #[test]
+    fn what_was_sent_twice_is_not_timed() {
+        let mut timer = RttTimer::new();
+        assert!(timer.start(1000, Seq(u32::MAX)) && !timer.start(1500, Seq(50)));
+        assert_eq!(timer.take(1700, Seq(u32::MAX - 1)), 0, "not acknowledged");
+        assert_eq!(timer.take(1800, Seq(3)), 801);
+        assert_eq!(timer.take(1900, Seq(50)), 0, "one at a time");
+        timer.start(2000, Seq(90));
+        timer.cancel();
+        assert_eq!(timer.take(2500, Seq(90)), 0);
     }
 
     // Checks RFC 6298: 2.5, 4.

@@ -1,4 +1,4 @@
-//! A received segment as TCP's rules see it, and why they drop one.
+//! A received segment as TCP's rules see it.
 use crate::FourTuple;
 use wire::tcp::{Flags, Header};
 
@@ -39,26 +39,4 @@ impl Segment {
     pub fn fin(&self) -> bool {
         self.header.flags.has(Flags::FIN)
     }
-}
-
-/// Why TCP's rules do not process a segment. The registry of drop reasons has an entry for each, under the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unacceptable {
-    /// The timestamp is older than the last one (PAWS, RFC 7323 section 5).
-    Paws,
-    /// The sequence number is outside the receive window (RFC 9293 section 3.4), or the acknowledgement outside what
-    /// was sent.
-    OutsideWindow,
-    /// All of its payload was received before.
-    Duplicate,
-    /// It acknowledges what was never sent (RFC 5961 section 5).
-    AckBeyondSent,
-    /// Its acknowledgement is older than any window (RFC 5961 section 5).
-    AckTooOld,
-    /// It has no ACK where every valid segment has one.
-    NoAck,
-    /// RST inside the window, but not exact (RFC 5961 section 3).
-    RstChallenged,
-    /// SYN in a synchronised state (RFC 5961 section 4).
-    SynChallenged,
 }

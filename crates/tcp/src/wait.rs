@@ -1,6 +1,6 @@
 //! Closed connections that wait: TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of
 //! connections that nobody reads. A compact entry each, outside the engine.
-use crate::{ChallengeLimit, FourTuple, Nanos, Segment, TimestampState};
+use crate::{ChallengeLimit, Ends, FourTuple, Nanos, Segment, TimestampState};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options};
@@ -16,8 +16,8 @@ pub struct Wait {
     pub rcv_nxt: Seq,
     /// State of the timestamps option, where it was agreed on.
     pub timestamps: Option<TimestampState>,
-    /// The peer's FIN came: TIME-WAIT; otherwise FIN-WAIT-2.
-    pub fin_received: bool,
+    /// Its streams' ends: with the peer's FIN it is in TIME-WAIT, otherwise in FIN-WAIT-2.
+    pub ends: Ends,
     /// When it came here.
     pub since: Nanos,
     /// Its limit on challenge acknowledgements.
@@ -52,7 +52,7 @@ impl Wait {
         if segment.rst() {
             return self.on_reset(segment);
         }
-        if segment.syn() && !segment.ack() && self.fin_received && self.may_be_reused_by(segment) {
+        if segment.syn() && !segment.ack() && self.ends.peer_ended() && self.may_be_reused_by(segment) {
             return WaitDisposition::Reuse(self.snd_nxt + REUSE_DISTANCE);
         }
         let end = segment.header.seq + segment.payload;
@@ -63,7 +63,7 @@ impl Wait {
         if segment.payload > 0 && self.rcv_nxt.before(end) {
             return WaitDisposition::Reset;
         }
-        if segment.fin() && (self.fin_received || end == self.rcv_nxt) {
+        if segment.fin() && (self.ends.peer_ended() || end == self.rcv_nxt) {
             return self.on_fin(segment);
         }
         // An acknowledgement needs no answer, a keepalive or a duplicate does.
@@ -72,8 +72,8 @@ impl Wait {
     }
 
     fn on_fin(&mut self, segment: &Segment) -> WaitDisposition {
-        if !self.fin_received {
-            self.fin_received = true;
+        if !self.ends.peer_ended() {
+            self.ends.end_peer();
             self.rcv_nxt += 1;
         }
         if let (Some(state), Some(stamp)) = (&mut self.timestamps, segment.header.options.timestamps) {
@@ -85,9 +85,9 @@ impl Wait {
     /// In TIME-WAIT, resets are ignored (RFC 1337): they would expose a new connection to old segments.
     fn on_reset(&self, segment: &Segment) -> WaitDisposition {
         match segment.header.seq - self.rcv_nxt {
-            0 if !self.fin_received => WaitDisposition::Gone,
+            0 if !self.ends.peer_ended() => WaitDisposition::Gone,
             // What the peer sent before the reset may be lost: it is asked for the exact number (RFC 5961 section 3.2).
-            1..=65_535 if !self.fin_received => WaitDisposition::Acknowledge,
+            1..=65_535 if !self.ends.peer_ended() => WaitDisposition::Acknowledge,
             _ => WaitDisposition::Ignore,
         }
     }
@@ -121,7 +121,7 @@ impl Wait {
 
     /// From when on [`Wait::may_be_reused_locally`] holds, if ever.
     pub fn reusable_locally_from(&self) -> Option<Nanos> {
-        (self.fin_received && self.timestamps.is_some()).then_some(self.since + 1_000_000_000)
+        (self.ends.peer_ended() && self.timestamps.is_some()).then_some(self.since + 1_000_000_000)
     }
 
     /// The acknowledgement of all that came.
@@ -145,12 +145,14 @@ mod tests {
     use super::super::handshake::testing::{TUPLE, segment};
     use super::WaitDisposition::*;
     use super::*;
+    use crate::State;
     use wire::tcp::Timestamps;
 
-    fn wait(fin_received: bool, recent: Option<u32>) -> Wait {
+    fn wait(ended: bool, recent: Option<u32>) -> Wait {
         let timestamps = recent.map(|recent| TimestampState { recent, offset: 0 });
         let challenges = ChallengeLimit::default();
-        Wait { tuple: TUPLE, snd_nxt: Seq(500), rcv_nxt: Seq(900), timestamps, fin_received, since: 0, challenges }
+        let ends = Ends::of(if ended { State::TimeWait } else { State::FinWait2 });
+        Wait { tuple: TUPLE, snd_nxt: Seq(500), rcv_nxt: Seq(900), timestamps, ends, since: 0, challenges }
     }
 
     #[test]
@@ -176,7 +178,7 @@ mod tests {
         let mut entry = wait(false, None);
         assert_eq!(entry.on_segment(&segment(Flags::SYN, 901, 0, 0)), Acknowledge, "no reuse before TIME-WAIT");
         assert_eq!(entry.on_segment(&segment(Flags::FIN | Flags::ACK, 900, 500, 0)), Finished);
-        assert_eq!((entry.rcv_nxt, entry.fin_received), (Seq(901), true));
+        assert_eq!((entry.rcv_nxt, entry.ends.state()), (Seq(901), State::TimeWait));
         assert_eq!(wait(false, None).on_segment(&segment(Flags::RST, 900, 0, 0)), Gone);
         assert_eq!(wait(false, None).on_segment(&segment(Flags::ACK, 900, 500, 5)), Reset);
     }

@@ -54,6 +54,62 @@ pub fn super_segment(most: u32, mss: u32) -> u32 {
     (most.min(MOST_PAYLOAD) / mss * mss).max(mss).min(MOST_PAYLOAD)
 }
 
+/// Data that waits at a sender's next sequence number, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// All of it.
+    pub data: u32,
+    /// What both windows leave.
+    pub usable: u32,
+    /// The most of one frame.
+    pub most: u32,
+    /// A full segment.
+    pub mss: u32,
+}
+
+impl Waiting {
+    /// Payload of the next frame; nothing where it is better to wait: for a full segment, unless that is all there is,
+    /// or a small one is due (RFC 9293 section 3.8.6.2.1).
+    // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
+    #[inline]
+    pub fn cut(&self, is_small_due: impl FnOnce() -> bool) -> Option<u32> {
+        let Waiting { data, mss, .. } = *self;
+        let len = data.min(self.usable).min(self.most);
+        if len == 0 || (len < data && len < mss && !is_small_due()) {
+            return None;
+        }
+        Some(if len < data && len > mss { len - len % mss } else { len })
+    }
+}
+
+/// The windows of a sender that has less than a full segment to send and more data waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmallSegment {
+    /// What both windows leave, bytes.
+    pub usable: u32,
+    /// The peer's window, and the largest that it ever was, bytes.
+    pub window: u32,
+    /// See there.
+    pub largest: u32,
+    /// The congestion window, bytes.
+    pub cwnd: u32,
+    /// Nothing is in flight.
+    pub alone: bool,
+    /// The persist timer says to use the window as it is.
+    pub overriding: bool,
+}
+
+impl SmallSegment {
+    /// It is sent all the same: half of the largest window is open, or nothing is in flight whose acknowledgement could
+    /// open a window. That the peer's small window does so by itself the persist timer waits for; for what is left of
+    /// the congestion window beside full segments nothing does.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        let stuck = self.alone && (self.overriding || self.cwnd <= self.window);
+        stuck || self.usable >= self.largest.div_ceil(2)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +134,26 @@ mod tests {
         assert!(!is_worth_telling(2000, 2000, 8192, 1000));
         assert!(is_worth_telling(2048, 6000, 8192, 1000), "a quarter");
         assert!(is_worth_telling(25, 0, 100, 1000), "a window smaller than a segment");
+    }
+
+    // Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.
+    #[test]
+    fn a_sender_waits_for_full_segments() {
+        let waiting = Waiting { data: 5000, usable: 3500, most: 8000, mss: 1000 };
+        assert_eq!(waiting.cut(|| false), Some(3000));
+        assert_eq!(Waiting { most: 2000, ..waiting }.cut(|| false), Some(2000));
+        assert_eq!(Waiting { data: 400, ..waiting }.cut(|| false), Some(400), "all there is");
+        let narrow = Waiting { usable: 600, ..waiting };
+        assert_eq!((narrow.cut(|| false), narrow.cut(|| true)), (None, Some(600)));
+        assert_eq!(Waiting { usable: 0, ..waiting }.cut(|| true), None);
+
+        let closed =
+            SmallSegment { usable: 600, window: 600, largest: 60_000, cwnd: 10_000, alone: true, overriding: false };
+        assert!(!closed.is_due(), "the persist timer comes first");
+        assert!(SmallSegment { overriding: true, ..closed }.is_due());
+        assert!(!SmallSegment { overriding: true, alone: false, ..closed }.is_due());
+        assert!(SmallSegment { cwnd: 600, ..closed }.is_due(), "the congestion window opens by acknowledgements only");
+        assert!(SmallSegment { largest: 1200, alone: false, ..closed }.is_due(), "half of the largest");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod icmpv4;
 pub mod ipv4;
 pub mod plain;
 pub mod rewrite;
+pub mod roce;
 pub mod seq;
 pub mod tcp;
 pub mod template;

@@ -1,4 +1,8 @@
 //! TCP headers and options (RFC 9293 section 3.1; window scale and timestamps RFC 7323; SACK RFC 2018).
+mod state;
+
+pub use state::State;
+
 use crate::{Malformed, Seq, be16, be32};
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -11,6 +15,8 @@ pub const MAX_HEADER_LEN: usize = 60;
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Where the checksum stands in the header.
 pub const CHECKSUM_AT: usize = 16;
+/// Where the window stands in the header.
+pub const WINDOW_AT: usize = 14;
 /// Byte of the flags.
 pub const FLAGS_AT: usize = 13;
 
@@ -66,6 +72,54 @@ impl fmt::Debug for Flags {
     }
 }
 
+/// Why TCP's rules do not process a segment. The registry of drop reasons has an entry for each, under the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unacceptable {
+    /// The timestamp is older than the last one (PAWS, RFC 7323 section 5).
+    Paws,
+    /// The sequence number is outside the receive window (RFC 9293 section 3.4), or the acknowledgement outside what
+    /// was sent.
+    OutsideWindow,
+    /// All of its payload was received before.
+    Duplicate,
+    /// It acknowledges what was never sent (RFC 5961 section 5).
+    AckBeyondSent,
+    /// Its acknowledgement is older than any window (RFC 5961 section 5).
+    AckTooOld,
+    /// It has no ACK where every valid segment has one.
+    NoAck,
+    /// RST inside the window, but not exact (RFC 5961 section 3).
+    RstChallenged,
+    /// SYN in a synchronised state (RFC 5961 section 4).
+    SynChallenged,
+}
+
+/// What both ends of a connection agreed on with their SYNs, and what path MTU discovery made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Agreed {
+    /// Most payload bytes of a segment on the wire, options taken off (RFC 9293 section 3.7.1). Path MTU discovery
+    /// lowers it (RFC 1191).
+    pub mss: u16,
+    /// Shift of the windows that the peer sends (RFC 7323 section 2).
+    pub snd_shift: u8,
+    /// Shift of the windows that this host sends.
+    pub rcv_shift: u8,
+    /// Every segment carries timestamps (RFC 7323 section 3): what to add to this host's clock, milliseconds.
+    pub ts_offset: Option<u32>,
+    /// Out-of-order data is acknowledged selectively (RFC 2018).
+    pub sack: bool,
+    /// Data may carry ECN marks (RFC 3168).
+    pub ecn: bool,
+}
+
+impl Agreed {
+    /// The state of the timestamps option with the peer's last clock value, where timestamps were agreed on.
+    #[inline]
+    pub fn timestamps(&self, recent: u32) -> Option<TimestampState> {
+        self.ts_offset.map(|offset| TimestampState { recent, offset })
+    }
+}
+
 /// A connection's state of the timestamps option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TimestampState {
@@ -77,6 +131,7 @@ pub struct TimestampState {
 
 impl TimestampState {
     /// The option of a segment that is sent now (RFC 7323 section 5.4: milliseconds).
+    #[inline]
     pub fn stamp(&self, now: crate::Nanos) -> Timestamps {
         Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(self.offset), echo: self.recent }
     }
@@ -301,6 +356,26 @@ impl Header {
     }
 }
 
+/// Changes the window scale option of a whole header, where it has one.
+pub fn set_window_scale(header: &mut [u8], scale: u8) {
+    let end = header.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4).min(header.len());
+    let mut at = HEADER_LEN;
+    while at < end && header[at] != 0 {
+        match header[at] {
+            1 => at += 1,
+            kind => {
+                let Some(len) = header[..end].get(at + 1).map(|len| usize::from(*len)).filter(|len| *len >= 2) else {
+                    return;
+                };
+                if kind == 3 && len == 3 && at + 2 < end {
+                    header[at + 2] = scale;
+                }
+                at += len;
+            }
+        }
+    }
+}
+
 /// Gives a header (at least [`HEADER_LEN`] bytes) another sequence number and other flags, options kept, and puts
 /// `checksum` into its field: for cutting a super-segment.
 pub fn set_segment(header: &mut [u8], seq: Seq, flags: Flags, checksum: u16) {
@@ -312,6 +387,24 @@ pub fn set_segment(header: &mut [u8], seq: Seq, flags: Flags, checksum: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_window_scale_changes() {
+        let options = Options { mss: Some(1460), window_scale: Some(10), sack_permitted: true, ..Options::default() };
+        let (seq, ack, flags, window) = (Seq(1), Seq(2), Flags::SYN, 3);
+        let header = Header { src_port: 1, dst_port: 2, seq, ack, flags, window, options };
+        let mut bytes = [0; MAX_HEADER_LEN];
+        let len = header.emit(&mut bytes);
+        set_window_scale(&mut bytes[..len], 6);
+        let expected = Header { options: Options { window_scale: Some(6), ..options }, ..header };
+        assert_eq!(Header::parse(&bytes[..len]), Ok((expected, len)));
+        // Cut short, or of impossible lengths: nothing, and no panic.
+        for cut in 0..len {
+            set_window_scale(&mut bytes[..cut], 7);
+        }
+        bytes[HEADER_LEN + 1] = 0;
+        set_window_scale(&mut bytes[..len], 8);
+    }
 
     // Checks RFC 9293: MUST-4, MUST-5, MUST-69.
     #[test]

@@ -107,6 +107,7 @@ fn run(choice: &Choice) -> Result<bool, String> {
 fn group(report: &mut Report, session: &Session, files: &Files, link: Link, choice: &Choice) {
     let chosen = |case: &&Case| {
         let here = (case.short || !link.is_short()) && (link.has_tap() || !case.kernel);
+        let here = here && (link == Link::Fabric || !case.rdma);
         case.name.contains(&choice.filter) && here
     };
     let cases: Vec<&Case> = ALL.iter().filter(chosen).collect();

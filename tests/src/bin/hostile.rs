@@ -1,17 +1,20 @@
 //! An application that keeps no rule, for the tests of what it may not reach: `hostile ATTACK SOCKET HOST ECHO_ADDRESS
-//! ECHO_PORT SECONDS SEED`.
+//! ECHO_PORT SECONDS SEED`, and of verbs: `hostile verbs ATTACK SOCKET HOST PEER_HOST STRANGER SECONDS SEED`.
 use std::process::ExitCode;
-use tests::hostile::{Orders, run};
+use tests::hostile::{Orders, run, verbs};
 
-const USAGE: &str = "usage: hostile scribble|silent|greedy|replay|busy SOCKET HOST ECHO_ADDRESS ECHO_PORT SECONDS SEED";
+const USAGE: &str = "usage: hostile scribble|silent|greedy|replay|busy SOCKET HOST ECHO_ADDRESS ECHO_PORT SECONDS SEED
+       hostile verbs scribble|forge|unmap|honest|target SOCKET HOST PEER_HOST STRANGER SECONDS SEED";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some((attack, orders)) = orders(&words) else {
+    let of_verbs = words.strip_prefix(&["verbs".to_string()]).and_then(orders_of_verbs);
+    let of_streams = orders(&words).map(|(attack, orders)| run(attack, &orders));
+    let Some(result) = of_verbs.map(|(attack, orders)| verbs::run(attack, &orders)).or(of_streams) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    match run(attack, &orders) {
+    match result {
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
@@ -29,6 +32,19 @@ fn orders(words: &[String]) -> Option<(&str, Orders)> {
         socket: socket.into(),
         host: host.clone(),
         echo: (address.parse().ok()?, port.parse().ok()?),
+        seconds: seconds.parse().ok()?,
+        seed: seed.parse().ok()?,
+    };
+    Some((attack, orders))
+}
+
+fn orders_of_verbs(words: &[String]) -> Option<(&str, verbs::Orders)> {
+    let [attack, socket, host, peer, stranger, seconds, seed] = words else { return None };
+    let orders = verbs::Orders {
+        socket: socket.into(),
+        host: host.clone(),
+        peer: peer.clone(),
+        stranger: stranger.parse().ok()?,
         seconds: seconds.parse().ok()?,
         seed: seed.parse().ok()?,
     };

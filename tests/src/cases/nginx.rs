@@ -2,16 +2,23 @@
 use super::{Bench, LARGE, SMALL, number_after};
 use crate::process::Process;
 use crate::report::Outcome;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
+    let (prefix, path) = configure(bench, "daemon off;")?;
+    bench.server(bench.lab.on_server("nginx"), &["-p", &prefix, "-c", &path, "-e", "stderr"])
+}
+
+/// Writes the configuration; returns nginx's folder and the file.
+fn configure(bench: &Bench, first: &str) -> Result<(String, String), String> {
     let prefix = bench.session.dir().join("nginx");
     fs::create_dir_all(&prefix).map_err(|error| error.to_string())?;
     let root = bench.files.dir().display();
     let configuration = format!(
-        "daemon off; worker_processes 2; user root; pid {0}/pid; error_log stderr warn;
+        "{first} worker_processes 2; user root; pid {0}/pid; error_log stderr warn;
          events {{ worker_connections 1024; }}
          http {{
              access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; default_type text/plain;
@@ -24,8 +31,7 @@ fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
     );
     let path = prefix.join("nginx.conf");
     fs::write(&path, configuration).map_err(|error| error.to_string())?;
-    let (prefix, path) = (prefix.display().to_string(), path.display().to_string());
-    bench.server(bench.lab.on_server("nginx"), &["-p", &prefix, "-c", &path, "-e", "stderr"])
+    Ok((prefix.display().to_string(), path.display().to_string()))
 }
 
 pub(super) fn keep_alive(bench: &Bench) -> Outcome {
@@ -117,6 +123,66 @@ fn reload_three_times(bench: &Bench, master: &Process) -> Result<usize, String> 
         sets.push(workers(master.id()));
     }
     Ok(sets.len())
+}
+
+/// Masters that have left their process group, as only such can upgrade; ended with this value.
+struct Detached(Vec<u32>);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        for master in &self.0 {
+            let children = workers(*master).into_iter().filter_map(|worker| worker.parse().ok());
+            children.chain([*master]).filter(|process| is_nginx(*process)).for_each(|process| {
+                let _ = send(process, Signal::KILL);
+            });
+        }
+    }
+}
+
+fn is_nginx(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim() == "nginx")
+}
+
+fn send(process: u32, signal: Signal) -> Result<(), String> {
+    let pid = Pid::from_raw(process as i32).ok_or("no process has the number 0")?;
+    kill_process(pid, signal).map_err(|error| format!("signal to process {process}: {error}"))
+}
+
+/// The binary upgrade: a new master gets the listening socket over an exec, in an environment that nginx writes itself,
+/// while requests come in; then the old master ends.
+pub(super) fn upgrade(bench: &Bench) -> Outcome {
+    let (prefix, path) = configure(bench, "daemon on;")?;
+    let pid_file = Path::new(&prefix).join("pid");
+    let master = || fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    // The new binary is run by the path of the old one. A parent stays, as an administrator's shell does.
+    let script = format!("$(command -v nginx) -p {prefix} -c {path} -e {prefix}/errors && exec sleep 60");
+    let _parent = bench.server(bench.lab.on_server("sh"), &["-c", &script])?;
+    bench.session.until("nginx' pid file", || Ok(master().is_some()))?;
+    let old = master().ok_or("nginx' pid file is gone")?;
+    let mut masters = Detached(vec![old]);
+    let load = ["-q", "-c", "16", "-t", "2", "-n", "1000000", &bench.url(SMALL)];
+    let mut load = bench.client_in_background("ab", &load)?;
+    send(old, Signal::USR2)?;
+    bench.session.until("a new master", || Ok(master().is_some_and(|new| new != old && workers(new).len() >= 2)))?;
+    let new = master().ok_or("the new master's pid file is gone")?;
+    masters.0.push(new);
+    end(bench, old)?;
+    let printed = load.succeed()?;
+    let (complete, failed) =
+        (number_after(&printed, "Complete requests:")?, number_after(&printed, "Failed requests:")?);
+    let url = bench.url(SMALL);
+    let code = bench.client("curl", &["-sS", "--fail", "-o", "/dev/null", "-w", "%{http_code}", &url])?;
+    end(bench, new)?;
+    match (code.as_str(), failed == 0.0 && complete > 0.0) {
+        ("200", true) => Ok(format!("{complete} requests during the upgrade, none failed")),
+        (code, _) => Err(format!("{failed} of {complete} requests failed; the new binary answers {code}")),
+    }
+}
+
+/// A master ends, after its workers have answered what they had begun.
+fn end(bench: &Bench, master: u32) -> Result<(), String> {
+    send(master, Signal::QUIT)?;
+    bench.session.until("a master's end", || Ok(!is_nginx(master)))
 }
 
 fn workers(master: u32) -> Vec<String> {

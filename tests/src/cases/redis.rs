@@ -5,7 +5,22 @@ use crate::report::Outcome;
 
 fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
     let port = bench.port();
-    let open = ["--port", &port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"];
+    // A dump that lies where the tests are started from is not to be loaded.
+    let folder = bench.session.dir().display().to_string();
+    let open = [
+        "--port",
+        &port,
+        "--dir",
+        &folder,
+        "--bind",
+        "0.0.0.0",
+        "--protected-mode",
+        "no",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ];
     bench.server(bench.lab.on_server("redis-server"), &open)
 }
 

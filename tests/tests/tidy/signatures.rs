@@ -20,6 +20,14 @@ fn is_boolean(kind: &syn::Type) -> bool {
     matches!(kind, syn::Type::Path(path) if path.path.is_ident("bool"))
 }
 
+/// A structure of C (`#[repr(C)]`): it has the fields that its header gives it.
+fn is_of_c(attributes: &[syn::Attribute]) -> bool {
+    let is_c = |list: &syn::MetaList| list.tokens.to_string().split(',').any(|word| word.trim() == "C");
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("repr") && matches!(&attribute.meta, syn::Meta::List(list) if is_c(list))
+    })
+}
+
 fn is_tuple(kind: &syn::Type) -> bool {
     match kind {
         syn::Type::Tuple(tuple) => tuple.elems.len() > 1,
@@ -78,7 +86,7 @@ impl<'ast> Visit<'ast> for Shapes<'_> {
         visit::visit_trait_item_fn(self, item);
     }
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        if item.fields.len() > MOST_FIELDS && !is_for_tests(&item.attrs) {
+        if item.fields.len() > MOST_FIELDS && !is_for_tests(&item.attrs) && !is_of_c(&item.attrs) {
             let at = place(self.source, item.span());
             self.structs.push(format!("{at} {}: {} fields", item.ident, item.fields.len()));
         }

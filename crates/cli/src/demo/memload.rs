@@ -24,7 +24,7 @@ pub fn main(arguments: &MemloadArguments) -> Result<(), String> {
     times.sort_unstable();
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).map_or(0.0, |nanos| *nanos as f64 / 1000.0);
     let rate = times.len() as f64 / elapsed.as_secs_f64();
-    println!("{}", json!({ "ops_per_s": rate, "p50_us": at(0.5), "p99_us": at(0.99) }));
+    crate::table::say(&json!({ "ops_per_s": rate, "p50_us": at(0.5), "p99_us": at(0.99) }).to_string());
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
-use super::layout::{APP_BELL, DAEMON_BELL};
 use super::tables::Tables;
+use crate::directory::{APP_BELL, DAEMON_BELL};
 use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;

@@ -18,11 +18,6 @@ pub const READ_FOR_AT: usize = GROWN_AT - 4;
 /// rings. Each is written by who writes that stream.
 const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
 
-/// The doorbell word of the application: how many of its threads sleep.
-pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
-/// The doorbell word of the daemon.
-pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
-
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
 pub const LEAST_BUFFER: u32 = 16 << 10;
 

@@ -9,9 +9,11 @@ pub use state::HostState;
 use crate::bindings::Listener;
 use crate::contexts::Life;
 use crate::flow::{Flow, Place, Spliced};
+use crate::outbox::Outbox;
 use crate::plane::Plane;
+use ::host::Net;
 use context::Geometry;
-use engine::stream::{self, Carries, FlowEnd};
+use engine::stream::{self, Carries, FlowEnd, Stream};
 use engine::{Command, ContextId, FlowId, Nanos};
 use state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
 use std::collections::BTreeMap;
@@ -41,23 +43,22 @@ impl Plane {
 
     /// The engine gives everything up. First the flows, then the rings: so nothing is taken from a ring for a flow that
     /// is gone, and what the applications wrote meanwhile waits for whoever goes on.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
         let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
-        self.commands.extend(flows.map(Command::Remove));
-        self.commands.extend(contexts.map(Command::Detach));
+        commands.extend(flows.map(Command::Remove));
+        commands.extend(contexts.map(Command::Detach));
         self.stopped = Some(BTreeMap::new());
     }
 
     /// The engine has given everything up.
     pub fn is_stopped(&self) -> bool {
         let Some(ends) = &self.stopped else { return false };
-        self.commands.is_empty()
-            && self.flows.iter().all(|(id, flow)| match flow.place {
-                Place::Engine => ends.contains_key(&FlowId(id)),
-                Place::Leaving(_) => false,
-                Place::Gone => true,
-            })
+        self.flows.iter().all(|(id, flow)| match flow.place {
+            Place::Engine => ends.contains_key(&FlowId(id)),
+            Place::Leaving(_) => false,
+            Place::Gone => true,
+        })
     }
 
     /// A flow that was removed only to be handed over. False where it was leaving anyway.
@@ -73,54 +74,53 @@ impl Plane {
     }
 
     /// A host that was stopped goes on by itself: nobody took it over.
-    pub fn go_on(&mut self, now: Nanos) {
+    pub fn go_on(&mut self, out: &mut Outbox<'_>) {
         let ends = self.stopped.take().unwrap_or_default();
         for (id, context) in self.contexts.iter() {
-            self.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
+            out.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
         }
         for (id, end) in ends {
-            self.resume_flow(id, &end);
+            self.resume_flow(out, id, &end);
         }
-        self.place_all(now);
+        self.place_all(out);
     }
 
     /// Slots may have come free while the host stood still.
-    fn place_all(&mut self, now: Nanos) {
+    fn place_all(&mut self, out: &mut Outbox<'_>) {
         let listening: Vec<u32> =
             self.bindings.iter().filter(|(_, binding)| binding.listener.is_some()).map(|(id, _)| id).collect();
-        listening.into_iter().for_each(|binding| self.place(now, binding));
+        listening.into_iter().for_each(|binding| self.place(out, binding));
     }
 
     /// The engine runs a flow again, from where it was left.
-    fn resume_flow(&mut self, id: FlowId, end: &FlowEnd) -> Option<()> {
+    fn resume_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, end: &FlowEnd) -> Option<()> {
         let resume = end.resume?;
         let flow = self.flows.get(id.0)?;
-        let (home, name, orphan) = (flow.names[0], flow.name(), flow.closing.orphan);
-        let (agreed, iss, timestamps) = (flow.agreed, flow.iss, end.timestamps);
+        let (home, name, orphan) = (flow.names[0], flow.name(), flow.closing.is_orphan());
+        let (agreed, iss, ts_recent) = (flow.agreed, flow.iss, end.ts_recent);
         let context = self.contexts.get_mut(home.context.0)?;
         let buffers = context.slots.buffers(home.slot.index, &context.end).ok()?;
         let snd_wnd = resume.snd_wnd;
         let (acknowledge, pass_on, rtt) = (false, false, None);
-        let open = Established { agreed, iss, irs: Seq(0), snd_wnd, timestamps, acknowledge, pass_on, rtt };
-        let mut params = self.flow_params(id, &open, buffers)?;
+        let open = Established { agreed, iss, irs: Seq(0), snd_wnd, ts_recent, acknowledge, pass_on, rtt };
+        let mut params = self.flow_params(out, id, &open, buffers)?;
         (params.snd_nxt, params.tx_pos) = (end.snd_una, resume.tx_pos);
         (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);
         (params.context, params.slot) = (name.context, name.slot);
-        self.commands.push(Command::Install(Box::new(params)));
-        self.commands.push(stream::Command::Resume(id, *end).into());
+        out.commands.push(Command::Install(Box::new(params)));
+        out.commands.push(stream::Command::Resume(id, *end).into());
         if orphan {
-            self.commands.push(stream::Command::Orphan(id).into());
+            out.commands.push(stream::Command::Orphan(id).into());
         }
-        self.commands.push(stream::Command::Untrack(id).into());
+        out.commands.push(stream::Command::Untrack(id).into());
         Some(())
     }
 
     /// Everything that another daemon needs. The host has stopped.
-    pub fn state(&self, now: Nanos, geometry: Geometry, engine: (String, Carries)) -> HostState {
+    pub fn state(&self, now: Nanos, net: &Net, geometry: Geometry, engine: (String, Carries)) -> HostState {
         HostState {
             name: self.config.name.clone(),
-            address: self.config.address,
-            mac: self.net.mac,
+            links: net.links().iter().map(|link| (link.address, link.mac)).collect(),
             stopped: now,
             engine,
             geometry,
@@ -184,7 +184,7 @@ impl Plane {
     }
 
     fn opening_states(&self) -> Vec<OpeningState> {
-        let state = |(key, opening): (u32, &crate::opening::Opening)| OpeningState {
+        let state = |(key, opening): (u32, &crate::openings::Opening)| OpeningState {
             key,
             tuple: opening.tuple,
             handshake: opening.handshake.clone(),
@@ -206,7 +206,6 @@ impl Plane {
             tuple: flow.tuple.get(),
             remote_mac: flow.remote_mac,
             agreed: flow.agreed,
-            mss: flow.mss,
             iss: flow.iss,
             names: flow.names.iter().copied().collect(),
             current: flow.current,

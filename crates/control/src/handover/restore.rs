@@ -1,12 +1,14 @@
 //! A fresh host becomes the one that was stopped.
 use super::state::{BindingState, ContextState, FlowState, HoldState, HostState, ListenerState, OpeningState};
 use crate::bindings::{Binding, Listener};
+use crate::connections::Stage;
 use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};
-use crate::opening::Opening;
-use crate::plane::{MILLISECOND, Plane, Stage};
-use crate::ports::PortTurns;
-use crate::shares::Hold;
+use crate::holders::Hold;
+use crate::openings::Opening;
+use crate::outbox::Outbox;
+use crate::plane::{MILLISECOND, Plane};
+use crate::port_turns::PortTurns;
 use crate::timers::Timer;
 use crate::timing::Pace;
 use context::{ControlEnd, EngineEnd, Reply};
@@ -24,7 +26,7 @@ impl Plane {
     /// this host is of no use.
     pub fn restore(
         &mut self,
-        now: Nanos,
+        out: &mut Outbox<'_>,
         state: HostState,
         mut ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
     ) -> Result<(), String> {
@@ -35,31 +37,36 @@ impl Plane {
         self.claims = claims;
         for context in contexts {
             let end = ends.remove(&ContextId(context.id)).ok_or("a context came without its descriptors")?;
-            self.restore_context(context, end)?;
+            self.restore_context(out, context, end)?;
         }
         for binding in bindings {
             self.restore_binding(binding);
         }
         self.bindings.go_on_after(last_binding);
         for opening in openings {
-            self.restore_opening(now, opening)?;
+            self.restore_opening(out, opening)?;
         }
         for flow in flows {
-            self.restore_flow(now, flow)?;
+            self.restore_flow(out, flow)?;
         }
         waits.sort_by_key(|(_, wait)| wait.since);
         for (_, wait) in waits {
-            self.start_wait(now, wait);
+            self.waits.start(out, &mut self.connections, wait);
         }
         for HoldState { token, parent, uid, flows, bindings } in holds {
             self.holds.insert(token, Hold { parent, uid, flows, bindings });
-            self.timers.set(Timer::Hold(token), now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
+            out.timers.set(Timer::Hold(token), out.now + self.config.timers.fork_hold_ms as Nanos * MILLISECOND);
         }
-        self.place_all(now);
+        self.place_all(out);
         Ok(())
     }
 
-    fn restore_context(&mut self, state: ContextState, ends: (EngineEnd, ControlEnd)) -> Result<(), String> {
+    fn restore_context(
+        &mut self,
+        out: &mut Outbox<'_>,
+        state: ContextState,
+        ends: (EngineEnd, ControlEnd),
+    ) -> Result<(), String> {
         let (engine_end, control_end) = ends;
         let mut context = Context::new(state.application, control_end, self.config.memory.cached_buffers);
         context.life = if state.alive { Life::Alive } else { Life::Gone };
@@ -74,9 +81,9 @@ impl Plane {
         state.replies.into_iter().filter_map(Reply::from_words).for_each(|reply| context.reply(reply));
         let room = self.contexts.insert_at(state.id, context);
         room.ok_or("max_contexts is smaller than what is attached")?;
-        self.turns.add(state.id);
-        self.told.push(ContextId(state.id));
-        self.commands.push(Command::Attach(ContextId(state.id), engine_end));
+        self.contexts.turns.add(state.id);
+        self.contexts.reply_later(ContextId(state.id));
+        out.commands.push(Command::Attach(ContextId(state.id), engine_end));
         Ok(())
     }
 
@@ -101,7 +108,7 @@ impl Plane {
         self.bindings.add_at(state.id, binding);
     }
 
-    fn restore_opening(&mut self, now: Nanos, state: OpeningState) -> Result<(), String> {
+    fn restore_opening(&mut self, out: &mut Outbox<'_>, state: OpeningState) -> Result<(), String> {
         let OpeningState { key, tuple, handshake, owner, congestion, rto, tries, unsent, soft_error, peer_mac, open } =
             state;
         let opening = Opening {
@@ -122,21 +129,21 @@ impl Plane {
         self.openings.insert_at(key, opening).ok_or("limits.max_openings is smaller than it was")?;
         self.connections.set(tuple, Stage::Opening(key));
         if waits {
-            self.timers.set(Timer::Opening(key), now + rto);
+            out.timers.set(Timer::Opening(key), out.now + rto);
         }
         Ok(())
     }
 
-    fn restore_flow(&mut self, now: Nanos, state: FlowState) -> Result<(), String> {
+    fn restore_flow(&mut self, out: &mut Outbox<'_>, state: FlowState) -> Result<(), String> {
         let mut rtt = RttEstimator::new(self.config.timers.rto_bounds());
         state.rtt.into_iter().for_each(|sample| rtt.sample(sample));
-        let policy = state.congestion.start(state.mss as u32, now);
-        let enforced = Decision { cwnd: initial_window(state.mss as u32), rate: 0 };
+        let policy = state.congestion.start(state.agreed.mss as u32, out.now);
+        let enforced = Decision { cwnd: initial_window(state.agreed.mss as u32), rate: 0 };
         let una = state.end.map_or(Seq(0), |end| end.snd_una);
         let stats = FlowStats::default();
         stats.rx_bytes.store(state.bytes.0, Relaxed);
         stats.tx_bytes.store(state.bytes.1, Relaxed);
-        stats.last_rx_ns.store(now, Relaxed);
+        stats.last_rx_ns.store(out.now, Relaxed);
         if let Some(end) = &state.end {
             stats.snd_nxt.store(end.snd_nxt.0, Relaxed);
             stats.snd_una.store(end.snd_una.0, Relaxed);
@@ -146,9 +153,8 @@ impl Plane {
             tuple: state.tuple.into(),
             remote_mac: state.remote_mac,
             agreed: state.agreed,
-            mss: state.mss,
             iss: state.iss,
-            stats: self.stats.put(stats),
+            stats: self.flows.stats.put(stats),
             names: state.names.try_into()?,
             current: state.current,
             holders: state.holders.into_iter().collect(),
@@ -156,22 +162,22 @@ impl Plane {
             read: None,
             closing: state.closing,
             place: if state.end.is_some() { Place::Engine } else { Place::Gone },
-            options: if state.options == *self.flow_options {
-                Arc::clone(&self.flow_options)
+            options: if state.options == *self.flows.options {
+                Arc::clone(&self.flows.options)
             } else {
                 Arc::new(state.options)
             },
-            pace: Pace::new(now, policy, rtt, enforced, una),
+            pace: Pace::new(out.now, policy, rtt, enforced, una),
             freezing: 0,
             resting: None,
             spliced: Spliced::No,
             logged: false,
         };
         self.flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
-        self.timers.set(Timer::Flow(state.id), now);
+        out.timers.set(Timer::Flow(state.id), out.now);
         if let Some(end) = state.end {
             self.connections.set(state.tuple, Stage::Flow(FlowId(state.id)));
-            self.resume_flow(FlowId(state.id), &end).ok_or("the buffers of a connection cannot be mapped")?;
+            self.resume_flow(out, FlowId(state.id), &end).ok_or("the buffers of a connection cannot be mapped")?;
         }
         Ok(())
     }

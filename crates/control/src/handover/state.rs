@@ -2,9 +2,9 @@
 //! out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::Name;
+use crate::flow_options::FlowOptions;
 use crate::labels::Label;
-use crate::opening::Owner;
-use crate::timing::FlowOptions;
+use crate::openings::Owner;
 use context::{Endpoint, Geometry};
 use engine::stream::{Carries, FlowEnd, FourTuple};
 use engine::{ContextId, FlowId, Nanos};
@@ -18,10 +18,8 @@ use wire::{IpAddress, Mac, Seq};
 pub struct HostState {
     /// Its name.
     pub name: String,
-    /// Its address.
-    pub address: IpAddress,
-    /// Its hardware address.
-    pub mac: Mac,
+    /// Its addresses and hardware addresses, by port.
+    pub links: Vec<(IpAddress, Mac)>,
     /// When it stopped, on the daemon's clock.
     pub stopped: Nanos,
     /// Its engine, and the options that its connections may have negotiated.
@@ -114,7 +112,6 @@ pub(crate) struct FlowState {
     pub tuple: FourTuple,
     pub remote_mac: Mac,
     pub agreed: Agreed,
-    pub mss: u16,
     pub iss: Seq,
     pub names: Vec<Name>,
     pub current: usize,

@@ -1,41 +1,32 @@
 //! Joining two connections: both are stopped where nothing is on its way, then the pair takes their places.
-use super::{Seen, Side, Splice};
+use super::table::{Joining, Seen, Side, Splice};
+use crate::connections::Stage;
 use crate::flow::{After, Flow, Place, Spliced};
-use crate::plane::{MILLISECOND, Plane, Stage};
+use crate::outbox::Outbox;
+use crate::plane::Plane;
 use context::{Reply, SpliceEnd};
 use engine::stream::{self, FlowEnd};
 use engine::{ContextId, DropReason, FlowId, Nanos};
-use tcp::State;
+use tcp::Agreed;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{FourTuple, IpAddress, Seq, Translation};
 
 /// Pairs that are being joined at once: each takes a round or two.
 const MOST: usize = 256;
 
-/// Two flows that the engine was asked to stop.
-pub(crate) struct Joining {
-    context: ContextId,
-    tag: u32,
-    flows: [FlowId; 2],
-    /// What the engine said of each: where it stands, or that it is not quiet.
-    answers: [Option<Option<FlowEnd>>; 2],
-}
-
 /// One connection at the moment of joining: what the arithmetic needs of it.
 #[derive(Clone, Copy)]
 struct Stand {
     end: FlowEnd,
+    agreed: Agreed,
     /// TSval now, where timestamps are in use.
     clock: Option<u32>,
-    snd_shift: u8,
-    rcv_shift: u8,
     snd_wnd: u32,
-    sack: bool,
 }
 
 impl Plane {
     /// An application wants two of its connections joined.
-    pub fn splice(&mut self, id: ContextId, tag: u32, ends: [SpliceEnd; 2]) -> Result<(), i32> {
+    pub fn splice(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, ends: [SpliceEnd; 2]) -> Result<(), i32> {
         if self.splices.table.is_none() {
             return Err(libc::EOPNOTSUPP);
         }
@@ -61,20 +52,20 @@ impl Plane {
             if let Some(flow) = self.flows.get_mut(id.0) {
                 flow.freezing += 1;
             }
-            self.commands.push(stream::Command::Freeze { flow: id, tx_head, rx_head }.into());
+            out.commands.push(stream::Command::Freeze { flow: id, tx_head, rx_head }.into());
         }
         Ok(())
     }
 
     /// The engine has stopped a flow, or says that it is not quiet.
-    pub fn freeze_answered(&mut self, now: Nanos, id: FlowId, end: Option<FlowEnd>) {
+    pub fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         flow.freezing = flow.freezing.saturating_sub(1);
         if flow.freezing > 0 {
             // The answer to an earlier question, which was withdrawn.
             return;
         }
-        if self.rest_answered(id, end.is_some()) {
+        if self.rest_answered(out, id, end.is_some()) {
             return;
         }
         let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) else { return };
@@ -86,53 +77,54 @@ impl Plane {
         }
         let [Some(a), Some(b)] = joining.answers else { return };
         let joining = self.splices.joining.swap_remove(at);
-        let joined = a.zip(b).is_some_and(|(a, b)| self.join(now, &joining, [a, b]).is_some());
+        let joined = a.zip(b).is_some_and(|(a, b)| self.join(out, &joining, [a, b]).is_some());
         if joined {
-            self.reply(joining.context, Reply::Done { tag: joining.tag });
+            self.contexts.reply(joining.context, Reply::Done { tag: joining.tag });
         } else {
-            self.give_up_joining(&joining);
+            self.give_up_joining(out, &joining);
         }
     }
 
     /// One of two flows that are being joined is closed, or fails: both go on as they are.
-    pub fn leave_joining(&mut self, id: FlowId) {
-        self.leave_resting(id);
+    pub fn leave_joining(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        self.leave_resting(out, id);
         if let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) {
             let joining = self.splices.joining.swap_remove(at);
-            self.give_up_joining(&joining);
+            self.give_up_joining(out, &joining);
         }
     }
 
-    fn give_up_joining(&mut self, joining: &Joining) {
-        self.commands.extend(joining.flows.map(|id| stream::Command::Thaw(id).into()));
+    fn give_up_joining(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
+        out.commands.extend(joining.flows.map(|id| stream::Command::Thaw(id).into()));
         self.splices.totals.refused += 1;
-        self.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
+        self.contexts.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
     }
 
     /// The pair takes the place of two flows that stand still.
-    fn join(&mut self, now: Nanos, joining: &Joining, ends: [FlowEnd; 2]) -> Option<()> {
+    fn join(&mut self, out: &mut Outbox<'_>, joining: &Joining, ends: [FlowEnd; 2]) -> Option<()> {
         let flows = joining.flows;
         if !self.splices.have_room() {
             return None;
         }
         let stand = |at: usize| {
             let flow = self.flows.get(flows[at].0).filter(|flow| flow.place == Place::Engine)?;
-            Some(Stand::of(now, flow, ends[at]))
+            Some(Stand::of(out.now, flow, ends[at]))
         };
         let stands = [stand(0)?, stand(1)?];
         let side = |at: usize| {
             let (flow, other) = (self.flows.get(flows[at].0)?, self.flows.get(flows[1 - at].0)?);
-            let translation = translation(self.net.mac, other, &stands[at], &stands[1 - at])?;
+            let src_mac = out.net.link_towards(other.tuple.get().remote_ip).mac;
+            let translation = translation(src_mac, other, &stands[at], &stands[1 - at])?;
             let tuple = flow.tuple.get();
-            let next_hop = self.net.next_hop(tuple.remote_ip);
+            let next_hop = out.net.next_hop(tuple.remote_ip);
             Some(Side::new((tuple, next_hop), flows[at], translation, &stands[at]))
         };
         let sides = [side(0)?, side(1)?];
         let key =
-            self.splices.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: now, segments: 0 })?;
+            self.splices.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: out.now, segments: 0 })?;
         self.splices.totals.made += 1;
         for (at, side) in sides.iter().enumerate() {
-            self.remove_flow(flows[at], After::Splice);
+            self.remove_flow(out, flows[at], After::Splice);
             self.connections.set(side.tuple, Stage::Splice(key, at));
             if let Some(flow) = self.flows.get_mut(flows[at].0) {
                 flow.spliced = Spliced::In(key);
@@ -140,9 +132,9 @@ impl Plane {
             self.start_direction(key, at);
             // The peers hear of each other's windows, and that all they sent has arrived.
             let header = opening_ack(side, &stands[at], &stands[1 - at]);
-            self.send_tcp(now, &side.tuple, header);
+            out.send_tcp(&side.tuple, header);
         }
-        self.time_splice(now, key);
+        self.time_splice(out, key);
         Some(())
     }
 }
@@ -151,7 +143,7 @@ impl Plane {
 /// each other, as far as it cannot be translated.
 fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
     for flow in [a, b] {
-        if flow.place != Place::Engine || flow.closing.state != State::Established || flow.closing.orphan {
+        if flow.place != Place::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {
             return Err(libc::ENOTCONN);
         }
         if flow.holders.len() > 1 {
@@ -167,7 +159,7 @@ fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
             return Err(libc::EAGAIN);
         }
     }
-    let class = |flow: &Flow| (flow.mss, flow.agreed.timestamps, flow.agreed.ecn);
+    let class = |flow: &Flow| (flow.agreed.mss, flow.agreed.ts_offset.is_some(), flow.agreed.ecn);
     if class(a) == class(b) { Ok(()) } else { Err(libc::EPROTONOSUPPORT) }
 }
 
@@ -175,16 +167,10 @@ impl Stand {
     fn of(now: Nanos, flow: &Flow, end: FlowEnd) -> Stand {
         Stand {
             end,
-            clock: end.timestamps.map(|stamps| ((now / MILLISECOND) as u32).wrapping_add(stamps.offset)),
-            snd_shift: flow.agreed.snd_shift,
-            rcv_shift: flow.agreed.rcv_shift,
+            agreed: flow.agreed,
+            clock: flow.agreed.timestamps(end.ts_recent).map(|stamps| stamps.stamp(now).value),
             snd_wnd: flow.stats.read().snd_wnd,
-            sack: flow.agreed.sack,
         }
-    }
-
-    fn recent(&self) -> u32 {
-        self.end.timestamps.map_or(0, |stamps| stamps.recent)
     }
 }
 
@@ -203,10 +189,11 @@ fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Opt
         dst_port: tuple.remote_port,
         seq: to.end.snd_nxt - from.end.rcv_nxt,
         ack: to.end.rcv_nxt - from.end.snd_nxt,
-        timestamps: stamps.map(|(here, there)| (there.wrapping_sub(from.recent()), to.recent().wrapping_sub(here))),
-        sack: to.sack,
-        window_in: from.snd_shift,
-        window_out: to.rcv_shift,
+        timestamps: stamps
+            .map(|(here, there)| (there.wrapping_sub(from.end.ts_recent), to.end.ts_recent.wrapping_sub(here))),
+        sack: to.agreed.sack,
+        window_in: from.agreed.snd_shift,
+        window_out: to.agreed.rcv_shift,
     })
 }
 
@@ -217,8 +204,8 @@ impl Side {
             tuple,
             next_hop,
             translation,
-            clock_offset: stand.end.timestamps.map(|stamps| stamps.offset),
-            stamps: (stand.recent(), stand.clock.unwrap_or(0)),
+            clock_offset: stand.agreed.ts_offset,
+            stamps: (stand.end.ts_recent, stand.clock.unwrap_or(0)),
             flow: Some(id),
             fin: None,
             fin_acked: false,
@@ -230,14 +217,14 @@ impl Side {
 
 /// The first segment of the joined path: acknowledges all, with the window of the other peer.
 fn opening_ack(side: &Side, stand: &Stand, other: &Stand) -> Header {
-    let timestamps = stand.clock.map(|value| Timestamps { value, echo: stand.recent() });
+    let timestamps = stand.clock.map(|value| Timestamps { value, echo: stand.end.ts_recent });
     Header {
         src_port: side.tuple.local_port,
         dst_port: side.tuple.remote_port,
         seq: stand.end.snd_nxt,
         ack: stand.end.rcv_nxt,
         flags: Flags::ACK,
-        window: (other.snd_wnd >> stand.rcv_shift).min(u16::MAX as u32) as u16,
+        window: (other.snd_wnd >> stand.agreed.rcv_shift).min(u16::MAX as u32) as u16,
         options: Options { timestamps, ..Options::default() },
     }
 }

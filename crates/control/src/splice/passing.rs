@@ -1,12 +1,12 @@
 //! What the module hands over of a splice: FIN, RST, SYN, and what it cannot translate. And the end of a splice.
 use super::joining::REFUSED;
-use super::{Seen, Side, Splice};
+use super::table::{Seen, Side, Splice};
+use crate::outbox::Outbox;
 use crate::plane::{MILLISECOND, Plane};
 use crate::timers::Timer;
-use engine::stream::TimestampState;
 use engine::{DropReason, Nanos};
 use port::{Checksum, Frame};
-use tcp::{Segment, Wait};
+use tcp::{Ends, Segment, State, TimestampState, Wait};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq};
 
@@ -21,7 +21,7 @@ impl Plane {
     /// A segment of a splice that the data-path does not pass on. Gives the frame back where it goes no further.
     pub fn on_spliced(
         &mut self,
-        now: Nanos,
+        out: &mut Outbox<'_>,
         (key, side): (u32, usize),
         segment: &Segment,
         src_mac: Mac,
@@ -30,18 +30,18 @@ impl Plane {
         let seen = [0, 1].map(|side| self.splices.seen(key, side));
         let splice = self.splices.all.get_mut(key)?;
         if segment.syn() {
-            self.on_spliced_syn(now, (key, side), segment, src_mac);
+            self.on_spliced_syn(out, (key, side), segment, src_mac);
             return Some(frame);
         }
         let ending = segment.fin() || segment.rst();
         let window = seen[1 - side].window.max(u16::MAX as u32);
         if ending && splice.distance(side, segment.header.seq, seen[1 - side].ack) > window {
             // A stranger's guess: the peer behind would not believe it either, and nothing ends.
-            self.drops.count(REFUSED);
+            out.drops.count(REFUSED);
             self.splices.hand_over(key, side);
             return Some(frame);
         }
-        splice.heard_at = now;
+        splice.heard_at = out.now;
         splice.note(side, segment);
         let revived = !segment.rst() && splice.reset == Some(side);
         if revived {
@@ -50,17 +50,17 @@ impl Plane {
         }
         let (reset, closed) = (splice.reset.is_some(), splice.both_closed());
         let over = splice.sides.iter().all(|side| side.fin_acked);
-        let passed = self.pass(key, side, segment, frame);
+        let passed = self.pass(out, key, side, segment, frame);
         if segment.rst() {
             self.splices.take_back(key);
             self.splices.totals.resets += 1;
             self.tell_reset(key);
-            self.time_splice(now, key);
+            self.time_splice(out, key);
         } else if over && !reset {
-            self.close_splice(now, key);
+            self.close_splice(out, key);
         } else if closed {
             self.splices.take_back(key);
-            self.time_splice(now, key);
+            self.time_splice(out, key);
         } else if segment.fin() || revived {
             self.splices.hand_over(key, side);
             self.splices.hand_over(key, 1 - side);
@@ -69,11 +69,18 @@ impl Plane {
     }
 
     /// Translates a segment and sends it on.
-    fn pass(&mut self, key: u32, side: usize, segment: &Segment, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+    fn pass(
+        &mut self,
+        out: &mut Outbox<'_>,
+        key: u32,
+        side: usize,
+        segment: &Segment,
+        mut frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
         let splice = self.splices.all.get_mut(key)?;
         let translation = splice.sides[side].translation;
         let Ok(end) = translation.apply(frame.bytes_mut()) else {
-            self.drops.count(REFUSED);
+            out.drops.count(REFUSED);
             return Some(frame);
         };
         frame.checksum = Checksum::Partial { start: end.start, field: end.field };
@@ -85,45 +92,55 @@ impl Plane {
             splice.sides[1 - side].stamps.1 = stamps.value.wrapping_add(value);
         }
         self.splices.totals.passed += 1;
-        self.net.forward(frame);
+        out.net.forward(frame);
         None
     }
 
     /// SYN on a splice: that of a new connection where this one is over; else the peer is asked (RFC 5961 section 4).
-    fn on_spliced_syn(&mut self, now: Nanos, (key, side): (u32, usize), segment: &Segment, src_mac: Mac) {
+    fn on_spliced_syn(&mut self, out: &mut Outbox<'_>, (key, side): (u32, usize), segment: &Segment, src_mac: Mac) {
         let seen = self.splices.seen(key, side);
         let Some(splice) = self.splices.all.get(key) else { return };
         if !segment.ack() && (splice.reset.is_some() || splice.both_closed()) {
             let errno = if splice.reset.is_some() { libc::ECONNRESET } else { 0 };
-            self.end_splice(key, errno);
-            return self.on_listen(now, segment, src_mac, Some(seen.ack + REUSE_DISTANCE));
+            self.end_splice(out, key, errno);
+            return self.on_listen(out, segment, src_mac, Some(seen.ack + REUSE_DISTANCE));
         }
-        let header = splice.sides[side].acknowledgement(now, &seen);
-        self.drops.count(DropReason::SynChallenged);
+        let header = splice.sides[side].acknowledgement(out.now, &seen);
+        out.drops.count(DropReason::SynChallenged);
         self.splices.hand_over(key, side);
         let most = self.config.limits.challenges_per_interval();
         let side = self.splices.all.get_mut(key).map(|splice| &mut splice.sides[side]);
-        if side.is_some_and(|side| side.challenges.allow_of(now, most)) {
-            self.send_tcp(now, &segment.tuple, header);
+        if side.is_some_and(|side| side.challenges.allow_of(out.now, most)) {
+            out.send_tcp(&segment.tuple, header);
         } else {
-            self.drops.count(DropReason::ChallengeLimit);
+            out.drops.count(DropReason::ChallengeLimit);
         }
     }
 
     /// Both sides have closed and know it. The side that this host closed first, to its peer, keeps TIME-WAIT
     /// (RFC 9293 section 3.6): the one whose own FIN came second.
-    fn close_splice(&mut self, now: Nanos, key: u32) {
-        let Some(splice) = self.end_splice(key, 0) else { return };
+    fn close_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
+        let Some(splice) = self.end_splice(out, key, 0) else { return };
         let second = 1 - splice.first_fin.unwrap_or(0);
         let (side, other) = (&splice.sides[second], &splice.sides[1 - second]);
         let (Some(fin), Some(own_fin)) = (side.fin, other.fin) else { return };
         let snd_nxt = other.translation.seq(own_fin);
-        let timestamps =
-            side.clock_offset.map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(now, offset) });
+        let timestamps = side
+            .clock_offset
+            .map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(out.now, offset) });
         let (tuple, challenges) = (side.tuple, side.challenges);
-        self.start_wait(
-            now,
-            Wait { tuple, snd_nxt, rcv_nxt: fin, timestamps, fin_received: true, since: now, challenges },
+        self.waits.start(
+            out,
+            &mut self.connections,
+            Wait {
+                tuple,
+                snd_nxt,
+                rcv_nxt: fin,
+                timestamps,
+                ends: Ends::of(State::TimeWait),
+                since: out.now,
+                challenges,
+            },
         );
     }
 
@@ -147,44 +164,44 @@ impl Plane {
     }
 
     /// Sets the clock of a splice.
-    pub fn time_splice(&mut self, now: Nanos, key: u32) {
+    pub fn time_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
         let Some(splice) = self.splices.all.get(key) else { return };
         let patience = self.splice_patience(splice);
-        let due = (splice.heard_at + patience).max(now + MILLISECOND);
-        self.timers.set(Timer::Splice(key), due.min(now + (patience / 4).clamp(MILLISECOND, LOOK)));
+        let due = (splice.heard_at + patience).max(out.now + MILLISECOND);
+        out.timers.set(Timer::Splice(key), due.min(out.now + (patience / 4).clamp(MILLISECOND, LOOK)));
     }
 
     /// Looks whether a splice lives.
-    pub fn splice_due(&mut self, now: Nanos, key: u32) {
+    pub fn splice_due(&mut self, out: &mut Outbox<'_>, key: u32) {
         let segments = [0, 1].map(|side| self.splices.seen(key, side).segments).iter().sum();
         let Some(splice) = self.splices.all.get_mut(key) else { return };
         if splice.segments != segments {
-            (splice.segments, splice.heard_at) = (segments, now);
+            (splice.segments, splice.heard_at) = (segments, out.now);
         }
         let (heard_at, reset, closed) = (splice.heard_at, splice.reset.is_some(), splice.both_closed());
         let hops = [0, 1].map(|side| splice.sides[side].next_hop);
         let Some(patience) = self.splices.all.get(key).map(|splice| self.splice_patience(splice)) else { return };
-        if now.saturating_sub(heard_at) < patience {
+        if out.now.saturating_sub(heard_at) < patience {
             for hop in hops {
-                self.net.resolve(now, hop);
+                out.net.resolve(out.now, hop);
             }
-            return self.time_splice(now, key);
+            return self.time_splice(out, key);
         }
         match (reset, closed) {
-            (true, _) => drop(self.end_splice(key, libc::ECONNRESET)),
-            (_, true) => self.close_splice(now, key),
-            _ => self.reset_splice(now, key),
+            (true, _) => drop(self.end_splice(out, key, libc::ECONNRESET)),
+            (_, true) => self.close_splice(out, key),
+            _ => self.reset_splice(out, key),
         }
     }
 
     /// Nothing was heard for long: both peers are told.
-    fn reset_splice(&mut self, now: Nanos, key: u32) {
+    fn reset_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
         let seen = [0, 1].map(|side| self.splices.seen(key, side));
-        let Some(splice) = self.end_splice(key, libc::ETIMEDOUT) else { return };
+        let Some(splice) = self.end_splice(out, key, libc::ETIMEDOUT) else { return };
         self.splices.totals.resets += 1;
         for (side, seen) in splice.sides.iter().zip(seen) {
-            let stamp = side.acknowledgement(now, &seen).options.timestamps;
-            self.reset_tuple(now, &side.tuple, seen.ack, Some(seen.next), stamp);
+            let stamp = side.acknowledgement(out.now, &seen).options.timestamps;
+            out.reset(&side.tuple, seen.ack, Some(seen.next), stamp);
         }
     }
 }

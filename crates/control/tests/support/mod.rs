@@ -1,6 +1,7 @@
 //! Hosts joined by a list, in virtual time, and applications that speak to them over real contexts.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod programs;
 pub mod recording;
 pub mod sockets;
 pub mod splicer;
@@ -76,7 +77,8 @@ impl Net {
     pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
             let (ip, engine) = (ip_of(at), engine(at, &config));
-            let mut host = Host::new(config, CAPS, mac_of(at), engine, [at as u8; 16]).unwrap();
+            let links = vec![config.link(mac_of(at), CAPS)];
+            let mut host = control::host(config, links, engine, [at as u8; 16]).unwrap();
             let workers = host.workers();
             Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256), workers }
         });
@@ -140,7 +142,7 @@ impl Net {
         let end = self.now + time;
         loop {
             self.settle();
-            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline(self.now)).min();
+            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline()).min();
             match next {
                 Some(next) if next <= end => self.now = next.max(self.now + 1),
                 _ => break,
@@ -158,7 +160,7 @@ impl Net {
             if done(self) {
                 return;
             }
-            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline(self.now)).min();
+            let next = self.nodes.iter().filter_map(|node| node.host.next_deadline()).min();
             self.now = next.unwrap_or(self.now + MS).clamp(self.now + 1, self.now + MS);
             assert!(self.now <= end, "it did not happen in time");
         }
@@ -170,48 +172,47 @@ impl Net {
 
     pub fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
         let host = &mut self.nodes[node].host;
-        let geometry = host.geometry();
+        let geometry = host.base().geometry();
         let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_bell2, daemon_bell2) = (app_bell.try_clone().unwrap(), daemon_bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
         let application = Application { pid: 100 + node as u32, uid, gid: uid, command: format!("app{node}") };
-        let id = host.attach(self.now, application, ends, token)?;
+        let id = host.use_base(self.now, |tcp, context| tcp.attach(context, application, ends, token))?;
         let end = AppEnd::new(region, geometry, app_bell2, daemon_bell2).unwrap();
         Ok(App { node, id, end, replies: Vec::new(), tag: 0 })
     }
 
     /// Count of a drop reason on a host.
     pub fn drops(&self, node: usize, reason: engine::DropReason) -> u64 {
-        let drops = self.nodes[node].host.drops();
-        drops.iter().find(|drop| drop.reason == reason.label()).map_or(0, |drop| drop.count)
+        self.nodes[node].host.drops().get(reason)
     }
 
     /// Nothing is left: no connection, application or address.
     pub fn assert_empty(&self) {
         for node in &self.nodes {
-            assert_eq!(node.host.flows(), vec![]);
-            assert_eq!(node.host.bindings(), vec![]);
-            assert_eq!(node.host.contexts(), vec![]);
+            assert_eq!(node.host.base().flows(), vec![]);
+            assert_eq!(node.host.base().bindings(), vec![]);
+            assert_eq!(node.host.base().contexts(), vec![]);
         }
     }
 
     /// States of a host's connections.
     pub fn states(&self, node: usize) -> Vec<&'static str> {
-        self.nodes[node].host.flows().iter().map(|flow| flow.state).collect()
+        self.nodes[node].host.base().flows().iter().map(|flow| flow.state).collect()
     }
 
     /// All go, and after a while nothing is left of them.
     pub fn end_all(&mut self, apps: Vec<App>) {
         for app in apps {
-            self.nodes[app.node].host.detach(self.now, app.id);
+            self.nodes[app.node].host.use_base(self.now, |tcp, context| tcp.detach(context, app.id));
         }
         self.run_for(1000 * SECOND);
         self.assert_empty();
-        let pending: Vec<_> = self.nodes.iter().map(|node| node.host.next_deadline(self.now)).collect();
+        let pending: Vec<_> = self.nodes.iter().map(|node| node.host.next_deadline()).collect();
         assert!(pending.iter().all(Option::is_none), "timers are left: {pending:?}");
         for node in &self.nodes {
-            let left: Vec<_> = node.host.tables().into_iter().filter(|(_, size)| *size > 0).collect();
+            let left: Vec<_> = node.host.base().tables().into_iter().filter(|(_, size)| *size > 0).collect();
             assert_eq!(left, []);
         }
     }

@@ -186,7 +186,7 @@ fn end_of(params: &FlowParams) -> FlowEnd {
         snd_una: params.snd_nxt,
         rcv_nxt: params.rcv_nxt,
         unread: 0,
-        timestamps: params.timestamps,
+        ts_recent: params.ts_recent,
         resume: None,
     }
 }

@@ -1,5 +1,5 @@
 //! What single keys cannot say: that the parts of a configuration fit together.
-use super::{Config, PortKind};
+use super::{Config, HostSection, PortKind, addressing};
 use std::collections::HashSet;
 
 /// A sentence about the first thing that does not fit.
@@ -15,6 +15,9 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         for uplink in &fabric.uplinks {
             let said = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
             uplink.plan().map_err(said)?;
+            if uplink.address.is_some() || uplink.prefix_len.is_some() {
+                return Err(said("`address` and `prefix_len` are for ports of hosts: an uplink has none".into()));
+            }
             if uplink.kind == PortKind::Fabric {
                 return Err(said("a fabric is no uplink of a fabric; use tap or afxdp".into()));
             }
@@ -25,35 +28,59 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         let said = |sentence| format!("host {}: {sentence}", host.stack.name);
         host.stack.validate()?;
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
-        host.port.plan().map_err(said)?;
+        ports(host).map_err(said)?;
+        addressing::check(host).map_err(said)?;
+        if let Some(most) = host.engine.most_flows().filter(|most| host.stack.max_flows > *most) {
+            let (engine, wanted) = (host.engine.name(), host.stack.max_flows);
+            return Err(said(format!(
+                "max_flows is {wanted}, and the {engine} engine holds {most} connections at most"
+            )));
+        }
         if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
             return Err(said(
                 "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
             ));
         }
-        if let Some(name) = host.port.fabric.as_deref().filter(|name| !fabrics.contains(name)) {
+        let fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
+        if let Some(name) = fabrics_of.into_iter().find(|name| !fabrics.contains(name)) {
             return Err(said(format!("no fabric is called `{name}`")));
         }
         if host.thread >= threads {
             return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", host.thread)));
         }
     }
-    addresses(config)
+    addressing::unique(config)
 }
 
-/// Two hosts of one fabric cannot have one address.
-fn addresses(config: &Config) -> Result<(), String> {
-    let mut seen = HashSet::new();
-    for host in config.hosts.iter().filter(|host| host.port.kind == PortKind::Fabric) {
-        let fabric = host.port.fabric.as_deref().or(config.fabrics.first().map(|fabric| fabric.name.as_str()));
-        if !seen.insert((fabric, host.stack.address)) {
-            return Err(format!(
-                "host {}: another host of its fabric has the address {}",
-                host.stack.name, host.stack.address
-            ));
+/// The ports of a host: their keys, their addresses, and the routes that name them.
+fn ports(host: &HostSection) -> Result<(), String> {
+    if host.ports.is_empty() {
+        return Err("it has no port: a [[host.port]] section is needed".into());
+    }
+    for (at, port) in host.ports.iter().enumerate() {
+        port.plan()?;
+        if at == 0 && (port.address.is_some() || port.prefix_len.is_some()) {
+            return Err("the first port has the host's own address: write it as the host's `address`".into());
+        }
+        if port.prefix_len.is_some_and(|bits| !(1..=32).contains(&bits)) {
+            return Err(format!("port {at}: prefix_len must be between 1 and 32"));
+        }
+        if port.address.is_none() && port.prefix_len.is_some() {
+            return Err(format!("port {at} has a `prefix_len`, but no `address`"));
+        }
+        if port.address.is_some_and(|address| host.ports[..at].iter().any(|other| other.address == Some(address))) {
+            return Err(format!("port {at}: another port has its address; leave `address` out to share the host's"));
         }
     }
-    Ok(())
+    match host.stack.routes.iter().find(|route| route.port.is_some_and(|port| port >= host.ports.len())) {
+        Some(route) => Err(format!(
+            "the route to {}/{} names a port that is not there: there are {}, counted from 0",
+            route.network,
+            route.prefix_len,
+            host.ports.len()
+        )),
+        None => Ok(()),
+    }
 }
 
 fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<HashSet<&'a str>, String> {

@@ -99,7 +99,8 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
 }
 
 /// A host's keys beside those of [`HostConfig`].
-const HOST_KEYS: [&str; 7] = ["port", "engine", "mapping", "thread", "users", "groups", "module"];
+const HOST_KEYS: [&str; 9] =
+    ["port", "engine", "mapping", "thread", "users", "groups", "rdma", "rdma_recovery", "module"];
 
 fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     let named = table.contains_key("name");
@@ -108,15 +109,18 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         modules.push(rest::<ModuleSection>(module, at, &[])?);
     }
     let engine = take::<EngineKind>(&mut table, "engine")?.unwrap_or_default();
+    let ports = ports(&mut table)?;
     let names_flows = table.contains_key("max_flows");
     let mut host = HostSection {
         modules,
-        port: take(&mut table, "port")?.unwrap_or_default(),
+        ports,
         engine,
         mapping: take(&mut table, "mapping")?.unwrap_or_default(),
         thread: take(&mut table, "thread")?.unwrap_or(0),
         users: take(&mut table, "users")?.unwrap_or_default(),
         groups: take(&mut table, "groups")?.unwrap_or_default(),
+        rdma: take(&mut table, "rdma")?,
+        rdma_recovery: take(&mut table, "rdma_recovery")?.unwrap_or_default(),
         stack: rest(table, span.clone(), &HOST_KEYS)?,
     };
     if !named {
@@ -126,6 +130,14 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         host.stack.max_flows = host.stack.max_flows.min(most);
     }
     Ok(host)
+}
+
+/// The ports of a host: one section, or a list of them; a place in the first fabric where nothing is said.
+fn ports(table: &mut DeTable<'_>) -> Result<Vec<PortSection>, Fault> {
+    if !table.get("port").is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_))) {
+        return Ok(vec![take(table, "port")?.unwrap_or_default()]);
+    }
+    tables(table, "port")?.into_iter().map(|(port, at)| rest(port, at, &[])).collect()
 }
 
 /// Takes an array of tables out.
@@ -173,10 +185,10 @@ fn fault(error: &Error, others: &[&str]) -> Fault {
 
 /// Makes of "unknown field `x`, expected one of `a`, `b`" a sentence with the nearest word.
 fn explain(message: &str, others: &[&str]) -> String {
-    let (what, rest) = match message.strip_prefix("unknown field ") {
-        Some(rest) => ("unknown key", rest),
+    let (what, rest, others) = match message.strip_prefix("unknown field ") {
+        Some(rest) => ("unknown key", rest, others),
         None => match message.strip_prefix("unknown variant ") {
-            Some(rest) => ("unknown value", rest),
+            Some(rest) => ("unknown value", rest, [].as_slice()),
             None => return message.trim_end().replace('\n', ": "),
         },
     };

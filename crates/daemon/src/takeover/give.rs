@@ -52,12 +52,14 @@ fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String>
     let mut taps = Vec::new();
     for place in giving.hosts {
         let (name, index) = (place.config.stack.name.clone(), place.index);
-        if place.config.port.kind == PortKind::Afxdp {
+        if place.config.ports.iter().any(|port| port.kind == PortKind::Afxdp) {
             return Err(format!("host {name} has an AF_XDP port, which cannot be handed over"));
         }
-        let (device, mac, fd) = giving.handles[place.thread].ask(move |path| path.handover_of(index))??;
-        if place.config.port.kind == PortKind::Tap {
-            taps.push((Word::Tap { host: name, device, mac }, fd));
+        let parts = giving.handles[place.thread].ask(move |path| path.handover_of(index))??;
+        for (port, (device, mac, fd)) in parts.into_iter().enumerate() {
+            if place.config.ports[port].kind == PortKind::Tap {
+                taps.push((Word::Tap { host: name.clone(), port, device, mac }, fd));
+            }
         }
     }
     line.say(&Word::Ready { now: clock.now(), taps: taps.len() }, &[])?;

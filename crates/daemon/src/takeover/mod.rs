@@ -4,7 +4,7 @@ mod give;
 mod take;
 
 pub(crate) use give::{Giving, give};
-pub(crate) use take::{OldTap, TakenHosts, Taking};
+pub(crate) use take::{OldTap, OldTaps, TakenHosts, Taking};
 
 use engine::Nanos;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use wire::Mac;
 
 /// Version of all that is handed over. A daemon refuses another one's.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 6;
 /// How long either waits for the other. Past it, the old daemon goes on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,8 +33,8 @@ pub(crate) struct Wish {
 enum Word {
     /// Old: it can be taken over. So many [`Word::Tap`] follow.
     Ready { now: Nanos, taps: usize },
-    /// Old: a host's TAP device, with its descriptor.
-    Tap { host: String, device: String, mac: Mac },
+    /// Old: a TAP device, with its descriptor: which of a host's ports it is.
+    Tap { host: String, port: usize, device: String, mac: Mac },
     /// New: it has made everything; stop now.
     Stop,
     /// Old: it has stopped. With the states of its hosts, of so many bytes, and its two listening sockets. So many

@@ -15,12 +15,15 @@ use wire::Mac;
 /// A TAP device of the old daemon's: name, hardware address of its host, descriptor.
 pub(crate) type OldTap = (String, Mac, OwnedFd);
 
+/// Those of all its hosts: by host, and place among its ports.
+pub(crate) type OldTaps = HashMap<String, HashMap<usize, OldTap>>;
+
 /// A daemon that is about to be taken over.
 pub(crate) struct Taking {
     line: Line,
     /// Its clock.
     pub(crate) now: Nanos,
-    taps: HashMap<String, OldTap>,
+    taps: HashMap<(String, usize), OldTap>,
 }
 
 /// What came of it.
@@ -49,19 +52,20 @@ impl Taking {
         let (Word::Ready { now, taps: count }, _) = line.hear()? else { return Err(strange()) };
         let mut taps = HashMap::new();
         for _ in 0..count {
-            let (Word::Tap { host, device, mac }, mut fds) = line.hear()? else { return Err(strange()) };
-            taps.insert(host, (device, mac, fds.pop().ok_or_else(strange)?));
+            let (Word::Tap { host, port, device, mac }, mut fds) = line.hear()? else { return Err(strange()) };
+            taps.insert((host, port), (device, mac, fds.pop().ok_or_else(strange)?));
         }
         Ok(Taking { line, now, taps })
     }
 
-    /// Its TAP devices, by host.
-    pub(crate) fn ports(&self) -> Result<HashMap<String, OldTap>, String> {
-        let copy = |(host, (device, mac, fd)): (&String, &OldTap)| {
+    /// Its TAP devices, by host and place among its ports.
+    pub(crate) fn ports(&self) -> Result<OldTaps, String> {
+        let mut taps = OldTaps::new();
+        for ((host, port), (device, mac, fd)) in &self.taps {
             let fd = fd.try_clone().map_err(|e| format!("no descriptor for {device}: {e}"))?;
-            Ok((host.clone(), (device.clone(), *mac, fd)))
-        };
-        self.taps.iter().map(copy).collect()
+            taps.entry(host.clone()).or_default().insert(*port, (device.clone(), *mac, fd));
+        }
+        Ok(taps)
     }
 
     /// Has the old daemon stop and goes on with what it was, on data-paths that do not run yet. On an error, a sentence,

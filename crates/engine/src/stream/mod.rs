@@ -3,7 +3,7 @@ mod stats;
 
 pub use stats::{FlowFigures, FlowStats};
 pub use wire::FourTuple;
-pub use wire::tcp::TimestampState;
+pub use wire::tcp::{Agreed, State};
 
 use crate::{ContextId, FlowId, Slot, Transport};
 use context::LogEnd;
@@ -70,22 +70,14 @@ pub struct FlowParams {
     pub rx_pos: u32,
     /// The peer's receive window, bytes (already scaled).
     pub snd_wnd: u32,
-    /// Shift for windows that the peer sends.
-    pub snd_wscale: u8,
-    /// Shift for windows that this host sends.
-    pub rcv_wscale: u8,
-    /// Most payload bytes of a segment on the wire, options already taken off.
-    pub mss: u16,
+    /// What both ends agreed on.
+    pub agreed: Agreed,
+    /// The peer's last TSval, where timestamps are in use (RFC 7323).
+    pub ts_recent: u32,
     /// Most payload bytes of a super-segment, from the port; 0 for none.
     pub super_segment: u32,
     /// The port completes checksums.
     pub checksum_offload: bool,
-    /// Timestamps are in use: the peer's last TSval, and what to add to this host's clock (RFC 7323 section 5.4).
-    pub timestamps: Option<TimestampState>,
-    /// SACK is permitted: send one block for the out-of-order interval (RFC 2018).
-    pub sack: bool,
-    /// ECN was negotiated (RFC 3168).
-    pub ecn: bool,
     /// With ECN: echo each mark as DCTCP does (RFC 8257 section 3.2) instead of until CWR (RFC 3168 section 6.1.3).
     pub dctcp_echo: bool,
     /// Congestion window, bytes.
@@ -107,8 +99,8 @@ pub struct FlowEnd {
     pub rcv_nxt: Seq,
     /// Received bytes that the application did not take.
     pub unread: u32,
-    /// Timestamps, as last seen.
-    pub timestamps: Option<TimestampState>,
+    /// The peer's last TSval, where timestamps are in use.
+    pub ts_recent: u32,
     /// What another engine needs besides to go on; `None` from an engine whose flows cannot go elsewhere.
     pub resume: Option<Resume>,
 }
@@ -127,12 +119,9 @@ pub struct Resume {
     pub window: u32,
     /// The peer's receive window, bytes.
     pub snd_wnd: u32,
-    /// A FIN follows what is pending.
-    pub fin: bool,
-    /// It was acknowledged.
-    pub fin_acked: bool,
-    /// The peer's FIN was received in order.
-    pub peer_fin: bool,
+    /// RFC 9293's state, from ESTABLISHED on: with it, whether a FIN follows what is pending or was acknowledged, and
+    /// whether the peer's was received in order.
+    pub state: State,
 }
 
 /// Control plane to stream engine, beside what every engine obeys ([`crate::Command`]).

@@ -14,7 +14,7 @@ use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
-use tcp::window;
+use tcp::{Life, window};
 use trace::{PointSet, Tracer};
 
 /// Flows that have something to acknowledge.
@@ -176,7 +176,7 @@ impl Protocol {
             Job::Receive => state.receive(work, now),
             Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin, turn } => {
-                let ends = fin && !state.fin && !state.dead;
+                let ends = fin && state.ends.may_write() && state.life != Life::Dead;
                 if !state.bump(tx_head, rx_head, fin) {
                     work.drops.add(DropReason::BumpRange);
                 } else if ends {
@@ -261,7 +261,7 @@ impl Protocol {
 
     fn acknowledge(&mut self, flow: u32, batch: &mut Batch, now: Nanos) {
         let Some(state) = self.flows.get_mut(flow) else { return };
-        if state.dead {
+        if state.life == Life::Dead {
             (state.ack_now, state.unacked) = (false, 0);
             return;
         }
@@ -300,7 +300,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
 /// The control plane times a flow as long as something is to be sent or acknowledged. Whether it is to begin now.
 #[inline(always)]
 fn track(state: &mut ProtocolState) -> bool {
-    let begins = !state.tracked && !state.dead && state.una != state.end();
+    let begins = !state.tracked && state.life != Life::Dead && state.una != state.end();
     state.tracked |= begins;
     begins
 }
@@ -316,14 +316,16 @@ impl ProtocolState {
         };
         let written = newer(tx_head, self.head - self.fixed.tx_base);
         let taken = newer(rx_head, self.rcv_head - self.fixed.rx_base);
-        let unacked = if self.fin { 0 } else { self.head - self.una };
-        let extends = written > 0 && (self.fin || written > self.fixed.tx_size - unacked);
+        let unacked = if !self.ends.may_write() { 0 } else { self.head - self.una };
+        let extends = written > 0 && (!self.ends.may_write() || written > self.fixed.tx_size - unacked);
         if extends || taken > self.rcv_data_end() - self.rcv_head {
             return false;
         }
         self.head += written;
         self.rcv_head += taken;
-        self.fin |= fin;
+        if fin {
+            self.ends.end_local();
+        }
         if taken > 0 {
             self.update_window();
         }
@@ -334,7 +336,8 @@ impl ProtocolState {
     fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
         let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
         let read_all = self.rcv_head == self.rcv_nxt && self.ooo_len == 0;
-        self.frozen = sent_all && read_all && !self.fin && !self.peer_fin && !self.fin_held && !self.dead;
+        let open = self.ends.are_open() && self.held_fin.is_none() && self.life != Life::Dead;
+        self.frozen = sent_all && read_all && open;
         self.frozen.then(|| self.flow_end())
     }
 
@@ -344,8 +347,8 @@ impl ProtocolState {
             return;
         }
         let gain = self.window_gain();
-        let (largest, mss) = (self.fixed.largest_window, self.fixed.mss.into());
-        self.ack_now |= !self.peer_fin && window::is_worth_telling(gain, self.open_window(), largest, mss);
+        let (largest, mss) = (self.fixed.largest_window, self.fixed.agreed.mss.into());
+        self.ack_now |= !self.ends.peer_ended() && window::is_worth_telling(gain, self.open_window(), largest, mss);
     }
 
     /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.
@@ -354,7 +357,7 @@ impl ProtocolState {
         self.fixed.rx_place = self.fixed.rx_size;
         let received = if self.ooo_len > 0 { self.ooo_start + self.ooo_len } else { self.rcv_data_end() };
         relocation.rx = (self.rcv_head - self.fixed.rx_base, received - self.rcv_head);
-        let from = if self.fin_acked { self.head } else { self.una };
+        let from = if self.ends.all_acknowledged() { self.head } else { self.una };
         relocation.tx = (from - self.fixed.tx_base, self.head - from);
     }
 }

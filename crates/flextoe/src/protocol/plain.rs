@@ -6,6 +6,7 @@ use super::{Due, track};
 use crate::message::{Marks, Place, Positions, Received, Report, Segment, Sent, Summary, Tally};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
+use tcp::Life;
 use tcp::window::ACK_DELAY;
 use wire::Seq;
 use wire::ipv4::Ecn;
@@ -14,9 +15,8 @@ use wire::tcp::Flags;
 impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
     pub fn is_plain(&self) -> bool {
-        let ended = self.fin || self.peer_fin || self.fin_held || self.orphan || self.dead || self.frozen;
-        let lost =
-            self.recovering || self.jumped || self.dup_acks > 0 || self.ooo_len > 0 || self.sacked.0 != self.sacked.1;
+        let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Life::Owned || self.frozen;
+        let lost = !self.recovery.is_idle() || self.dup_acks > 0 || self.ooo_len > 0;
         let told = self.overriding || self.ece || self.cwr;
         !(ended || lost || told)
     }
@@ -41,7 +41,7 @@ impl ProtocolState {
         if !self.expects(seg) {
             return None;
         }
-        if self.fixed.ts_offset.is_some() {
+        if self.fixed.agreed.ts_offset.is_some() {
             let value = seg.timestamps?.value;
             if Seq(value).before(Seq(self.ts_recent)) {
                 return None;
@@ -52,7 +52,7 @@ impl ProtocolState {
         }
         let (acked, mut tally) = (seg.ack - self.una, Tally::default());
         if acked > 0 || self.wl1.at_or_before(seg.seq) {
-            tally.marks = self.take_window((seg.window as u32) << self.fixed.snd_wscale);
+            tally.marks = self.take_window((seg.window as u32) << self.fixed.agreed.snd_shift);
             (self.wl1, self.wl2) = (seg.seq, seg.ack);
         }
         if acked > 0 {
@@ -87,11 +87,7 @@ impl ProtocolState {
     fn take_ack_plain(&mut self, ack: Seq, now: Nanos) -> u32 {
         self.una = ack;
         self.nxt = self.nxt.max(ack);
-        if self.timing && self.rtt_end.at_or_before(ack) {
-            self.timing = false;
-            return self.rtt(now);
-        }
-        0
+        self.rtt.take(now, ack)
     }
 
     #[inline(always)]
@@ -101,7 +97,7 @@ impl ProtocolState {
             self.ack_due = now + ACK_DELAY;
         }
         self.unacked += len;
-        if self.unacked >= 2 * self.fixed.mss as u32 && !self.ack_now {
+        if self.unacked >= 2 * self.fixed.agreed.mss as u32 && !self.ack_now {
             self.ack_now = true;
             due.urgent.push(flow);
         }
@@ -148,17 +144,17 @@ impl ProtocolState {
     #[inline(always)]
     fn send_plain(&mut self, len: u32, now: Nanos) -> Segment {
         let seq = self.head;
+        if self.rtt.start(now, seq + len) {
+            self.fixed.stats.timed_ns.store(now, Relaxed);
+        }
         let mut segment = self.segment(seq, Flags::PSH, now);
         segment.pos = seq - self.fixed.tx_base;
         segment.fields.payload_len = len;
-        segment.fields.ecn = if self.fixed.ecn { Ecn::Ect0 } else { Ecn::NotEct };
-        segment.segment_size = if len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
+        segment.fields.ecn = if self.fixed.agreed.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        segment.segment_size = if len > self.fixed.agreed.mss as u32 { self.fixed.agreed.mss } else { 0 };
         self.head = seq + len;
         (self.nxt, self.max) = (self.head, self.head);
         self.fixed.stats.snd_nxt.store(self.head.0, Relaxed);
-        if !self.timing {
-            (self.timing, self.rtt_end, self.rtt_start) = (true, self.head, now);
-        }
         segment
     }
 }
@@ -168,7 +164,7 @@ mod tests {
     use crate::batch::Batch;
     use crate::message::{Control, Job, Order, Summary, Work};
     use crate::protocol::Protocol;
-    use engine::stream::{FlowParams, FourTuple, TimestampState};
+    use engine::stream::{Agreed, FlowParams, FourTuple};
     use engine::{ContextId, FlowId, Nanos, Slot};
     use proptest::prelude::*;
     use shm::{Mirror, PAGE, Pooled, Region};
@@ -199,14 +195,17 @@ mod tests {
             rcv_nxt: IRS,
             rx_pos: 0,
             snd_wnd: 3000,
-            snd_wscale: 0,
-            rcv_wscale: 0,
-            mss: 500,
+            agreed: Agreed {
+                mss: 500,
+                snd_shift: 0,
+                rcv_shift: 0,
+                ts_offset: timestamps.then_some(5),
+                sack: true,
+                ecn,
+            },
+            ts_recent: 100,
             super_segment: 1500,
             checksum_offload: true,
-            timestamps: timestamps.then_some(TimestampState { recent: 100, offset: 5 }),
-            sack: true,
-            ecn,
             dctcp_echo: ecn,
             cwnd: 2500,
             rate: 0,
@@ -260,7 +259,7 @@ mod tests {
                     ack: state.una + if ack % 3 == 0 { 0 } else { outstanding.min(ack.into()) },
                     flags: Flags::ACK | Flags(flags),
                     window,
-                    timestamps: state.fixed.ts_offset.map(|_| Timestamps { value, echo: 0 }),
+                    timestamps: state.fixed.agreed.ts_offset.map(|_| Timestamps { value, echo: 0 }),
                     sack: (off == 100).then_some((state.max - 1, state.max)),
                     payload_at: 66,
                     payload_len: if len < 100 { 0 } else { len.into() },
@@ -328,10 +327,8 @@ mod tests {
                     let state = protocol.flows.get_mut(0).expect("the flow");
                     state.plain = state.is_plain();
                     state.set_plain_end();
-                    if state.sacked.0 == state.sacked.1 {
-                        // Empty, wherever it is said to be.
-                        state.sacked = (state.una, state.una);
-                    }
+                    // A block that is empty is so wherever it is said to be.
+                    state.recovery.settle(state.una);
                     format!("{state:?}")
                 });
                 prop_assert_eq!(std::mem::take(&mut states[0]), std::mem::take(&mut states[1]), "{:?}", step);

@@ -3,12 +3,10 @@ use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{DropReason, Nanos};
 use tcp::window::ACK_DELAY;
-use tcp::{ReceiveWindow, Rejected, Unacceptable};
+use tcp::{DUPLICATES, Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use wire::Seq;
 use wire::tcp::Flags;
 
-/// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).
-const DUPLICATES: u8 = 3;
 /// A received segment is processed no further. What was to be counted and answered has been noted.
 struct Done;
 
@@ -25,14 +23,14 @@ impl ProtocolState {
     pub fn receive(&mut self, work: &mut Work, now: Nanos) {
         let before = (self.rcv_nxt, self.una);
         let _ = self.steps(work, now);
-        if before != (self.rcv_nxt, self.una) && !self.orphan {
+        if before != (self.rcv_nxt, self.una) && self.life != Life::Orphan {
             work.notice = Some(self.positions());
         }
     }
 
     fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let seg = work.summary;
-        if self.dead {
+        if self.life == Life::Dead {
             work.drops.add(DropReason::AfterClose);
             return Err(Done);
         }
@@ -46,7 +44,7 @@ impl ProtocolState {
 
     // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
     fn check_timestamp(&self, seg: &Summary, now: Nanos) -> Result<(), Rejected> {
-        if self.fixed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
+        if self.fixed.agreed.ts_offset.is_none() || seg.flags.has(Flags::RST) {
             return Ok(());
         }
         let value = seg.timestamps.map(|timestamps| timestamps.value);
@@ -56,7 +54,7 @@ impl ProtocolState {
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
     // Meets RFC 7323: 4.3-a.
     fn remember_timestamp(&mut self, seg: &Summary, now: Nanos) {
-        if let (Some(_), Some(timestamps)) = (self.fixed.ts_offset, seg.timestamps) {
+        if let (Some(_), Some(timestamps)) = (self.fixed.agreed.ts_offset, seg.timestamps) {
             if seg.seq.at_or_before(self.last_ack) {
                 (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
             }
@@ -82,13 +80,13 @@ impl ProtocolState {
     fn reject(&mut self, rejected: Rejected, work: &mut Work, now: Nanos) -> Done {
         match rejected {
             Rejected::Reset => {
-                self.dead = true;
+                self.life = Life::Dead;
                 work.events.add(Events::RESET);
             }
-            Rejected::Dropped(reason) => work.drops.add(drop_reason(reason)),
+            Rejected::Dropped(reason) => work.drops.add(reason.into()),
             Rejected::Answered(reason) => {
                 work.send = Some(self.acknowledgement(now));
-                work.drops.add(drop_reason(reason));
+                work.drops.add(reason.into());
             }
             Rejected::Challenged(reason) => {
                 if self.challenges.allow(now) {
@@ -96,7 +94,7 @@ impl ProtocolState {
                 } else {
                     work.drops.add(DropReason::ChallengeLimit);
                 }
-                work.drops.add(drop_reason(reason));
+                work.drops.add(reason.into());
             }
         }
         Done
@@ -104,7 +102,7 @@ impl ProtocolState {
 
     // Meets RFC 7323: 2.3-b, 2.2-c.
     fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
-        let window = (seg.window as u32) << self.fixed.snd_wscale;
+        let window = (seg.window as u32) << self.fixed.agreed.snd_shift;
         let advances = self.una.before(seg.ack);
         if advances {
             self.advance(seg, work, now);
@@ -143,57 +141,37 @@ impl ProtocolState {
             self.nxt = self.una;
         }
         self.dup_acks = 0;
-        self.limit_transmit(0);
-        if self.timing && self.rtt_end.at_or_before(self.una) {
-            self.timing = false;
-            work.tally.rtt = self.rtt(now);
-        }
-        if self.fin && !self.fin_acked && self.una == self.end() {
-            self.fin_acked = true;
+        self.flight.reset();
+        work.tally.rtt = self.rtt.take(now, self.una);
+        if !self.ends.may_write() && !self.ends.all_acknowledged() && self.una == self.end() {
+            self.ends.acknowledge();
             work.tally.acked -= 1;
             work.events.add(Events::FIN_ACKED);
         }
         self.update_recovery(seg);
     }
 
-    /// The round-trip time that ends now, nanoseconds: odd, so that it is not 0, which means none.
-    #[inline(always)]
-    pub fn rtt(&self, now: Nanos) -> u32 {
-        now.saturating_sub(self.rtt_start).min(u32::MAX.into()) as u32 | 1
-    }
-
-    /// Recovery ends when all that was sent before it is acknowledged; without SACK, when more than that is: the
-    /// segments that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    /// What the acknowledgement tells of losses.
     fn update_recovery(&mut self, seg: &Summary) {
-        let past = self.recover.before(self.una) || (self.fixed.sack && self.recover == self.una);
-        if self.recovering && past {
-            self.recovering = false;
-        }
-        if self.sacked.0.at_or_before(self.una) {
-            self.sacked = (self.una, self.una);
-        }
+        let back = self.recovery.acknowledge(self.una, self.fixed.agreed.sack);
         self.note_sack(seg);
-        // The hole is filled and there is another one (a partial acknowledgement, RFC 6582 section 3.2 step 3).
-        if self.jumped && self.resent.at_or_before(self.una) {
-            self.jumped = false;
-            if self.una.before(self.recover) {
-                self.nxt = self.una;
-                self.timing = false;
-            }
+        if back {
+            self.nxt = self.una;
+            self.rtt.cancel();
         }
     }
 
-    fn note_sack(&mut self, seg: &Summary) {
-        if let Some((left, right)) = seg.sack.filter(|(_, right)| self.fixed.sack && right.at_or_before(self.max)) {
-            self.sacked = (left, right);
-        }
+    /// True where the segment tells of something new that the peer has.
+    fn note_sack(&mut self, seg: &Summary) -> bool {
+        let block = seg.sack.filter(|_| self.fixed.agreed.sack);
+        block.is_some_and(|(left, right)| self.recovery.note_block(left, right, self.max))
     }
 
     /// RFC 5681 section 2; with SACK, an acknowledgement that says that something beyond a hole arrived (RFC 6675
     /// section 2).
     fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {
         let outstanding = self.una.before(self.max);
-        if self.fixed.sack {
+        if self.fixed.agreed.sack {
             return outstanding && seg.sack.is_some();
         }
         let empty = seg.payload_len == 0 && !seg.flags.has(Flags::FIN);
@@ -205,17 +183,16 @@ impl ProtocolState {
     // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
     fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);
-        let before = self.sacked;
-        self.note_sack(seg);
-        if self.recovering {
+        let news = self.note_sack(seg);
+        if self.recovery.is_active() {
             return;
         }
         self.dup_acks += 1;
-        if self.nxt == self.max && (!self.fixed.sack || self.sacked != before) {
-            self.limit_transmit(self.limited + self.fixed.mss as u32);
+        if self.nxt == self.max && (!self.fixed.agreed.sack || news) {
+            self.flight.extend(self.fixed.agreed.mss.into());
         }
         if self.dup_acks >= DUPLICATES {
-            (self.recovering, self.recover) = (true, self.max);
+            self.recovery.begin(self.max);
             self.go_back();
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
         }
@@ -224,7 +201,7 @@ impl ProtocolState {
     /// Congestion experienced: what the acknowledgements echo (RFC 3168 section 6.1.3, RFC 8257 section 3.2).
     // Meets RFC 3168: 6.1.3-a.
     fn take_congestion(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
-        if !self.fixed.ecn || seg.payload_len == 0 {
+        if !self.fixed.agreed.ecn || seg.payload_len == 0 {
             return;
         }
         if self.fixed.dctcp_echo {
@@ -252,7 +229,7 @@ impl ProtocolState {
             work.send.get_or_insert_with(|| self.acknowledgement(now));
             return;
         };
-        if self.orphan && part.len > 0 {
+        if self.life == Life::Orphan && part.len > 0 {
             work.drops.add(DropReason::AfterClose);
             work.events.add(Events::ORPHAN_DATA);
             return;
@@ -275,7 +252,7 @@ impl ProtocolState {
             return None;
         }
         let mut part = Part { seq: seg.seq + old, skip: old, len: seg.payload_len - old, fin };
-        if self.peer_fin {
+        if self.ends.peer_ended() {
             work.drops.add(DropReason::AfterClose);
             return None;
         }
@@ -316,12 +293,12 @@ impl ProtocolState {
         let delivered = self.rcv_nxt - before;
         work.tally.delivered = delivered;
         let fin_here = part.fin && part.seq + part.len == self.rcv_nxt;
-        if fin_here || (self.fin_held && self.held_fin == self.rcv_nxt) {
-            (self.peer_fin, self.fin_held, self.ooo_len) = (true, false, 0);
+        if fin_here || self.held_fin == Some(self.rcv_nxt) {
+            (self.held_fin, self.ooo_len) = (None, 0);
             self.rcv_nxt += 1;
             self.ack_now = true;
             work.events.add(Events::PEER_FIN);
-            if self.fin {
+            if self.ends.end_peer() == PeerFin::Second {
                 work.events.add(Events::ENDED_BEFORE);
             }
         }
@@ -336,7 +313,7 @@ impl ProtocolState {
             self.ack_due = now + ACK_DELAY;
         }
         self.unacked += delivered;
-        self.ack_now |= self.unacked >= 2 * self.fixed.mss as u32;
+        self.ack_now |= self.unacked >= 2 * self.fixed.agreed.mss as u32;
     }
 
     /// One interval is kept in place; it grows at either end (thesis section 4.3.1.3).
@@ -358,20 +335,7 @@ impl ProtocolState {
             work.tally.marks.add(Marks::OUT_OF_ORDER);
         }
         if part.fin {
-            (self.fin_held, self.held_fin) = (true, end);
+            self.held_fin = Some(end);
         }
-    }
-}
-
-fn drop_reason(reason: Unacceptable) -> DropReason {
-    match reason {
-        Unacceptable::Paws => DropReason::Paws,
-        Unacceptable::OutsideWindow => DropReason::OutsideWindow,
-        Unacceptable::Duplicate => DropReason::Duplicate,
-        Unacceptable::AckBeyondSent => DropReason::AckBeyondSent,
-        Unacceptable::AckTooOld => DropReason::AckTooOld,
-        Unacceptable::NoAck => DropReason::NoAck,
-        Unacceptable::RstChallenged => DropReason::RstChallenged,
-        Unacceptable::SynChallenged => DropReason::SynChallenged,
     }
 }

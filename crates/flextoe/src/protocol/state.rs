@@ -1,10 +1,10 @@
 //! The TCP state of a flow, and what follows from it alone.
 use crate::message::{Positions, Segment};
 use engine::Nanos;
-use engine::stream::{FlowEnd, FlowParams, FlowStats, Resume, TimestampState};
+use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::{ChallengeLimit, window};
+use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer, window};
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
@@ -31,11 +31,8 @@ pub(crate) struct ProtocolState {
     pub snd_wnd: u32,
     /// The largest that it ever was (silly window avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: u32,
-    /// The congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
-    pub cwnd: u32,
-    pub limited: u32,
-    /// The sum of both: what may be in flight as far as congestion control goes.
-    pub allowed: u32,
+    /// What may be in flight as far as congestion control goes.
+    pub flight: FlightLimit,
     /// Sequence and acknowledgement number of the last window update (RFC 9293 section 3.10.7.4).
     pub wl1: Seq,
     pub wl2: Seq,
@@ -57,32 +54,18 @@ pub(crate) struct ProtocolState {
     pub unacked: u32,
     /// When the delayed acknowledgement goes out at the latest.
     pub ack_due: Nanos,
-    pub rtt_start: Nanos,
-    /// The acknowledgement that ends the round trip being timed.
-    pub rtt_end: Seq,
+    pub rtt: RttTimer,
     pub ts_recent: u32,
     pub ts_recent_at: Nanos,
-    /// Loss recovery ends where this is acknowledged (RFC 6582).
-    pub recover: Seq,
-    /// What the peer says it has beyond the hole; empty for nothing.
-    pub sacked: (Seq, Seq),
-    /// Up to where the hole before `sacked` was sent again.
-    pub resent: Seq,
+    pub recovery: Recovery,
     /// Sequence number of a FIN that came out of order.
-    pub held_fin: Seq,
+    pub held_fin: Option<Seq>,
     pub dup_acks: u8,
-    /// FIN is to be sent at `head`.
-    pub fin: bool,
-    pub fin_acked: bool,
-    /// The peer's FIN was received in order: it is the byte before `rcv_nxt`.
-    pub peer_fin: bool,
-    pub fin_held: bool,
+    /// This host's FIN stands at `head`, the peer's before `rcv_nxt`.
+    pub ends: Ends,
+    pub life: Life,
     /// The control plane times the flow.
     pub tracked: bool,
-    /// Nobody reads.
-    pub orphan: bool,
-    /// A RST came: nothing is sent or accepted any more.
-    pub dead: bool,
     /// The control plane is about to take it over: nothing changes until it says so.
     pub frozen: bool,
     /// Acknowledge at the end of the batch.
@@ -93,10 +76,6 @@ pub(crate) struct ProtocolState {
     pub plain: bool,
     /// The scheduler was told last that there is something to send.
     pub reported: bool,
-    pub recovering: bool,
-    /// The hole was sent again, and sending went on after `max`.
-    pub jumped: bool,
-    pub timing: bool,
     /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
     pub overriding: bool,
     /// Echo congestion.
@@ -110,7 +89,7 @@ pub(crate) struct ProtocolState {
 /// What does not change after installation, or only by command.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Fixed {
-    pub mss: u16,
+    pub agreed: Agreed,
     /// Most payload bytes of one frame: a multiple of the MSS.
     pub tx_most: u32,
     pub super_segment: u32,
@@ -125,12 +104,6 @@ pub(crate) struct Fixed {
     /// Sequence number of stream position 0, in each direction.
     pub tx_base: Seq,
     pub rx_base: Seq,
-    pub snd_wscale: u8,
-    pub rcv_wscale: u8,
-    /// Timestamps are in use; added to the host's clock.
-    pub ts_offset: Option<u32>,
-    pub sack: bool,
-    pub ecn: bool,
     pub dctcp_echo: bool,
     pub stats: Pooled<FlowStats>,
 }
@@ -138,23 +111,19 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// `tx_most` and `window_step` are set with the MSS: [`ProtocolState::set_mss`].
     fn new(p: &FlowParams) -> Fixed {
-        let rcv_wscale = p.rcv_wscale.min(window::MOST_SHIFT);
+        let most_shift = |shift: u8| shift.min(window::MOST_SHIFT);
+        let (snd_shift, rcv_shift) = (most_shift(p.agreed.snd_shift), most_shift(p.agreed.rcv_shift));
         Fixed {
-            mss: p.mss.max(1),
+            agreed: Agreed { snd_shift, rcv_shift, ..p.agreed },
             tx_most: 0,
             super_segment: p.super_segment,
             rx_size: p.rx.full_size(),
             tx_size: p.tx.full_size(),
-            largest_window: window::largest_window(p.rx.full_size(), rcv_wscale),
+            largest_window: window::largest_window(p.rx.full_size(), rcv_shift),
             window_step: 0,
             rx_place: p.rx.ease(),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
-            snd_wscale: p.snd_wscale.min(window::MOST_SHIFT),
-            rcv_wscale,
-            ts_offset: p.timestamps.map(|t| t.offset),
-            sack: p.sack,
-            ecn: p.ecn,
             dctcp_echo: p.dctcp_echo,
             stats: p.stats.clone(),
         }
@@ -170,9 +139,7 @@ impl ProtocolState {
             head: p.snd_nxt,
             snd_wnd: p.snd_wnd,
             max_wnd: p.snd_wnd,
-            cwnd: p.cwnd,
-            limited: 0,
-            allowed: p.cwnd,
+            flight: FlightLimit::new(p.cwnd),
             wl1: p.rcv_nxt - 1,
             wl2: p.snd_nxt,
             rcv_nxt: p.rcv_nxt,
@@ -185,43 +152,33 @@ impl ProtocolState {
             ooo_len: 0,
             unacked: 0,
             ack_due: 0,
-            rtt_start: 0,
-            rtt_end: p.snd_nxt,
-            ts_recent: p.timestamps.map_or(0, |t| t.recent),
+            rtt: RttTimer::new(),
+            ts_recent: p.ts_recent,
             ts_recent_at: now,
-            recover: p.snd_nxt,
-            sacked: (p.snd_nxt, p.snd_nxt),
-            resent: p.snd_nxt,
-            held_fin: p.rcv_nxt,
+            recovery: Recovery::new(p.snd_nxt),
+            held_fin: None,
             dup_acks: 0,
-            fin: false,
-            fin_acked: false,
-            peer_fin: false,
-            fin_held: false,
+            ends: Ends::default(),
+            life: Life::Owned,
             tracked: false,
-            orphan: false,
-            dead: false,
             frozen: false,
             ack_now: false,
             ack_listed: false,
             plain: false,
             reported: false,
-            recovering: false,
-            jumped: false,
-            timing: false,
             overriding: false,
             ece: false,
             cwr: false,
             challenges: ChallengeLimit::new(),
             fixed: Fixed::new(p),
         };
-        state.set_mss(p.mss);
+        state.set_mss(p.agreed.mss);
         state
     }
 
     pub fn set_mss(&mut self, mss: u16) {
         let mss = mss.max(1);
-        self.fixed.mss = mss;
+        self.fixed.agreed.mss = mss;
         self.fixed.tx_most = window::super_segment(self.fixed.super_segment, mss.into());
         self.fixed.window_step = window::window_step(self.fixed.largest_window, mss.into());
     }
@@ -229,13 +186,13 @@ impl ProtocolState {
     /// After the last sequence number that there is to send, FIN included.
     #[inline]
     pub fn end(&self) -> Seq {
-        self.head + self.fin as u32
+        self.head + self.ends.local_len()
     }
 
     /// After the last byte received in order, FIN not included.
     #[inline]
     pub fn rcv_data_end(&self) -> Seq {
-        self.rcv_nxt - self.peer_fin as u32
+        self.rcv_nxt - self.ends.peer_len()
     }
 
     /// How far the receive buffer reaches beyond the advertised window: at least as far as that window can grow.
@@ -250,7 +207,7 @@ impl ProtocolState {
     #[inline(never)]
     pub fn window_gain(&self) -> u32 {
         let room = self.fixed.rx_size.saturating_sub(self.rcv_nxt - self.rcv_head);
-        let edge = self.rcv_nxt + window::largest_window(room, self.fixed.rcv_wscale);
+        let edge = self.rcv_nxt + window::largest_window(room, self.fixed.agreed.rcv_shift);
         if self.rcv_adv.before(edge) { edge - self.rcv_adv } else { 0 }
     }
 
@@ -265,7 +222,7 @@ impl ProtocolState {
     // Meets RFC 5681: 3.1-a.
     #[inline]
     pub fn usable(&self) -> u32 {
-        self.snd_wnd.min(self.allowed).saturating_sub(self.nxt - self.una)
+        self.snd_wnd.min(self.flight.bytes()).saturating_sub(self.nxt - self.una)
     }
 
     #[cold]
@@ -285,12 +242,13 @@ impl ProtocolState {
         if self.untold() >= self.fixed.window_step {
             self.widen();
         }
-        (self.open_window() >> self.fixed.rcv_wscale) as u16
+        (self.open_window() >> self.fixed.agreed.rcv_shift) as u16
     }
 
     /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
     #[inline(always)]
     pub fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
+        let (window, timestamps) = (self.window(), self.stamp(now));
         self.last_ack = self.rcv_nxt;
         self.unacked = 0;
         self.ack_now = false;
@@ -298,8 +256,8 @@ impl ProtocolState {
             seq,
             ack: self.rcv_nxt,
             flags: flags | Flags::ACK | if self.ece { Flags::ECE } else { Flags(0) },
-            window: self.window(),
-            timestamps: self.stamp(now),
+            timestamps,
+            window,
             sack: None,
             ecn: Ecn::NotEct,
             payload_len: 0,
@@ -312,7 +270,7 @@ impl ProtocolState {
     #[inline(never)]
     pub fn acknowledgement(&mut self, now: Nanos) -> Segment {
         let mut segment = self.segment(self.max, Flags(0), now);
-        if self.fixed.sack && self.ooo_len > 0 {
+        if self.fixed.agreed.sack && self.ooo_len > 0 {
             segment.fields.sack = Some((self.ooo_start, self.ooo_start + self.ooo_len));
         }
         segment
@@ -321,18 +279,18 @@ impl ProtocolState {
     // Meets RFC 7323: 3.2-b, 5.4-a.
     #[inline(always)]
     fn stamp(&self, now: Nanos) -> Option<Timestamps> {
-        let offset = self.fixed.ts_offset?;
+        let offset = self.fixed.agreed.ts_offset?;
         Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
     }
 
     /// The engine's positions, for a notice.
     #[inline(always)]
     pub fn positions(&self) -> Positions {
-        let acked = if self.fin_acked { self.head } else { self.una };
+        let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         Positions {
             rx_tail: self.rcv_data_end() - self.fixed.rx_base,
             tx_tail: acked - self.fixed.tx_base,
-            fin: self.peer_fin,
+            fin: self.ends.peer_ended(),
         }
     }
 
@@ -343,16 +301,14 @@ impl ProtocolState {
             snd_una: self.una,
             rcv_nxt: self.rcv_nxt,
             unread: self.rcv_data_end() - self.rcv_head,
-            timestamps: self.fixed.ts_offset.map(|offset| TimestampState { recent: self.ts_recent, offset }),
+            ts_recent: self.ts_recent,
             resume: Some(Resume {
                 tx_pos: self.una - self.fixed.tx_base,
                 rx_pos: self.rcv_nxt - self.fixed.rx_base,
-                pending: if self.fin_acked { 0 } else { self.head - self.una },
+                pending: if self.ends.all_acknowledged() { 0 } else { self.head - self.una },
                 window: self.open_window(),
                 snd_wnd: self.snd_wnd,
-                fin: self.fin,
-                fin_acked: self.fin_acked,
-                peer_fin: self.peer_fin,
+                state: self.ends.state(),
             }),
         }
     }
@@ -362,11 +318,13 @@ impl ProtocolState {
     pub fn resume(&mut self, end: &FlowEnd) {
         let Some(resume) = end.resume else { return };
         self.max = end.snd_nxt;
-        self.head = if resume.fin_acked { self.una - 1 } else { self.una + resume.pending };
-        (self.fin, self.fin_acked, self.peer_fin) = (resume.fin, resume.fin_acked, resume.peer_fin);
+        self.ends = Ends::of(resume.state);
+        self.head = if self.ends.all_acknowledged() { self.una - 1 } else { self.una + resume.pending };
         self.rcv_head = self.rcv_data_end() - end.unread;
         self.rcv_adv = self.rcv_nxt + resume.window.min(self.fixed.largest_window);
-        (self.recovering, self.recover) = (self.max != self.una, self.max);
+        if self.max != self.una {
+            self.recovery.begin(self.max);
+        }
         self.ack_now = true;
     }
 

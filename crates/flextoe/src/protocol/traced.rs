@@ -20,7 +20,7 @@ impl Protocol {
             return batch[before..].iter().for_each(|work| count_rare(work, tracer));
         }
         for work in &batch[before..] {
-            let shift = self.flows.get(work.flow).map_or(0, |state| state.fixed.rcv_wscale);
+            let shift = self.flows.get(work.flow).map_or(0, |state| state.fixed.agreed.rcv_shift);
             acknowledged(work, shift, tracer);
         }
     }
@@ -285,7 +285,7 @@ impl Said<'_> {
     /// An acknowledgement in answer to this work.
     fn answered(&self) {
         if self.work.send.is_some() && !self.work.tally.marks.has(Marks::SENT) {
-            acknowledged(self.work, self.state.fixed.rcv_wscale, self.tracer);
+            acknowledged(self.work, self.state.fixed.agreed.rcv_shift, self.tracer);
         }
     }
 }

@@ -2,6 +2,9 @@
 use super::state::ProtocolState;
 use crate::message::{Marks, Order, Report, Work};
 use engine::Nanos;
+use std::sync::atomic::Ordering::Relaxed;
+use tcp::Life;
+use tcp::window::{SmallSegment, Waiting};
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
 
@@ -20,9 +23,9 @@ impl ProtocolState {
     #[inline(always)]
     fn cut(&self, most: u32) -> Option<Cut> {
         let data = self.unsent();
-        match !self.fin && self.rest_fits(data, most) {
+        match self.ends.may_write() && self.rest_fits(data, most) {
             true => Some(Cut { len: data, fin: false }),
-            false if data == 0 && !self.fin => None,
+            false if data == 0 && self.ends.may_write() => None,
             false => self.cut_closely(data, most),
         }
     }
@@ -30,26 +33,17 @@ impl ProtocolState {
     /// As [`ProtocolState::cut`], where that is not plain; `data` bytes are to be sent.
     #[inline(never)]
     fn cut_closely(&self, data: u32, most: u32) -> Option<Cut> {
-        let mss = self.fixed.mss as u32;
+        let mss = self.fixed.agreed.mss as u32;
         let in_flight = self.nxt - self.una;
-        let fin_waits = self.fin && self.nxt.at_or_before(self.head);
+        let fin_waits = !self.ends.may_write() && self.nxt.at_or_before(self.head);
         if self.rest_fits(data, most) {
             return Some(Cut { len: data, fin: fin_waits && self.snd_wnd > in_flight + data });
         }
         if data == 0 {
             return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
         }
-        let mut len = data.min(self.usable()).min(self.fixed.tx_most).min(most.max(mss));
-        if len == 0 || (len < data && len < mss && !self.may_be_small()) {
-            return None;
-        }
-        if len < data && len > mss {
-            len -= len % mss;
-        }
-        let (left, right) = self.sacked;
-        if left != right && self.nxt.before(left) {
-            len = len.min(left - self.nxt);
-        }
+        let waiting = Waiting { data, usable: self.usable(), most: self.fixed.tx_most.min(most.max(mss)), mss };
+        let len = self.recovery.clip(self.nxt, waiting.cut(|| self.may_be_small())?);
         Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
     }
 
@@ -62,17 +56,21 @@ impl ProtocolState {
     /// All that is to be sent fits one segment: the usual case of small messages.
     #[inline(always)]
     fn rest_fits(&self, data: u32, most: u32) -> bool {
-        let sacked = self.sacked.0 != self.sacked.1;
-        data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !sacked
+        data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !self.recovery.has_block()
     }
 
-    /// A segment may be sent although it is not full and more data waits. Not for what is left of the congestion window
-    /// beside full segments: what is in flight opens it again.
+    /// A segment may be sent although it is not full and more data waits. What was sent before, in segments of whatever
+    /// size, is not held back when it is sent again.
     fn may_be_small(&self) -> bool {
-        let alone = self.nxt == self.una;
-        // What was sent before, in segments of whatever size, is not held back when it is sent again.
-        let again = self.nxt.before(self.max);
-        again || self.usable() >= self.max_wnd.div_ceil(2) || (alone && (self.overriding || self.cwnd <= self.snd_wnd))
+        let small = SmallSegment {
+            usable: self.usable(),
+            window: self.snd_wnd,
+            largest: self.max_wnd,
+            cwnd: self.flight.cwnd(),
+            alone: self.nxt == self.una,
+            overriding: self.overriding,
+        };
+        self.nxt.before(self.max) || small.is_due()
     }
 
     /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
@@ -87,7 +85,7 @@ impl ProtocolState {
     /// Segments that may be sent now.
     #[inline(never)]
     fn segments(&self) -> u32 {
-        if self.dead {
+        if self.life == Life::Dead {
             0
         } else if self.rest_fits(self.unsent(), u32::MAX) {
             1
@@ -103,10 +101,11 @@ impl ProtocolState {
     // Meets RFC 9293: MUST-60, MUST-61.
     // Meets RFC 3168: 6.1.4-a, 6.1.5-a, 6.1.6-a.
     pub fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
-        if self.dead {
+        if self.life == Life::Dead {
             return;
         }
-        self.skip_sacked();
+        // Where the peer has what follows, only the hole is sent again.
+        self.nxt = self.recovery.skip(self.nxt, self.max);
         let Some(cut) = self.cut(most) else { return };
         let seq = self.nxt;
         let after = seq + cut.len + cut.fin as u32;
@@ -124,9 +123,9 @@ impl ProtocolState {
         let mut segment = self.segment(seq, flags, now);
         segment.pos = seq - self.fixed.tx_base;
         segment.fields.payload_len = cut.len;
-        segment.segment_size = if cut.len > self.fixed.mss as u32 { self.fixed.mss } else { 0 };
+        segment.segment_size = if cut.len > self.fixed.agreed.mss as u32 { self.fixed.agreed.mss } else { 0 };
         // ECT on new data only (RFC 3168 sections 6.1.4 and 6.1.5).
-        segment.fields.ecn = if self.fixed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
+        segment.fields.ecn = if self.fixed.agreed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
         work.send = Some(segment);
         work.tally.marks.add(Marks::SENT);
         if !new {
@@ -135,21 +134,8 @@ impl ProtocolState {
         self.nxt = after;
         self.max = self.max.max(after);
         self.overriding = false;
-        if new && !self.timing {
-            (self.timing, self.rtt_end, self.rtt_start) = (true, after, now);
-        }
-    }
-
-    /// Where the peer has what follows, only the hole is sent again; what lies beyond shows in the acknowledgement
-    /// that comes when the hole is filled.
-    // Meets RFC 2018: 5-b.
-    // Meets RFC 5681: 4.3-a.
-    #[inline(always)]
-    fn skip_sacked(&mut self) {
-        let (left, right) = self.sacked;
-        if left != right && self.nxt.within(left, right - left) {
-            (self.jumped, self.resent) = (true, self.nxt);
-            self.nxt = self.max;
+        if new && self.rtt.start(now, after) {
+            self.fixed.stats.timed_ns.store(now, Relaxed);
         }
     }
 
@@ -158,16 +144,10 @@ impl ProtocolState {
     // Meets RFC 6298: 3.
     pub fn go_back(&mut self) {
         self.nxt = self.una;
-        self.timing = false;
-        self.jumped = false;
+        self.rtt.cancel();
+        self.recovery.go_back();
         self.dup_acks = 0;
-        self.limit_transmit(0);
-    }
-
-    /// So many bytes may be in flight beyond the congestion window.
-    #[inline]
-    pub fn limit_transmit(&mut self, beyond: u32) {
-        (self.limited, self.allowed) = (beyond, self.cwnd.saturating_add(beyond));
+        self.flight.reset();
     }
 
     /// Commands of the control plane.
@@ -175,9 +155,8 @@ impl ProtocolState {
     pub fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
         match order {
             Order::Window(cwnd) => {
-                self.cwr |= self.fixed.ecn && cwnd < self.cwnd;
-                self.cwnd = cwnd;
-                self.limit_transmit(self.limited);
+                self.cwr |= self.fixed.agreed.ecn && cwnd < self.flight.cwnd();
+                self.flight.set_cwnd(cwnd);
             }
             Order::Mss(mss) => {
                 self.set_mss(mss);
@@ -186,23 +165,20 @@ impl ProtocolState {
             Order::Retransmit => self.timeout(work, now),
             Order::Probe => self.probe(work, now),
             Order::Untrack => self.tracked = false,
-            Order::Orphan => self.orphan = true,
+            Order::Orphan => self.life.orphan(),
             Order::Thaw => {
                 self.frozen = false;
                 self.ack_now |= self.unacked > 0;
-                work.notice = (!self.orphan).then(|| self.positions());
+                work.notice = (self.life != Life::Orphan).then(|| self.positions());
             }
             // Where bytes lie is nothing to this module.
             Order::Look => {}
-            Order::Announce => work.notice = (!self.orphan).then(|| self.positions()),
+            Order::Announce => work.notice = (self.life != Life::Orphan).then(|| self.positions()),
         }
     }
 
-    // Meets RFC 2018: 8-a.
     fn timeout(&mut self, work: &mut Work, now: Nanos) {
-        // After a timeout, what was selectively acknowledged counts for nothing (RFC 2018 section 8).
-        self.sacked = (self.una, self.una);
-        (self.recovering, self.recover) = (true, self.max);
+        self.recovery.time_out(self.una, self.max);
         self.go_back();
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
@@ -212,7 +188,7 @@ impl ProtocolState {
 
     // Meets RFC 9293: SHLD-12.
     fn probe(&mut self, work: &mut Work, now: Nanos) {
-        if !self.dead {
+        if self.life != Life::Dead {
             self.overriding = true;
             work.send = Some(self.segment(self.una - 1, Flags(0), now));
         }

@@ -5,7 +5,7 @@
 pub mod solo;
 
 use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
-use engine::stream::{self, FlowParams, FlowStats, FourTuple, Stream, TimestampState};
+use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, LoadedModule,
     Slot, Worker,
@@ -286,14 +286,17 @@ impl Side {
             rcv_nxt: Seq(other) + 1,
             rx_pos: 0,
             snd_wnd: config.rx_bytes.min(65535),
-            snd_wscale: config.wscale,
-            rcv_wscale: config.wscale,
-            mss: config.mss,
+            agreed: Agreed {
+                mss: config.mss,
+                snd_shift: config.wscale,
+                rcv_shift: config.wscale,
+                ts_offset: config.timestamps.then_some(1),
+                sack: config.sack,
+                ecn: config.ecn,
+            },
+            ts_recent: 1,
             super_segment: config.super_segment,
             checksum_offload: config.by_reference,
-            timestamps: config.timestamps.then_some(TimestampState { recent: 1, offset: 1 }),
-            sack: config.sack,
-            ecn: config.ecn,
             dctcp_echo: config.dctcp,
             cwnd,
             rate: config.rate,

@@ -34,7 +34,7 @@ unsafe fn mask_of(mask: *const sigset_t) -> Option<sigset_t> {
 }
 
 /// The caller's list; `None` where the kernel alone can answer.
-unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+pub unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     if !attach::is_enabled() || fds.is_null() {
         return None;
     }
@@ -102,10 +102,10 @@ pub unsafe extern "C" fn __ppoll_chk(
 }
 
 /// The three sets of a `select`.
-type Sets = [*mut fd_set; 3];
+pub type Sets = [*mut fd_set; 3];
 
 /// Whether the kernel alone can answer a `select`.
-unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
+pub unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
     if !attach::is_enabled() {
         return true;
     }
@@ -222,8 +222,11 @@ fn enter_set(fd: c_int) -> c_int {
 /// `epoll_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    if size <= 0 {
+        return give(Err(libc::EINVAL));
+    }
     // SAFETY: passed on.
-    enter_set(unsafe { real::epoll_create(size) })
+    enter_set(unsafe { real::epoll_create1(0) })
 }
 
 /// `epoll_create1`.

@@ -9,6 +9,8 @@
 mod descriptors;
 mod events;
 mod io;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod layer;
 mod log;
 mod messages;
 mod process;

@@ -447,6 +447,8 @@ unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
+        // The peer's reset may have come since the last call that looked.
+        lib.drain();
         let socket = lib.need_socket(key)?;
         let broken = socket.broken;
         let Kind::Stream(stream) = &socket.kind else { return Err(libc::ENOTCONN) };

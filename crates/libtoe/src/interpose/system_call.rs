@@ -23,20 +23,28 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
         return unsafe { real::system_call(number, arguments) };
     }
     // SAFETY: the program's arguments for this call.
-    let taken = unsafe {
-        bytes(number, arguments)
-            .or_else(|| socket(number, arguments))
-            .or_else(|| descriptor(number, arguments))
-            .or_else(|| event(number, arguments))
-            .or_else(|| child(number, arguments))
-            .or_else(|| filter(number, arguments))
-    };
+    let taken = unsafe { take(number, arguments).or_else(|| child(number, arguments)) };
     // SAFETY: passed on.
     taken.unwrap_or_else(|| unsafe { real::system_call(number, arguments) })
 }
 
+/// What the interposed function for a system call returns, with `errno` where it fails; `None` where there is none.
+///
+/// # Safety
+/// The program's arguments for this call, which makes no process.
+pub unsafe fn take(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    // SAFETY: the caller's.
+    unsafe {
+        bytes(number, arguments)
+            .or_else(|| socket(number, arguments))
+            .or_else(|| descriptor(number, arguments))
+            .or_else(|| event(number, arguments))
+            .or_else(|| filter(number, arguments))
+    }
+}
+
 /// A pointer that a program passes as a number.
-fn at<T>(argument: usize) -> *mut T {
+pub fn at<T>(argument: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(argument)
 }
 
@@ -139,7 +147,7 @@ unsafe fn event(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long
 
 /// Calls that make a process, or give it another program. A child that shares the caller's memory, a thread, is left to
 /// the kernel.
-unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+pub unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     let [a, b, c, ..] = arguments;
     let shares_memory = |flags: usize| flags & libc::CLONE_VM as usize != 0;
     // SAFETY: the program's arguments, in the order of the system call.
@@ -172,7 +180,7 @@ unsafe fn filter(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     sets.then(|| confine::install(|| unsafe { real::system_call(number, arguments) }))
 }
 
-unsafe fn fork_by(number: c_long, arguments: [usize; 6]) -> c_long {
+pub unsafe fn fork_by(number: c_long, arguments: [usize; 6]) -> c_long {
     // SAFETY: the program's arguments.
     forking::fork_by(|| unsafe { real::system_call(number, arguments) as pid_t }).into()
 }

@@ -124,6 +124,31 @@ static void reset(void) {
     close(e[1]);
 }
 
+/* A reset shows in each call that tells of it, without another one before. CPython's check for data before a TLS handshake
+ * rests on getpeername (CVE-2023-40217). */
+static void reset_alone(void) {
+    struct linger now = {1, 0};
+    for (int way = 0; way < 2; way++) {
+        int e[2], error = 0;
+        struct sockaddr_in peer;
+        socklen_t len = sizeof peer;
+        pair(e);
+        CHECK(write(e[0], "hello", 5) == 5);
+        CHECK(setsockopt(e[0], SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+        CHECK(getpeername(e[1], (struct sockaddr *)&peer, &len) == 0);
+        close(e[0]);
+        int seen = 0;
+        for (int turn = 0; turn < 1000 && !seen; turn++) {
+            usleep(1000);
+            len = way ? sizeof error : sizeof peer;
+            if (way) seen = getsockopt(e[1], SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNRESET;
+            else seen = getpeername(e[1], (struct sockaddr *)&peer, &len) < 0 && errno == ENOTCONN;
+        }
+        CHECK(seen);
+        close(e[1]);
+    }
+}
+
 /* An error that MSG_WAITALL meets behind some bytes is the next call's. */
 static void error_behind_bytes(void) {
     int e[2];

@@ -183,8 +183,8 @@ static void writes_at_once(void) {
     close(e[0]), munmap(seen, sizeof *seen);
 }
 
-/* The new program finds both connections under their numbers: see `inherited` below. */
-static void executed(void) {
+/* The new program finds the connection under its number (see `inherited` below), in whatever environment it is run. */
+static void executed_in(char **environment) {
     int e[2];
     char c, fd[16];
     pair(e);
@@ -196,7 +196,8 @@ static void executed(void) {
     CHECK(child >= 0);
     if (child == 0) {
         char *arguments[] = {"posix", "inherited", fd, NULL};
-        execv("/proc/self/exe", arguments);
+        if (environment) execve("/proc/self/exe", arguments, environment);
+        else execv("/proc/self/exe", arguments);
         _exit(9);
     }
     close(e[1]);
@@ -205,6 +206,14 @@ static void executed(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(read(e[0], &c, 1) == 0);
     close(e[0]);
+}
+
+/* nginx writes the environment of its new binary itself; scripts preload other libraries. */
+static void executed(void) {
+    char *empty[] = {NULL}, *other[] = {"HOME=/", "LD_PRELOAD=", NULL};
+    executed_in(NULL);
+    executed_in(empty);
+    executed_in(other);
 }
 
 static int inherited(int fd) {

@@ -11,6 +11,7 @@ use shm::Span;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use wire::roce::Train;
 
 /// Most bytes that wait to be taken.
 const QUEUE: usize = 8 << 20;
@@ -60,8 +61,13 @@ struct Taker {
 pub struct Recorder {
     takers: Vec<Taker>,
     comment: String,
-    /// A frame that is kept until it is known what becomes of it: flat, its checksum complete.
+    /// A frame that is kept until it is known what becomes of it: flat, its checksum complete; a train's packets one
+    /// after the other.
     kept: Vec<u8>,
+    /// Where each packet of it ends.
+    ends: Vec<usize>,
+    /// A packet of a train.
+    packet: Vec<u8>,
 }
 
 /// A frame's bytes, wherever they are.
@@ -96,27 +102,50 @@ impl Recorder {
         !self.takers.is_empty()
     }
 
-    /// Records a frame as it is now. A checksum that was left to somebody else is completed in the copy.
+    /// Records a frame as it is now; of a train of RoCEv2 packets, each packet. A checksum that was left to somebody
+    /// else is completed in the copy.
     pub fn record(&mut self, now: Nanos, frame: &Frame, sight: &Sight<'_>) {
-        record(&mut self.takers, &mut self.comment, now, frame.into(), sight);
+        let Recorder { takers, comment, packet, .. } = self;
+        each_packet(frame, packet, |view| record(takers, comment, now, view, sight));
     }
 
     /// Keeps a frame as it is now, until [`Recorder::record_kept`] says what became of it.
     pub fn keep(&mut self, frame: &Frame) {
-        self.kept.clear();
-        View::from(frame).copy(&mut self.kept);
+        let Recorder { kept, ends, packet, .. } = self;
+        kept.clear();
+        ends.clear();
+        each_packet(frame, packet, |view| {
+            view.copy(kept);
+            ends.push(kept.len());
+        });
     }
 
     /// Records the frame that was kept last.
     pub fn record_kept(&mut self, now: Nanos, sight: &Sight<'_>) {
-        let view = View { bytes: &self.kept, payload: None, checksum: Checksum::Complete };
-        record(&mut self.takers, &mut self.comment, now, view, sight);
+        let mut from = 0;
+        for to in &self.ends {
+            let view = View { bytes: &self.kept[from..*to], payload: None, checksum: Checksum::Complete };
+            record(&mut self.takers, &mut self.comment, now, view, sight);
+            from = *to;
+        }
     }
 
     /// Hands what was recorded over. While somebody empties the queue at this moment, `patient` waits for that (no
     /// longer than it takes to swap two buffers), and otherwise the blocks stay until the next time.
     pub fn hand_over(&mut self, patient: bool) {
         self.takers.iter_mut().for_each(|taker| taker.hand_over(patient));
+    }
+}
+
+/// Shows a frame to `act` as it is on a wire: a train of RoCEv2 packets one by one, made in `packet`.
+pub(crate) fn each_packet(frame: &Frame, packet: &mut Vec<u8>, mut act: impl FnMut(View<'_>)) {
+    let is_open = frame.checksum == Checksum::Icrc && frame.payload().is_none();
+    let train = is_open.then(|| Train::of(frame.bytes(), frame.segment_size)).flatten();
+    let Some(train) = train else { return act(frame.into()) };
+    for at in 0..train.count() {
+        packet.clear();
+        train.write(at, packet);
+        act(View { bytes: packet, payload: None, checksum: Checksum::Complete });
     }
 }
 
@@ -187,7 +216,7 @@ impl<'a> From<&'a Frame> for View<'a> {
 }
 
 impl View<'_> {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.payload.map_or(0, Span::len)
     }
 

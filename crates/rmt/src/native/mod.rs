@@ -174,6 +174,11 @@ impl Native {
         control::by_name(name, self.program.registers.iter().map(|r| r.name.as_str()))
     }
 
+    /// All registers, in the order of their numbers.
+    pub fn registers(&self) -> &[crate::ir::Register] {
+        &self.program.registers
+    }
+
     /// The words of a register's entry; the second is 0 where there is one. Zeros beyond the end.
     pub fn read(&self, register: usize, index: u32) -> [u32; 2] {
         let info = &self.program.registers[register];

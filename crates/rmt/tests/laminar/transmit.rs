@@ -22,6 +22,9 @@ fn send_flags(m: &mut Machine, position: u32, payload: &[u8], flags: u8) -> Opti
     from_host(m, PORT_HOST, &dma, payload).map(|f| Seg::parse(&f))
 }
 
+/// `DMA_TX_NEW`.
+const TX_NEW: u8 = 0x02;
+
 /// An acknowledgement without payload: what the host hears of it.
 fn ack(m: &mut Machine, ack: u32) -> Option<Dma> {
     delivered(receive(m, &Seg { seq: 1000, ack, ..Seg::default() })).0
@@ -31,10 +34,11 @@ fn ack(m: &mut Machine, ack: u32) -> Option<Dma> {
 fn payload_leaves_with_its_sequence_number() {
     let mut m = machine(10_000);
     credit(&mut m, 5000);
-    let seg = send(&mut m, 0, b"hello world").unwrap();
+    let seg = send_flags(&mut m, 0, b"hello world", TX_NEW | 0x08).unwrap();
     assert_eq!((seg.seq, seg.ack, seg.flags, seg.payload.as_slice()), (ISS, 1000, 0x18, &b"hello world"[..]));
     assert_eq!((seg.window as u32, seg.ecn), (10_000 >> 7, 2));
-    assert_eq!(send(&mut m, 11, b"!").unwrap().seq, ISS + 11);
+    let again = send(&mut m, 11, b"!").unwrap();
+    assert_eq!((again.seq, again.ecn), (ISS + 11, 0), "the host does not say that it is new");
     assert_eq!(register(&m, "tx_window"), [ISS, ISS + 12]);
     assert_eq!(register(&m, "tx_credits"), [5000 - 12]);
 }

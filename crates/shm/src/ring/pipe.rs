@@ -84,6 +84,19 @@ impl<const W: usize> PipeProducer<W> {
         Ok(())
     }
 
+    /// Makes sure that so many elements can be added, for elements of which the consumer wants all or none.
+    ///
+    /// # Errors
+    /// As [`PipeProducer::push`].
+    #[inline]
+    pub fn reserve(&mut self, elements: u32) -> Result<(), Full> {
+        if self.left >= elements {
+            return Ok(());
+        }
+        self.left = self.room().min(self.every.max(elements));
+        if self.left >= elements { Ok(()) } else { Err(Full) }
+    }
+
     /// Elements added so far, modulo 2^32.
     pub fn position(&self) -> u32 {
         self.tail
@@ -97,9 +110,15 @@ impl<const W: usize> PipeProducer<W> {
     /// Reads the consumer's counter.
     #[cold]
     fn look(&mut self) -> Result<(), Full> {
-        let used = self.tail.wrapping_sub(self.place.head().load(Acquire));
-        self.left = self.place.entries().saturating_sub(used).min(self.every);
+        self.left = self.room().min(self.every);
         if self.left == 0 { Err(Full) } else { Ok(()) }
+    }
+
+    /// Free elements, by the consumer's counter.
+    #[cold]
+    fn room(&self) -> u32 {
+        let used = self.tail.wrapping_sub(self.place.head().load(Acquire));
+        self.place.entries().saturating_sub(used)
     }
 }
 
@@ -213,6 +232,19 @@ mod tests {
         assert!(!producer.is_drained());
         consumer.pop().unwrap();
         assert!(producer.is_drained());
+    }
+
+    #[test]
+    fn room_for_several_is_there_or_not() {
+        let (mut producer, mut consumer, _region) = pair::<2>(8, 2);
+        assert_eq!(producer.reserve(9), Err(Full));
+        producer.reserve(7).unwrap();
+        (0..7).for_each(|number| producer.push([number, 0]).unwrap());
+        assert_eq!(producer.reserve(2), Err(Full));
+        producer.push([7, 0]).unwrap();
+        assert_eq!(producer.reserve(1), Err(Full));
+        consumer.take(&mut [[0; 2]; 3]);
+        assert_eq!((producer.reserve(4), producer.reserve(3)), (Err(Full), Ok(())));
     }
 
     #[test]

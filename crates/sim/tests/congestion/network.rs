@@ -87,14 +87,15 @@ impl Station {
         };
         let pool = FramePool::new(65_536);
         let engine = plan.engines[index.min(1)].make(&config, &Mapping::default(), &pool).unwrap();
-        let mut host = Host::new(config, port.capabilities(), mac, engine, [index as u8; 16]).unwrap();
+        let links = vec![config.link(mac, port.capabilities())];
+        let mut host = control::host(config, links, engine, [index as u8; 16]).unwrap();
         let geometry = memory.geometry();
         let region = Arc::new(geometry.create_region("shares").unwrap());
         let [app_bell, daemon_bell] = [(); 2].map(|()| Doorbell::eventfd().unwrap());
         let [app_too, daemon_too] = [&app_bell, &daemon_bell].map(|bell| bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
         let application = Application { pid: 100, uid: 0, gid: 0, command: "program".into() };
-        host.attach(0, application, ends, None).unwrap();
+        host.use_base(0, |tcp, context| tcp.attach(context, application, ends, None)).unwrap();
         let app = AppEnd::new(region, geometry, app_too, daemon_too).unwrap();
         Station { host, port, app, ip, pool, rx: Vec::new(), tx: Vec::new(), busy: true }
     }
@@ -113,8 +114,8 @@ impl Station {
         self.busy || self.port.has_work(now) || self.host.has_work(now)
     }
 
-    fn deadline(&self, now: Nanos) -> Option<Nanos> {
-        [self.port.next_deadline(), self.host.next_deadline(now)].into_iter().flatten().min()
+    fn deadline(&self) -> Option<Nanos> {
+        [self.port.next_deadline(), self.host.next_deadline()].into_iter().flatten().min()
     }
 
     pub fn ask(&mut self, request: Request) {
@@ -128,7 +129,7 @@ impl Station {
 
     /// The sum of a figure over its connections.
     pub fn sum(&self, figure: &str) -> u64 {
-        self.host.flows().iter().map(|flow| flow.figures.get(figure).copied().unwrap_or(0)).sum()
+        self.host.base().flows().iter().map(|flow| flow.figures.get(figure).copied().unwrap_or(0)).sum()
     }
 }
 
@@ -149,11 +150,11 @@ impl Net {
     pub fn round(&mut self, end: Nanos) {
         let now = self.now;
         if !self.stations.iter().any(|station| station.has_work(now)) {
-            let due = self.stations.iter().filter_map(|station| station.deadline(now)).min().unwrap_or(end);
+            let due = self.stations.iter().filter_map(|station| station.deadline()).min().unwrap_or(end);
             self.now = due.clamp(now, end);
         }
         let now = self.now;
-        let due = |station: &&mut Station| station.has_work(now) || station.deadline(now).is_some_and(|due| due <= now);
+        let due = |station: &&mut Station| station.has_work(now) || station.deadline().is_some_and(|due| due <= now);
         let done: usize = self.stations.iter_mut().filter(due).map(|station| station.poll(now)).sum();
         self.now += ROUND + EACH * done as Nanos;
         if self.stall > 0 && self.now >= self.stall_at {

@@ -1,6 +1,6 @@
 //! CUBIC (RFC 9438), for paths that drop instead of marking.
+use super::policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
 use super::window::Window;
-use super::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
 use crate::Nanos;
 
 /// Constant `C` in segments per second cubed (RFC 9438 section 5).

@@ -3,8 +3,8 @@
 //! Where many flows share a small buffer, two segments of each are too many. A window below that is a rate: so many bytes
 //! in a round trip, which the engine's scheduler paces (thesis section 4.3.4). RFC 8257 has none; the windows below one
 //! packet of Swift (Kumar et al., SIGCOMM 2020, section 3.4) are the same idea.
+use super::policy::{Decision, Kind, Needs, Policy, Sample};
 use super::window::Window;
-use super::{Decision, Kind, Needs, Policy, Sample};
 
 /// Weight of the newest round in `DCTCP.Alpha` (RFC 8257 section 4.2 recommends 1/16).
 const GAIN: f64 = 1.0 / 16.0;

@@ -6,7 +6,7 @@
 //! hosts, two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for the
 //! next one: thresholds are higher, the gradient is measured against a longer time, and decreases are gentler. In virtual
 //! time: `cargo test -p sim --test congestion`; for real: `opentoe bench incast`.
-use super::{Decision, Kind, Needs, Policy, Sample, initial_window};
+use super::policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample, initial_window};
 use crate::Nanos;
 
 /// Below this round-trip time the rate always grows (`T_low`); a queue of this length is what flows settle above.
@@ -90,7 +90,7 @@ impl Timely {
             return initial_window(sample.mss);
         }
         let bytes = 4.0 * self.rate * T_HIGH / 1e9;
-        (bytes as u32).clamp(initial_window(sample.mss), super::MAX_WINDOW)
+        (bytes as u32).clamp(initial_window(sample.mss), MAX_WINDOW)
     }
 
     fn step(&self) -> f64 {

@@ -1,5 +1,5 @@
 //! No congestion control: the peer's window alone limits.
-use super::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
+use super::policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
 
 /// The table's row.
 pub(super) static KIND: Kind =

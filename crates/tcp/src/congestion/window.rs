@@ -1,5 +1,5 @@
 //! A congestion window with slow start (RFC 5681 section 3.1): what the window-based policies share.
-use super::{MAX_WINDOW, Sample, initial_window};
+use super::policy::{MAX_WINDOW, Sample, initial_window};
 
 /// A congestion window.
 #[derive(Debug, Clone)]

@@ -1,0 +1,47 @@
+//! Standard output of the programs for people. A reader that went away (`opentoe ls | head`) is no error; any other
+//! failure is remembered, and [`finish`] returns it at the end: an empty file must not look like an empty answer.
+#![forbid(unsafe_code)]
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::Mutex;
+
+/// The first failure to write to standard output.
+static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Writes a line.
+pub fn say(line: &str) {
+    print(&format!("{line}\n"));
+}
+
+/// Writes a text as it is. Returns false where nobody will read it: then there is no reason to write more.
+pub fn print(text: &str) -> bool {
+    wrote(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Hands over what is buffered. Returns false where nobody will read it.
+pub fn flush() -> bool {
+    wrote(io::stdout().flush())
+}
+
+/// What becomes of the program at its end: everything was written, or nobody wanted it.
+///
+/// # Errors
+/// A sentence, where something else than the reader's end prevented it.
+pub fn finish() -> Result<(), String> {
+    flush();
+    match FAILURE.lock().map(|mut failure| failure.take()) {
+        Ok(Some(error)) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("the answer is not complete, because standard output cannot be written: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For writers of their own behind standard output: remembers the first failure. Returns whether there has been none.
+pub fn wrote(done: io::Result<()>) -> bool {
+    let Ok(mut failure) = FAILURE.lock() else { return false };
+    if let Err(error) = done {
+        failure.get_or_insert(error);
+    }
+    failure.is_none()
+}

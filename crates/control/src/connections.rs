@@ -1,0 +1,128 @@
+//! All connections of a host, in every stage: who a segment is for, and which local ports are in use.
+use crate::port_set::{PeerPorts, PortSet};
+use crate::tuples::TupleMap;
+use context::Endpoint;
+use engine::stream::FourTuple;
+use engine::{FlowId, Nanos};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use wire::IpAddress;
+
+/// Who a connection's segments are for, where the engine does not process them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It is being opened.
+    Opening(u32),
+    /// An engine runs it, or is about to.
+    Flow(FlowId),
+    /// It is joined with another one: which splice, and which side of it.
+    Splice(u32, usize),
+    /// It is closed and waits.
+    Wait(u32),
+}
+
+/// All connections of the host, in every stage.
+pub(crate) struct Connections {
+    stages: TupleMap<Stage>,
+    /// How many have each local port, and which ports are in use.
+    counts: BTreeMap<u16, u32>,
+    ports: PortSet,
+    /// Those with a local port of the ephemeral range, by their remote end.
+    peers: HashMap<Endpoint, PeerPorts>,
+    ephemeral: RangeInclusive<u16>,
+    /// The host's addresses, and connections of the host with itself.
+    addresses: Vec<IpAddress>,
+    own: u32,
+}
+
+impl Connections {
+    pub fn new(ephemeral: RangeInclusive<u16>, addresses: Vec<IpAddress>) -> Connections {
+        Connections {
+            stages: TupleMap::default(),
+            counts: BTreeMap::new(),
+            ports: PortSet::default(),
+            peers: HashMap::new(),
+            ephemeral,
+            addresses,
+            own: 0,
+        }
+    }
+
+    pub fn get(&self, tuple: &FourTuple) -> Option<Stage> {
+        self.stages.get(tuple).copied()
+    }
+
+    /// Adds a connection, or moves it to another stage.
+    pub fn set(&mut self, tuple: FourTuple, stage: Stage) {
+        let (port, remote) = (tuple.local_port, tuple.remote());
+        let new = self.stages.insert(tuple, stage).is_none();
+        if new {
+            self.own += self.addresses.contains(&tuple.remote_ip) as u32;
+            *self.counts.entry(port).or_default() += 1;
+            self.ports.insert(port);
+        }
+        if new && self.ephemeral.contains(&port) {
+            self.peers.entry(remote).or_default().insert(port);
+        }
+    }
+
+    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting came.
+    pub fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
+        let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };
+        peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {
+            Some(Stage::Wait(key)) => since_of(*key),
+            _ => None,
+        });
+    }
+
+    pub fn remove(&mut self, tuple: &FourTuple) {
+        if self.stages.remove(tuple).is_none() {
+            return;
+        }
+        self.own -= self.addresses.contains(&tuple.remote_ip) as u32;
+        let port = tuple.local_port;
+        if let Some(count) = self.counts.get_mut(&port) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&port);
+                self.ports.remove(port);
+            }
+        }
+        let remote = tuple.remote();
+        if self.ephemeral.contains(&port) && self.peers.get_mut(&remote).is_some_and(|peer| peer.remove(port)) {
+            self.peers.remove(&remote);
+        }
+    }
+
+    /// Local ports that connections use.
+    pub fn ports(&self) -> &PortSet {
+        &self.ports
+    }
+
+    /// Local ports of the connections to a remote end, of the ephemeral range.
+    pub fn towards(&self, remote: Endpoint) -> Option<&PeerPorts> {
+        self.peers.get(&remote)
+    }
+
+    /// The connection to a remote end that came into TIME-WAIT first is looked at no more.
+    pub fn pop_wait(&mut self, remote: Endpoint) {
+        if let Some(peer) = self.peers.get_mut(&remote) {
+            peer.pop_wait();
+        }
+    }
+
+    /// A connection uses the local port.
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.ports.contains(port)
+    }
+
+    /// The host is connected with itself: some of its frames are for itself.
+    pub fn to_self(&self) -> bool {
+        self.own > 0
+    }
+
+    /// Connections in any stage.
+    pub fn len(&self) -> usize {
+        self.stages.len()
+    }
+}

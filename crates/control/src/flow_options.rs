@@ -1,0 +1,41 @@
+//! What the application or the configuration wants of a flow.
+use crate::config::TimerConfig;
+use engine::Nanos;
+use serde::{Deserialize, Serialize};
+
+const MILLISECOND: Nanos = 1_000_000;
+
+/// What the application or the configuration wants of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FlowOptions {
+    pub keepalive: bool,
+    pub keepalive_idle: Nanos,
+    pub keepalive_interval: Nanos,
+    pub keepalive_probes: u32,
+    /// How long nothing may be acknowledged before the connection fails.
+    pub give_up: Nanos,
+    /// The same for a connection that its application closed.
+    pub fin_timeout: Nanos,
+    /// Most bytes a second; 0 for no limit.
+    pub pacing_rate: u64,
+    /// How long the peer may hold back the acknowledgement of a single segment.
+    pub ack_delay: Nanos,
+}
+
+impl FlowOptions {
+    /// What a flow has of which nothing was asked.
+    pub fn of(timers: &TimerConfig) -> FlowOptions {
+        let second = 1000 * MILLISECOND;
+        FlowOptions {
+            // Meets RFC 9293: MUST-25.
+            keepalive: false,
+            keepalive_idle: timers.keepalive_idle_s as Nanos * second,
+            keepalive_interval: timers.keepalive_interval_s as Nanos * second,
+            keepalive_probes: timers.keepalive_probes,
+            give_up: timers.give_up_ms as Nanos * MILLISECOND,
+            fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
+            pacing_rate: 0,
+            ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What the owner of a host does with its TCP, beside polling it: applications, views, modules, handover.
+use crate::config::HostConfig;
+use crate::contexts::Application;
+use crate::flow_view::{FlowPage, FlowTotals, FlowView};
+use crate::handover::HostState;
+use crate::plane::{MILLISECOND, Plane};
+use crate::splice::SpliceTable;
+use crate::transport::Tcp;
+use crate::view::{BindingView, ContextView, LabelView};
+use ::host::{Arp, ArpTiming, Link, Net, NetConfig, NetContext, RouteTable};
+use context::{ControlEnd, EngineEnd, Geometry};
+use engine::stream::{FourTuple, Stream};
+use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+
+/// A host with TCP.
+pub type Host = ::host::Host<Tcp>;
+
+/// A host with TCP on ports, the first of which has the configured address ([`HostConfig::link`]). The secret makes its
+/// numbers unguessable; a simulation passes a fixed one.
+///
+/// # Errors
+/// A sentence, where the configuration cannot be.
+pub fn host(
+    config: HostConfig,
+    links: Vec<Link>,
+    engine: Box<dyn Engine<Stream>>,
+    secret: [u8; 16],
+) -> Result<Host, String> {
+    config.validate()?;
+    let tcp = Tcp::new(config.clone(), &links, engine, secret);
+    Ok(Host::with_base(Net::new(net_config(&config, links)), tcp))
+}
+
+/// The host's place in the network, as its configuration has it.
+fn net_config(config: &HostConfig, links: Vec<Link>) -> NetConfig {
+    NetConfig {
+        routes: Box::new(RouteTable::new(&links, config.gateway, &config.routes)),
+        links,
+        neighbours: Box::new(Arp::new(
+            config.limits.arp_entries,
+            ArpTiming {
+                reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
+                retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
+                tries: config.timers.arp_tries,
+            },
+        )),
+        icmp_per_s: config.limits.icmp_per_s,
+    }
+}
+
+impl Tcp {
+    fn new(mut config: HostConfig, links: &[Link], engine: Box<dyn Engine<Stream>>, secret: [u8; 16]) -> Tcp {
+        let features = engine.features().transport;
+        if !features.starts_small {
+            config.memory.small_bytes = 0;
+        }
+        let mut plane = Plane::new(config, links, features.carries, secret);
+        plane.logs.kept = features.keeps_logs;
+        Tcp::of(plane, engine)
+    }
+
+    /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
+    /// parent had. Fails with a sentence.
+    pub fn attach(
+        &mut self,
+        context: NetContext<'_>,
+        application: Application,
+        ends: (EngineEnd, ControlEnd),
+        token: Option<u64>,
+    ) -> Result<ContextId, String> {
+        let (plane, mut out) = self.parts(context);
+        plane.attach(&mut out, application, ends, token)
+    }
+
+    /// The process of a context is gone: its sockets are closed as the kernel closes those of a process that ends.
+    pub fn detach(&mut self, context: NetContext<'_>, id: ContextId) {
+        let (plane, mut out) = self.parts(context);
+        plane.take_last_requests(&mut out, id);
+        plane.detach(&mut out, id);
+    }
+
+    /// Nothing is in the middle of something that takes several rounds: it may be stopped.
+    pub fn is_settled(&self) -> bool {
+        self.plane.is_settled()
+    }
+
+    /// Stops: from now on nothing is received or taken from applications. Poll the host until [`Tcp::is_stopped`].
+    pub fn stop(&mut self) {
+        self.plane.stop(&mut self.queues.commands);
+    }
+
+    /// The engine has given up everything.
+    pub fn is_stopped(&self) -> bool {
+        self.queues.commands.is_empty() && self.plane.is_stopped()
+    }
+
+    /// What another daemon needs to go on. The host has stopped.
+    pub fn state(&self, now: Nanos, net: &Net) -> HostState {
+        let engine = (self.engine.name().into(), self.engine.features().transport.carries);
+        self.plane.state(now, net, self.geometry(), engine)
+    }
+
+    /// The descriptors of a context: its region, this side's end of its doorbell, and this side's own doorbell.
+    pub fn descriptors(&self, context: ContextId) -> Option<[BorrowedFd<'_>; 3]> {
+        self.plane.contexts.get(context.0).map(|context| context.end.descriptors())
+    }
+
+    /// A stopped host goes on: nobody took it over.
+    pub fn go_on(&mut self, context: NetContext<'_>) {
+        let (plane, mut out) = self.parts(context);
+        plane.go_on(&mut out);
+    }
+
+    /// A fresh host becomes one that another daemon stopped, with the ends of its contexts. The clock goes on from that
+    /// daemon's. Fails with a sentence; then this host is of no use.
+    pub fn restore(
+        &mut self,
+        context: NetContext<'_>,
+        state: HostState,
+        ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
+    ) -> Result<(), String> {
+        let name = self.plane.config.name.clone();
+        let links = context.net.links().iter().map(|link| (link.address, link.mac));
+        if !links.eq(state.links.iter().copied()) || state.geometry() != self.geometry() {
+            return Err(format!(
+                "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"
+            ));
+        }
+        // A connection keeps the options that it began with, and the windows of a pipeline have one shift.
+        if state.engine != (self.engine.name().to_string(), self.engine.features().transport.carries) {
+            return Err(format!(
+                "host {name}: it runs engine {} with other TCP options than this configuration's {}: the engine cannot change",
+                state.engine.0,
+                self.engine.name()
+            ));
+        }
+        let (plane, mut out) = self.parts(context);
+        plane.restore(&mut out, state, ends).map_err(|sentence| format!("host {name}: {sentence}"))
+    }
+
+    /// What to sleep on for a context: its doorbell's descriptor.
+    pub fn bell(&self, context: ContextId) -> Option<BorrowedFd<'_>> {
+        self.plane.contexts.get(context.0).map(|context| context.end.daemon_bell.fd())
+    }
+
+    /// The splice module of the data-path was loaded, or unloaded: then what is spliced is passed on by the control
+    /// plane, and nothing more is spliced.
+    pub fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
+        self.plane.set_splice_table(table);
+    }
+
+    /// The addresses of a flow.
+    pub fn tuple(&self, flow: FlowId) -> Option<FourTuple> {
+        self.plane.flows.get(flow.0).map(|flow| flow.tuple.get())
+    }
+
+    /// Its configuration, as far as its engine goes along with it.
+    pub fn config(&self) -> &HostConfig {
+        &self.plane.config
+    }
+
+    /// Sizes of the regions that applications get.
+    pub fn geometry(&self) -> Geometry {
+        self.plane.config.memory.geometry()
+    }
+
+    /// `flextoe`, ...
+    pub fn engine_name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// All connections: for hosts with few of them. See [`Tcp::flow_page`].
+    pub fn flows(&self) -> Vec<FlowView> {
+        self.plane.flow_page(0, usize::MAX).flows
+    }
+
+    /// At most `most` connections from place `from` on; 0 is the first place, [`FlowPage::next`] names later ones.
+    pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
+        self.plane.flow_page(from, most)
+    }
+
+    /// Adds up at most `most` connections from place `from` on; returns where to go on, none after the last one.
+    pub fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
+        self.plane.add_up(totals, from, most)
+    }
+
+    /// A connection that the engine runs, by its number there.
+    pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
+        self.plane.flow_view(flow)
+    }
+
+    /// Connections that are installed in the engine or have a name in an application.
+    pub fn flow_count(&self) -> usize {
+        self.plane.flows.len()
+    }
+
+    /// All attached applications.
+    pub fn contexts(&self) -> Vec<ContextView> {
+        self.plane.context_views()
+    }
+
+    /// All reserved local addresses.
+    pub fn bindings(&self) -> Vec<BindingView> {
+        self.plane.binding_views()
+    }
+
+    /// What an application said of a descriptor; none where it said nothing.
+    pub fn label(&self, pid: u32, fd: u32) -> Option<LabelView> {
+        self.plane.label_view(pid, fd)
+    }
+
+    /// How much is in the control plane's tables.
+    pub fn tables(&self) -> Vec<(&'static str, u64)> {
+        let mut tables = self.plane.table_sizes();
+        tables.push(("timers", self.queues.timers.len() as u64));
+        tables
+    }
+
+    /// From now on the engine runs this program.
+    ///
+    /// # Errors
+    /// As [`Engine::load`]: nothing has changed then.
+    pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
+        self.engine.load(program)?;
+        self.plane.logs.kept = self.engine.features().transport.keeps_logs;
+        Ok(())
+    }
+
+    /// The registers of the engine's program, where it runs one.
+    pub fn registers(&mut self) -> Option<&mut dyn Registers> {
+        self.engine.registers()
+    }
+
+    /// From now on exactly these modules run in the engine, in this order. Fails with a sentence, and nothing changes,
+    /// where the engine runs none in a stage that one of them is for.
+    pub fn set_modules(&mut self, modules: Vec<LoadedModule>) -> Result<(), String> {
+        let stages = self.engine.features().stages;
+        if let Some(module) = modules.iter().find(|module| !stages.contains(&module.source.stage())) {
+            let (name, stage) = (module.source.name(), module.source.stage().label());
+            return Err(format!(
+                "{name} is for the {stage} stage, where engine {} runs no modules",
+                self.engine.name()
+            ));
+        }
+        self.queues.commands.push(Command::Modules(modules));
+        Ok(())
+    }
+
+    /// Figures of the engine's modules, and of what is spliced: module, counter, value.
+    pub fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        let splices = self.plane.splices.figures().into_iter();
+        let mut stats = self.engine.module_stats();
+        stats.extend(splices.map(|(counter, value)| ("splice".into(), counter, value)));
+        stats
+    }
+}

@@ -1,0 +1,68 @@
+//! What the parts of the control plane use of what is around them, and where they leave what comes of it.
+use crate::packet;
+use crate::timers::Timers;
+use ::host::{Net, NetContext};
+use engine::stream::{FourTuple, Stream};
+use engine::{Command, DropCounts, Nanos};
+use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::{Mac, Seq};
+
+/// The time, the network layer, and the places for whatever follows.
+pub(crate) struct Outbox<'a> {
+    pub now: Nanos,
+    /// The host's network layer: packets leave through it.
+    pub net: &'a mut Net,
+    /// What was dropped, host-wide.
+    pub drops: &'a mut DropCounts,
+    /// For the engine.
+    pub commands: &'a mut Vec<Command<Stream>>,
+    /// When connections are to be looked at again.
+    pub timers: &'a mut Timers,
+}
+
+impl Outbox<'_> {
+    /// Sends a segment without payload.
+    pub fn send_tcp(&mut self, tuple: &FourTuple, header: Header) {
+        self.net.send(self.now, packet::segment(tuple, &header), self.drops);
+    }
+
+    /// Answers a segment of a handshake, where ARP does not know the next hop to the station that it came from: what
+    /// waited for ARP would leave after what the engine sends on the connection, and tell an older window.
+    pub fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {
+        match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
+            Some(mac) => self.net.send_to(mac, packet::segment(tuple, &header)),
+            None => self.send_tcp(tuple, header),
+        }
+    }
+
+    /// Resets a connection: with `ack`, its peer's data is acknowledged up to there; with timestamps where the connection
+    /// has them (RFC 7323 section 3.2).
+    // Meets RFC 7323: 3.2-e.
+    pub fn reset(&mut self, tuple: &FourTuple, seq: Seq, ack: Option<Seq>, timestamps: Option<Timestamps>) {
+        let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
+        let header = Header {
+            src_port: tuple.local_port,
+            dst_port: tuple.remote_port,
+            seq,
+            ack: ack.unwrap_or(Seq(0)),
+            flags,
+            window: 0,
+            options: Options { timestamps, ..Options::default() },
+        };
+        self.send_tcp(tuple, header);
+    }
+}
+
+/// What lasts of an outbox from one use to the next.
+#[derive(Default)]
+pub(crate) struct Queues {
+    pub commands: Vec<Command<Stream>>,
+    pub timers: Timers,
+}
+
+impl Queues {
+    pub fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
+        let NetContext { now, net, drops } = context;
+        Outbox { now, net, drops, commands: &mut self.commands, timers: &mut self.timers }
+    }
+}

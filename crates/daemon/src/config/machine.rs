@@ -1,0 +1,40 @@
+//! What a configuration needs of the machine that it is for: users, groups, modules, cores. The start finds these by
+//! using them; `toed --check` looks beforehand.
+use super::{Config, HostSection};
+use crate::access::Access;
+use crate::modules;
+use rustix::thread::sched_getaffinity;
+
+/// A sentence about the first thing that is not there.
+pub fn machine(config: &Config) -> Result<(), String> {
+    Access::to_manage(config.service.manage_group.as_deref())?;
+    config.service.socket_group.as_deref().map(crate::access::group_number).transpose()?;
+    for (at, thread) in config.service.thread.iter().enumerate() {
+        thread
+            .core
+            .map_or(Ok(()), |core| core_is_there(core).map_err(|sentence| format!("thread {at}: {sentence}")))?;
+    }
+    config
+        .hosts
+        .iter()
+        .try_for_each(|host| of_host(host).map_err(|sentence| format!("host {}: {sentence}", host.stack.name)))
+}
+
+fn of_host(host: &HostSection) -> Result<(), String> {
+    Access::to_host(host)?;
+    for section in &host.modules {
+        modules::check(section, &host.stack)
+            .map_err(|sentence| format!("module {}: {sentence}", section.file.display()))?;
+    }
+    Ok(())
+}
+
+fn core_is_there(core: usize) -> Result<(), String> {
+    let cores = sched_getaffinity(None).map_err(|e| format!("this process's cores cannot be asked for: {e}"))?;
+    let there: Vec<String> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|at| cores.is_set(*at)).map(|at| at.to_string()).collect();
+    if there.contains(&core.to_string()) {
+        return Ok(());
+    }
+    Err(format!("core = {core} cannot be used here; this process may use {}", there.join(", ")))
+}

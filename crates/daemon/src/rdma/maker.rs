@@ -1,0 +1,64 @@
+//! Makes the RDMA devices of a daemon's hosts.
+use super::domains::Domains;
+use super::place::RdmaPlace;
+use super::users::RdmaUsers;
+use crate::config::HostSection;
+use crate::datapath::DataPath;
+use crate::secret::secret;
+use memory::{Limits, MemoryTable};
+use rdma::{Config, LIMITS};
+use std::sync::Arc;
+
+/// Name of a host's RDMA device: a program sees that of one host only.
+pub(crate) const NAME: &str = "toe0";
+/// What the device says of its speed, Gbit/s: nothing depends on it.
+const SPEED: u32 = 100;
+/// Programs of a device at once.
+const PROGRAMS: u32 = 128;
+
+/// Makes the devices of a daemon's hosts, which share what is registered.
+#[derive(Default)]
+pub(crate) struct RdmaMaker {
+    shared: Option<(Arc<MemoryTable>, Arc<Domains>)>,
+}
+
+impl RdmaMaker {
+    /// Gives a host its device, where its configuration says so. The error is a sentence.
+    pub(crate) fn place(
+        &mut self,
+        path: &mut DataPath,
+        index: usize,
+        section: &HostSection,
+    ) -> Result<Option<RdmaPlace>, String> {
+        let Some(users) = section.rdma.filter(|users| *users != RdmaUsers::Off) else { return Ok(None) };
+        let shared = match self.shared.take() {
+            Some(shared) => shared,
+            None => {
+                let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
+                (Arc::new(table), Arc::default())
+            }
+        };
+        let (table, domains) = self.shared.insert(shared).clone();
+        let seat = &path.hosts[index];
+        let stack = seat.host.base().config();
+        // The device has one port, and it is the host's first.
+        let link = seat.host.net().links()[0];
+        let config = Config {
+            host: stack.name.clone(),
+            name: NAME.into(),
+            mac: link.mac,
+            address: link.address.as_v4().ok_or("RDMA needs an IPv4 address")?,
+            ip_mtu: link.caps.mtu,
+            speed: SPEED,
+            limits: LIMITS,
+            programs: PROGRAMS,
+            recovery: section.rdma_recovery.into(),
+            table: Arc::clone(&table),
+            secret: secret()?,
+        };
+        let device = rdma::Device::new(config)?;
+        let stated = device.stated().clone();
+        path.add_rdma(index, device)?;
+        Ok(Some(RdmaPlace { device: stated, users, table, domains }))
+    }
+}

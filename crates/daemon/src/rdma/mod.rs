@@ -1,0 +1,20 @@
+//! RDMA programs (docs/RDMA.md): who may attach, a service thread for each, and the device's seat on the data-path
+//! thread.
+mod domains;
+mod maker;
+mod pipes;
+mod place;
+mod programs;
+mod queues;
+mod recovery;
+mod regions;
+mod seat;
+mod service;
+mod users;
+
+pub(crate) use maker::{NAME, RdmaMaker};
+pub(crate) use place::RdmaPlace;
+pub(crate) use programs::{Programs, is_hello};
+pub use recovery::RdmaRecovery;
+pub(crate) use seat::RdmaSeat;
+pub use users::RdmaUsers;

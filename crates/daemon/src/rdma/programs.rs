@@ -1,0 +1,178 @@
+//! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+use super::service::{self, Newcomer};
+use crate::attaching::{find, printable};
+use crate::build::HostPlace;
+use crate::datapath::Handle;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{Shutdown, shutdown};
+use serde::Deserialize;
+use shm::{handover, reserve};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use verbs::attach::{Answer, Hello};
+
+/// Service threads at once, of all hosts.
+const MOST: usize = 256;
+/// Bytes of a service thread's stack.
+const STACK: usize = 512 << 10;
+
+/// Which service threads have ended.
+struct Ended {
+    wake: OwnedFd,
+    numbers: Mutex<Vec<u64>>,
+}
+
+/// Says so when it is dropped, also where the thread panicked.
+struct EndOf {
+    number: u64,
+    ended: Arc<Ended>,
+}
+
+impl Drop for EndOf {
+    fn drop(&mut self) {
+        self.ended.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+        // Failing means that the counter is at its limit: it is signalled.
+        let _ = rustix::io::write(&self.ended.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// All RDMA programs.
+pub(crate) struct Programs {
+    sockets: HashMap<u64, Arc<OwnedFd>>,
+    ended: Arc<Ended>,
+    next: u64,
+}
+
+/// A first message that is a verbs library's.
+pub(crate) fn is_hello(message: &[u8]) -> bool {
+    version(message).is_some()
+}
+
+/// The version of a verbs library. Of one of another version, only that is understood.
+fn version(message: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Version {
+        verbs: u32,
+    }
+    serde_json::from_slice::<Version>(message).ok().map(|version| version.verbs)
+}
+
+impl Programs {
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(crate) fn new() -> io::Result<Programs> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let ended = Arc::new(Ended { wake, numbers: Mutex::default() });
+        Ok(Programs { sockets: HashMap::new(), ended, next: 0 })
+    }
+
+    /// Readable when a service thread has ended: then call [`Programs::reap`].
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.ended.wake.as_fd()
+    }
+
+    /// Programs that are attached, or about to be.
+    pub(crate) fn count(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Forgets programs whose service thread has ended.
+    pub(crate) fn reap(&mut self) {
+        let _ = rustix::io::read(&self.ended.wake, &mut [0; 8]);
+        let ended = std::mem::take(&mut *self.ended.numbers.lock().unwrap_or_else(PoisonError::into_inner));
+        ended.iter().for_each(|number| drop(self.sockets.remove(number)));
+    }
+
+    /// Ends all connections: the service threads remove what their programs had.
+    pub(crate) fn remove_all(&self) {
+        for socket in self.sockets.values() {
+            let _ = shutdown(socket, Shutdown::Both);
+        }
+    }
+
+    /// A program has said hello: starts its service thread, or refuses it with a sentence.
+    pub(crate) fn start(&mut self, socket: OwnedFd, message: &[u8], hosts: &[HostPlace], handles: &[Handle]) {
+        let socket = Arc::new(socket);
+        let started = newcomer(&socket, message, hosts, handles).and_then(|newcomer| self.serve(newcomer));
+        match started {
+            Ok(number) => drop(self.sockets.insert(number, socket)),
+            Err(sentence) => refuse(&socket, sentence),
+        }
+    }
+
+    fn serve(&mut self, newcomer: Newcomer) -> Result<u64, String> {
+        if self.sockets.len() >= MOST {
+            return Err(format!("the daemon serves {MOST} RDMA programs already: end some first"));
+        }
+        self.next += 1;
+        let end = EndOf { number: self.next, ended: Arc::clone(&self.ended) };
+        let body = move || {
+            let end = end;
+            let socket = Arc::clone(&newcomer.socket);
+            if let Err(sentence) = service::serve(newcomer) {
+                refuse(&socket, sentence);
+            }
+            drop(end);
+        };
+        let thread = thread::Builder::new().name(format!("verbs {}", self.next)).stack_size(STACK).spawn(body);
+        thread.map(|_| self.next).map_err(|e| format!("the daemon cannot start a thread: {e}"))
+    }
+}
+
+fn newcomer(
+    socket: &Arc<OwnedFd>,
+    message: &[u8],
+    hosts: &[HostPlace],
+    handles: &[Handle],
+) -> Result<Newcomer, String> {
+    let hello = hello(message)?;
+    let host = find(hosts, hello.host.as_deref())?;
+    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+    let (name, uid) = (&host.config.stack.name, peer.uid);
+    if !host.access.may_attach(socket.as_fd()) {
+        return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
+    }
+    let place = host.rdma.as_ref().ok_or_else(|| {
+        format!("host `{name}` has no RDMA device: its configuration turns it on with rdma = \"own\" or \"all\"")
+    })?;
+    if !place.users.may_attach(uid) {
+        return Err(format!(
+            "user {uid} may not use the RDMA device of host `{name}`: with rdma = \"own\" only the daemon's user may"
+        ));
+    }
+    if reserve::is_short() {
+        return Err("the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into());
+    }
+    Ok(Newcomer {
+        socket: Arc::clone(socket),
+        peer,
+        command: printable(&hello.command),
+        host: name.clone(),
+        index: host.index,
+        handle: handles[host.thread].clone(),
+        place: place.clone(),
+    })
+}
+
+fn hello(message: &[u8]) -> Result<Hello, String> {
+    let strange = || "this is no hello of a verbs library".to_string();
+    let version = version(message).ok_or_else(strange)?;
+    if version != verbs::VERSION {
+        return Err(format!(
+            "the verbs library speaks version {version} and the daemon version {}: use the libibverbs.so.1 that came \
+             with this daemon, or start a daemon of the library's version",
+            verbs::VERSION
+        ));
+    }
+    serde_json::from_slice(message).map_err(|_| strange())
+}
+
+fn refuse(socket: &OwnedFd, sentence: String) {
+    tracing::warn!("an RDMA program was refused: {sentence}");
+    let answer = serde_json::to_vec(&Answer::Refused(sentence)).unwrap_or_default();
+    // It may be gone already.
+    let _ = handover::send(socket.as_fd(), &answer, &[]);
+}

@@ -1,0 +1,389 @@
+//! RDMA between programs of two hosts of a fabric, through a real `toed`: real queues, registered memory of their own.
+//! Each byte is compared.
+mod common;
+
+use common::Toed;
+use common::application::until;
+use common::verbs::{Memory, Qp, Verbs};
+use daemon::client::open;
+use daemon::protocol::{Capture, Question};
+use memory::{Key, Rights};
+use port::capture::Direction;
+use port::capture::pcapng::{self, Block};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+use verbs::{ChannelMessage, CompletionOpcode, Number, Operand, QpKind, SendOpcode, Status, Wish};
+
+const CONFIGURATION: &str = "log = \"error\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
+                             rdma = \"own\"\n[[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nrdma = \"own\"\n";
+
+/// A program with one reliable queue pair, and memory for it.
+struct Peer {
+    verbs: Verbs,
+    domain: Number,
+    qp: Qp,
+    memory: Memory,
+    key: Key,
+}
+
+impl Peer {
+    fn open(socket: &Path, host: &str, len: usize) -> Peer {
+        let verbs = Verbs::open(socket, host);
+        let domain = verbs.domain();
+        verbs.hand_over();
+        let qp = verbs.qp(QpKind::Rc, domain, None);
+        let memory = Memory::new(len);
+        let key = verbs.register(domain, &memory, Rights::ALL);
+        Peer { verbs, domain, qp, memory, key }
+    }
+
+    /// Two of them, connected.
+    fn pair(socket: &Path, len: usize) -> (Peer, Peer) {
+        let (one, other) = (Peer::open(socket, "a", len), Peer::open(socket, "b", len));
+        one.verbs.connect(one.qp.number, other.verbs.gid(), other.qp.number);
+        other.verbs.connect(other.qp.number, one.verbs.gid(), one.qp.number);
+        (one, other)
+    }
+
+    /// One operation, from and to the same place of both memories; how it ended.
+    fn run(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> Status {
+        let piece = self.memory.piece(from, len, self.key);
+        let number = self.verbs.post(&mut self.qp, opcode, piece, remote);
+        let completion = self.qp.cq.next();
+        assert_eq!((completion.number, completion.qp), (number, self.qp.number));
+        completion.status
+    }
+}
+
+/// Bytes that differ from round to round and from place to place.
+fn pattern(round: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 + round * 7) as u8 | 1).collect()
+}
+
+#[test]
+fn programs_of_two_hosts_send_write_and_read() {
+    let toed = Toed::start(CONFIGURATION);
+    const LEN: usize = 100_000;
+    let (mut one, mut other) = Peer::pair(&toed.socket(), LEN);
+    for (round, len) in [1, 63, 1024, 1025, 5000, LEN].into_iter().enumerate() {
+        let sent = pattern(round, len);
+        one.memory.fill(0, sent.iter().copied());
+        // WRITE, then READ what was written.
+        assert_eq!(one.run(SendOpcode::Write, 0, len, other.memory.remote(0, other.key)), Status::Success);
+        assert!(other.memory.bytes()[..len] == sent, "WRITE of {len} bytes");
+        one.memory.fill(0, vec![0; len]);
+        assert_eq!(one.run(SendOpcode::Read, 0, len, other.memory.remote(0, other.key)), Status::Success);
+        assert!(one.memory.bytes()[..len] == sent, "READ of {len} bytes");
+        // SEND, into memory that is longer.
+        other.memory.fill(0, vec![0; LEN]);
+        let piece = other.memory.piece(0, LEN, other.key);
+        other.qp.post_receive(piece);
+        assert_eq!(one.run(SendOpcode::Send, 0, len, Operand::default()), Status::Success);
+        let received = other.qp.cq.next();
+        assert_eq!((received.status, received.opcode), (Status::Success, CompletionOpcode::Receive));
+        assert_eq!(received.bytes as usize, len);
+        let bytes = other.memory.bytes();
+        assert!(bytes[..len] == sent && bytes[len..].iter().all(|byte| *byte == 0), "SEND of {len} bytes");
+    }
+    other.memory.fill(0, 41u64.to_ne_bytes());
+    let (piece, remote) = (one.memory.piece(8, 8, one.key), other.memory.remote(0, other.key));
+    one.verbs.post_atomic(&mut one.qp, SendOpcode::FetchAdd, piece, remote, [1, 0]);
+    assert_eq!(one.qp.cq.next().status, Status::Success);
+    one.verbs.post_atomic(&mut one.qp, SendOpcode::CompareSwap, piece, remote, [42, 99]);
+    assert_eq!(one.qp.cq.next().status, Status::Success);
+    assert_eq!(one.memory.bytes()[8..16], 42u64.to_ne_bytes());
+    assert_eq!(other.memory.bytes()[..8], 99u64.to_ne_bytes());
+    let host = &toed.ask(&Question::Ls)["hosts"][0]["rdma"]["programs"][0]["qps"][0];
+    assert_eq!((&host["state"], &host["peer"]), (&"RTS".into(), &"10.0.0.2".into()));
+}
+
+/// Moves messages over a fabric that loses packets, with this configuration of each host; returns how many frames were
+/// lost, and how many came too early and were thrown away.
+fn moved_over_loss(recovery: [&str; 2]) -> (u64, u64) {
+    const LEN: usize = 100_000;
+    let host = |at: usize, name: &str| {
+        format!(
+            "[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{}\"\nprefix_len = 24\nrdma = \"own\"\n\
+             rdma_recovery = \"{}\"\n",
+            at + 1,
+            recovery[at]
+        )
+    };
+    let fabric = "log = \"error\"\n[[fabric]]\nname = \"lossy\"\nloss = 0.02\nseed = 5\n";
+    let toed = Toed::start(&format!("{fabric}{}{}", host(0, "a"), host(1, "b")));
+    let (mut one, mut other) = Peer::pair(&toed.socket(), LEN);
+    for round in 0..20 {
+        let sent = pattern(round, LEN);
+        one.memory.fill(0, sent.iter().copied());
+        let remote = other.memory.remote(0, other.key);
+        assert_eq!(one.run(SendOpcode::Write, 0, LEN, remote), Status::Success, "{recovery:?}, round {round}");
+        assert!(other.memory.bytes() == sent, "{recovery:?}, round {round}");
+        one.memory.fill(0, vec![0; LEN]);
+        let remote = one.memory.remote(0, one.key);
+        let piece = other.memory.piece(0, LEN, other.key);
+        let number = other.verbs.post(&mut other.qp, SendOpcode::Write, piece, remote);
+        let completion = other.qp.cq.next();
+        assert_eq!((completion.number, completion.status), (number, Status::Success));
+        assert!(one.memory.bytes() == sent, "{recovery:?}, back, round {round}");
+    }
+    let hosts = toed.ask(&Question::Drops)["hosts"].clone();
+    let all = hosts.as_array().unwrap().iter().flat_map(|host| host["drops"].as_array().unwrap());
+    let count = |reason: &str| -> u64 {
+        all.clone().filter(|drop| drop["reason"] == reason).map(|drop| drop["count"].as_u64().unwrap()).sum()
+    };
+    (count("fabric_loss"), count("psn_ahead"))
+}
+
+#[test]
+fn lost_packets_are_made_up_for_as_the_configuration_says() {
+    let (lost, early) = moved_over_loss(["go-back-n", "go-back-n"]);
+    assert!(lost > 20 && early > lost, "{lost} lost, {early} behind them thrown away");
+    let (lost, early) = moved_over_loss(["selective-repeat", "selective-repeat"]);
+    assert!(lost > 20 && early == 0, "{lost} lost, {early} behind them thrown away: they are kept");
+    // One that does it and one that does not: as with any other peer.
+    let (lost, early) = moved_over_loss(["selective-repeat", "go-back-n"]);
+    assert!(lost > 20 && early > lost, "{lost} lost, {early} behind them thrown away");
+}
+
+#[test]
+fn a_completion_channel_gets_one_event_for_each_wish() {
+    let toed = Toed::start(CONFIGURATION);
+    let (mut one, other) = Peer::pair(&toed.socket(), 1000);
+    let channel = other.verbs.ask(&verbs::control::Request::OpenChannel, &[]);
+    let (verbs::control::Answer::Number(number), Some(read)) = channel else { panic!("no channel") };
+    let mut qp = other.verbs.qp(QpKind::Rc, other.domain, Some(number));
+    let third = one.verbs.qp(QpKind::Rc, one.domain, None);
+    one.qp = third;
+    one.verbs.connect(one.qp.number, other.verbs.gid(), qp.number);
+    other.verbs.connect(qp.number, one.verbs.gid(), one.qp.number);
+    let mut events = std::fs::File::from(read);
+    for _ in 0..3 {
+        qp.post_receive(other.memory.piece(0, 100, other.key));
+        qp.cq.notify.ask(Wish::Any);
+        assert_eq!(one.run(SendOpcode::Send, 0, 50, Operand::default()), Status::Success);
+        let mut event = [0; ChannelMessage::BYTES];
+        events.read_exact(&mut event).unwrap();
+        assert_eq!(ChannelMessage::decode(event), ChannelMessage(qp.cq.number));
+        assert_eq!(qp.cq.next().bytes, 50);
+    }
+}
+
+#[test]
+fn what_a_peer_may_not_do_fails_and_touches_nothing() {
+    let toed = Toed::start(CONFIGURATION);
+    let socket = toed.socket();
+    let attempt = |remote: &dyn Fn(&Peer) -> Operand, opcode, rights: Rights| {
+        let (mut one, mut other) = Peer::pair(&socket, 10_000);
+        other.key = other.verbs.register(other.domain, &other.memory, rights);
+        one.memory.fill(0, pattern(1, 5000));
+        let status = one.run(opcode, 0, 5000, remote(&other));
+        assert!(other.memory.bytes().iter().all(|byte| *byte == 0), "{status:?}");
+        status
+    };
+    let right = |peer: &Peer| peer.memory.remote(0, peer.key);
+    let beyond = |peer: &Peer| peer.memory.remote(5001, peer.key);
+    let before = |peer: &Peer| Operand { address: peer.memory.address() - 1, key: peer.key.0 };
+    let forged = |peer: &Peer| Operand { key: peer.key.0 ^ 0x8000_0000, ..peer.memory.remote(0, peer.key) };
+    assert_eq!(attempt(&right, SendOpcode::Write, Rights::LOCAL_WRITE), Status::RemoteAccess);
+    assert_eq!(attempt(&right, SendOpcode::Read, Rights::LOCAL_WRITE), Status::RemoteAccess);
+    assert_eq!(attempt(&beyond, SendOpcode::Write, Rights::ALL), Status::RemoteAccess);
+    assert_eq!(attempt(&before, SendOpcode::Write, Rights::ALL), Status::RemoteAccess);
+    assert_eq!(attempt(&forged, SendOpcode::Write, Rights::ALL), Status::RemoteAccess);
+}
+
+#[test]
+fn after_deregistering_no_byte_is_written() {
+    let toed = Toed::start(CONFIGURATION);
+    const LEN: usize = 20_000;
+    for round in 0..5 {
+        let (mut one, other) = Peer::pair(&toed.socket(), LEN);
+        let (remote, stop) = (other.memory.remote(0, other.key), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let writer = thread::spawn(move || {
+            let mut writes = 0;
+            loop {
+                one.memory.fill(0, pattern(writes, LEN));
+                match one.run(SendOpcode::Write, 0, LEN, remote) {
+                    Status::Success => writes += 1,
+                    status => return (writes, status),
+                }
+                assert!(!stopped.load(Relaxed), "the region can still be written");
+            }
+        });
+        until("some writes", || other.memory.bytes()[LEN - 1] != 0);
+        thread::sleep(Duration::from_millis(round));
+        other.verbs.done(&verbs::control::Request::Deregister(other.key));
+        let last = other.memory.bytes();
+        let (writes, status) = writer.join().unwrap();
+        stop.store(true, Relaxed);
+        assert!(writes > 0 && status == Status::RemoteAccess, "{status:?} after {writes} writes");
+        thread::sleep(Duration::from_millis(5));
+        assert!(other.memory.bytes() == last, "written after it was deregistered");
+    }
+}
+
+/// What the child of [`a_program_that_is_killed`] does: it is a program of its own, which is this test's binary.
+#[test]
+#[ignore = "a program that the test `a_program_that_is_killed` starts"]
+fn child_program() {
+    let socket = std::env::var("RDMA_TEST_SOCKET").unwrap();
+    let peer = Peer::open(Path::new(&socket), "a", 100_000);
+    let gid = std::env::var("RDMA_TEST_PEER").unwrap();
+    let mut words = gid.split(' ');
+    let number: u32 = words.next().unwrap().parse().unwrap();
+    let gid: Vec<u8> = words.map(|word| word.parse().unwrap()).collect();
+    peer.verbs.connect(peer.qp.number, verbs::Gid(gid.try_into().unwrap()), number);
+    println!("\nready {} {} {}", peer.qp.number, peer.memory.address(), peer.key.0);
+    std::io::stdout().flush().unwrap();
+    thread::sleep(Duration::from_secs(60));
+}
+
+fn start_child(socket: &Path, peer: &Peer) -> (Child, [u64; 3]) {
+    let gid: Vec<String> = peer.verbs.gid().0.iter().map(u8::to_string).collect();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_program", "--ignored", "--nocapture"])
+        .env("RDMA_TEST_SOCKET", socket)
+        .env("RDMA_TEST_PEER", format!("{} {}", peer.qp.number, gid.join(" ")))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("ready ").map(String::from));
+    let numbers: Vec<u64> = ready.unwrap().split(' ').map(|word| word.parse().unwrap()).collect();
+    (child, numbers.try_into().unwrap())
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_nothing_and_hurts_nobody() {
+    let toed = Toed::start(CONFIGURATION);
+    let (mut bystander, victim) = Peer::pair(&toed.socket(), 10_000);
+    for _ in 0..3 {
+        let mut peer = Peer::open(&toed.socket(), "b", 100_000);
+        let (mut child, [number, address, key]) = start_child(&toed.socket(), &peer);
+        peer.verbs.connect(peer.qp.number, bystander.verbs.gid(), number as u32);
+        let remote = Operand { address, key: key as u32 };
+        let killer = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        // Its peer is told, by an error of either kind: while its memory is gone, or once its queue pair is.
+        let status = loop {
+            match peer.run(SendOpcode::Write, 0, 100_000, remote) {
+                Status::Success => {}
+                status => break status,
+            }
+        };
+        assert!(matches!(status, Status::RemoteAccess | Status::RetryExceeded), "{status:?}");
+        killer.join().unwrap();
+        for round in 0..50 {
+            bystander.memory.fill(0, pattern(round, 10_000));
+            let remote = victim.memory.remote(0, victim.key);
+            assert_eq!(bystander.run(SendOpcode::Write, 0, 10_000, remote), Status::Success);
+            assert!(victim.memory.bytes() == pattern(round, 10_000));
+        }
+        let pids = || -> Vec<u64> {
+            let ls = toed.ask(&Question::Ls);
+            let programs = ls["hosts"][0]["rdma"]["programs"].as_array().unwrap().clone();
+            programs.iter().map(|program| program["pid"].as_u64().unwrap()).collect()
+        };
+        until("the end of what it had", || pids() == [u64::from(std::process::id())]);
+    }
+}
+
+#[test]
+fn a_program_that_writes_nonsense_into_its_queues_hurts_nobody() {
+    let toed = Toed::start(CONFIGURATION);
+    let (mut one, other) = Peer::pair(&toed.socket(), 10_000);
+    let mut dice = 7u64;
+    let mut roll = move || {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        dice >> 17 ^ dice << 40
+    };
+    let begin = Instant::now();
+    let (mut round, mut hostile) = (0, None);
+    while begin.elapsed() < Duration::from_secs(2) {
+        let (mut program, _peer) = hostile.take().unwrap_or_else(|| Peer::pair(&toed.socket(), 1000));
+        for turn in 0..200 {
+            let mut words: [u64; 8] = std::array::from_fn(|_| roll());
+            // Half of them name its own queue pair, and another program's.
+            words[7] = match turn % 4 {
+                0 => words[7] & !0xff_ffff | u64::from(program.qp.number),
+                1 => words[7] & !0xff_ffff | u64::from(one.qp.number),
+                2 => u64::from(program.qp.number) | 1 << 48 | (roll() & 0xf) << 24,
+                _ => words[7],
+            };
+            program.verbs.push(words);
+        }
+        drop(program);
+        one.memory.fill(0, pattern(round, 10_000));
+        assert_eq!(
+            one.run(SendOpcode::Write, 0, 10_000, other.memory.remote(0, other.key)),
+            Status::Success,
+            "round {round}"
+        );
+        assert!(other.memory.bytes() == pattern(round, 10_000));
+        round += 1;
+    }
+    assert!(round > 3, "{round} rounds");
+}
+
+#[test]
+fn captures_have_the_frames_with_what_became_of_them() {
+    let toed = Toed::start(CONFIGURATION);
+    let (mut one, other) = Peer::pair(&toed.socket(), 1000);
+    let everything = Question::Capture(Capture {
+        host: Some("a".into()),
+        flow: None,
+        dropped: false,
+        direction: None,
+        count: None,
+        snaplen: 1000,
+        filter: "a test's".into(),
+        program: vec![(6, 0, 0, 2000)],
+    });
+    let (_, mut stream) = open(&toed.socket(), &everything).unwrap();
+    assert_eq!(one.run(SendOpcode::Write, 0, 500, other.memory.remote(0, other.key)), Status::Success);
+    stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    let mut seen = Vec::new();
+    while let Some(block) = pcapng::read(&mut stream).unwrap() {
+        let Block::Packet(packet) = block else { continue };
+        // RoCEv2: UDP to port 4791.
+        if packet.bytes[12..14] == [8, 0] && packet.bytes[23] == 17 && packet.bytes[36..38] == [0x12, 0xb7] {
+            seen.push((packet.direction, packet.comment));
+        }
+    }
+    assert!(seen.iter().any(|(direction, _)| *direction == Some(Direction::Out)), "{seen:?}");
+    assert!(seen.iter().any(|(direction, _)| *direction == Some(Direction::In)), "{seen:?}");
+    assert!(seen.iter().all(|(_, comment)| comment.contains("rdma")), "{seen:?}");
+}
+
+/// Time of the processor that a process has used, in ticks of 10 ms.
+fn used(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_daemon_with_idle_programs_sleeps_and_wakes_for_their_next_request() {
+    let toed = Toed::start(CONFIGURATION);
+    let (mut one, other) = Peer::pair(&toed.socket(), 10_000);
+    for round in 0..3 {
+        one.memory.fill(0, pattern(round, 10_000));
+        let remote = other.memory.remote(0, other.key);
+        assert_eq!(one.run(SendOpcode::Write, 0, 10_000, remote), Status::Success);
+        assert!(other.memory.bytes() == pattern(round, 10_000));
+        thread::sleep(Duration::from_millis(100));
+        let before = used(toed.id());
+        thread::sleep(Duration::from_millis(500));
+        let ticks = used(toed.id()) - before;
+        assert!(ticks <= 2, "{ticks} ticks in half a second");
+    }
+}

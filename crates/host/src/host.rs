@@ -1,0 +1,286 @@
+//! A host: one IP stack. An object without I/O: frames, time and randomness are passed in.
+use crate::demux::Claim;
+use crate::net::{Neighbour, Net, Received};
+use crate::transport::{Io, NetContext, NoBase, Transport, Transports, of_control};
+use engine::{DropCounts, Nanos, Recorder, Worker};
+use port::capture::{Direction, Fate};
+use port::{Frame, FramePool};
+use trace::{NO_FLOW, Point, Tracer, Traces};
+use wire::ethernet;
+
+/// Timers of neighbours that fire in one round at most.
+const TIMERS_PER_ROUND: usize = 64;
+
+/// Frames that are the host's own on every host: IPv4 as a whole, ARP, ICMP.
+const OWN_CLAIMS: [Claim; 3] = [Claim::EtherType(0x0800), Claim::EtherType(0x0806), Claim::Protocol(1)];
+
+/// Position of a neighbour's timer among those of [`trace::Unit::Timer`].
+const NEIGHBOUR_TIMER: u64 = 3;
+
+/// A host: its network layer, and transports that share it.
+///
+/// The *base* transport gets all frames that no other one claims, unread, and passes on what is not for it: a host with
+/// no other transport looks at no frame that its engine processes. The base has a type of its own, so that whoever owns
+/// the host reaches its interface ([`Host::base`]).
+pub struct Host<B = NoBase> {
+    base: B,
+    others: Transports,
+    common: Common,
+}
+
+/// What the transports of a host share.
+struct Common {
+    net: Net,
+    drops: DropCounts,
+    recorder: Recorder,
+    tracer: Tracer,
+    /// Frames that the host sends to itself.
+    to_self: Vec<Box<Frame>>,
+    /// Frames that no transport processes. Empty between polls.
+    unclaimed: Vec<Box<Frame>>,
+}
+
+impl Common {
+    fn io<'a>(&'a mut self, tx: &'a mut Vec<Box<Frame>>, pool: &'a mut FramePool) -> Io<'a> {
+        let Common { net, drops, recorder, to_self, unclaimed, .. } = self;
+        let recorder = Some(recorder).filter(|recorder| recorder.is_on());
+        Io { net, tx, pool, drops, recorder, looped: 0, to_self, unclaimed }
+    }
+}
+
+impl Host {
+    /// A host with this network layer, and no transport yet.
+    pub fn new(net: Net) -> Host {
+        Host::with_base(net, NoBase)
+    }
+}
+
+impl<B: Transport> Host<B> {
+    /// A host with this network layer and base transport.
+    pub fn with_base(net: Net, base: B) -> Host<B> {
+        let common = Common {
+            net,
+            drops: DropCounts::default(),
+            recorder: Recorder::default(),
+            tracer: Tracer::off(),
+            to_self: Vec::new(),
+            unclaimed: Vec::new(),
+        };
+        Host { base, others: Transports::default(), common }
+    }
+
+    /// Adds a transport: what it claims of the received frames is its own from now on.
+    ///
+    /// # Errors
+    /// A sentence, where another one claims the same frames, or it claims what is the host's own.
+    pub fn add(&mut self, transport: Box<dyn Transport>) -> Result<(), String> {
+        let (claims, of_base) = (transport.claims(), self.base.claims());
+        let name = transport.name();
+        if let Some(claim) = claims.iter().find(|claim| OWN_CLAIMS.contains(claim)) {
+            return Err(format!("transport {name} claims {claim}, which is the host's own"));
+        }
+        if let Some(claim) = claims.iter().find(|claim| of_base.contains(claim)) {
+            return Err(format!("transport {name} claims {claim}, which {} has already", self.base.name()));
+        }
+        self.others.add(transport)
+    }
+
+    /// One bounded round. Drains `rx`, appends to `tx`. Returns how much was done; 0 means idle.
+    pub fn poll(
+        &mut self,
+        now: Nanos,
+        rx: &mut Vec<Box<Frame>>,
+        tx: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) -> usize {
+        self.common.tracer.refresh();
+        let from = tx.len();
+        let mut done = self.expire(now, tx, pool);
+        let looped = self.common.to_self.len();
+        if looped > 0 {
+            rx.splice(..0, self.common.to_self.drain(..));
+        }
+        if self.common.recorder.is_on() {
+            // A mark may be another host's.
+            rx.iter_mut().for_each(|frame| frame.recorded = false);
+        }
+        let io = &mut self.common.io(tx, pool);
+        io.looped = looped;
+        if !self.others.is_empty() {
+            done += self.others.poll(now, rx, io);
+        }
+        done += self.base.poll(now, rx, io);
+        if !self.common.unclaimed.is_empty() {
+            self.receive_unclaimed(now, tx, pool);
+        }
+        self.common.io(tx, pool).flush(now);
+        self.loop_own(tx, from);
+        let io = &mut self.common.io(tx, pool);
+        self.base.finish(now, from, io);
+        self.others.iter_mut().for_each(|transport| transport.finish(now, from, io));
+        if self.common.recorder.is_on() {
+            self.common.recorder.hand_over(done == 0);
+        }
+        done
+    }
+
+    /// Timers of neighbours.
+    fn expire(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
+        let mut done = 0;
+        while done < TIMERS_PER_ROUND {
+            let Some(expired) = self.common.net.expire(now, &mut self.common.drops) else { break };
+            done += 1;
+            self.common.tracer.value(Point::TimerLate, NO_FLOW, now.saturating_sub(expired.due));
+            self.common.tracer.event(Point::TimerFired, NO_FLOW, [NEIGHBOUR_TIMER, 0]);
+            if expired.unreachable {
+                self.tell(now, &Neighbour { ip: expired.ip, mac: None }, tx, pool);
+            }
+        }
+        done
+    }
+
+    /// Tells all transports about a neighbour.
+    fn tell(&mut self, now: Nanos, neighbour: &Neighbour, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        let io = &mut self.common.io(tx, pool);
+        self.base.on_neighbour(now, neighbour, io);
+        self.others.iter_mut().for_each(|transport| transport.on_neighbour(now, neighbour, io));
+    }
+
+    /// What no transport processes: ARP and ICMP are the host's, the rest is refused.
+    fn receive_unclaimed(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        let mut frames = std::mem::take(&mut self.common.unclaimed);
+        for mut frame in frames.drain(..) {
+            let record = self.common.recorder.is_on() && !frame.recorded;
+            if record {
+                self.common.recorder.keep(&frame);
+            }
+            let (traced, bytes) = (self.common.tracer.is_on(Point::ControlDropped), frame.len());
+            let before = (record || traced).then(|| self.common.drops.clone());
+            self.receive(now, &mut frame, tx, pool);
+            pool.put(frame);
+            let Some(before) = before else { continue };
+            let dropped = self.common.drops.since(&before);
+            for reason in dropped.iter() {
+                self.common.tracer.event(Point::ControlDropped, NO_FLOW, [reason as u64, bytes as u64]);
+            }
+            if record {
+                self.common.recorder.record_kept(now, &of_control(Direction::In, Fate::of_received(dropped)));
+            }
+        }
+        self.common.unclaimed = frames;
+    }
+
+    fn receive(&mut self, now: Nanos, frame: &mut Frame, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        let Common { net, drops, .. } = &mut self.common;
+        match net.receive(now, frame, drops) {
+            Received::Done => {}
+            Received::Packet(ip) => net.refuse(now, &ip, frame, drops),
+            Received::Neighbour(neighbour) => self.tell(now, &neighbour, tx, pool),
+            Received::Unreachable(error) => {
+                let io = &mut self.common.io(tx, pool);
+                let believed = self.base.on_unreachable(now, &error, io);
+                let others = self
+                    .others
+                    .iter_mut()
+                    .filter_map(|transport| transport.on_unreachable(now, &error, io).then_some(()));
+                if others.count() == 0 && !believed {
+                    self.common.drops.count(engine::DropReason::Icmp);
+                }
+            }
+        }
+    }
+
+    /// Keeps frames that are for this host itself.
+    fn loop_own(&mut self, tx: &mut Vec<Box<Frame>>, from: usize) {
+        if !self.base.sends_to_self() && !self.others.iter().any(|transport| transport.sends_to_self()) {
+            return;
+        }
+        let net = &self.common.net;
+        let own = |frame: &Frame| ethernet::Header::parse(frame.bytes()).is_ok_and(|eth| net.is_own_mac(eth.dst));
+        for frame in tx.split_off(from) {
+            if own(&frame) {
+                self.common.to_self.push(frame);
+            } else {
+                tx.push(frame);
+            }
+        }
+    }
+
+    /// There is something to do now. Looked at before sleeping.
+    pub fn has_work(&self, now: Nanos) -> bool {
+        !self.common.to_self.is_empty()
+            || self.common.net.has_outgoing()
+            || self.common.net.next_due().is_some_and(|due| due <= now)
+            || self.base.has_work(now)
+            || self.others.iter().any(|transport| transport.has_work(now))
+    }
+
+    /// When something is due by itself.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let others = self.others.iter().filter_map(|transport| transport.next_deadline()).min();
+        [self.common.net.next_due(), self.base.next_deadline(), others].into_iter().flatten().min()
+    }
+
+    /// Announces to all applications that the caller is about to sleep. Afterwards, ask [`Host::has_work`] once more.
+    pub fn prepare_to_sleep(&self) {
+        self.base.prepare_to_sleep();
+        self.others.iter().for_each(|transport| transport.prepare_to_sleep());
+    }
+
+    /// The caller polls again.
+    pub fn awake(&self) {
+        self.base.awake();
+        self.others.iter().for_each(|transport| transport.awake());
+    }
+
+    /// Modules of all transports that need threads of their own. Called once.
+    pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        let mut workers = self.base.workers();
+        workers.extend(self.others.iter_mut().flat_map(|transport| transport.workers()));
+        workers
+    }
+
+    /// The host and its transports write to these tracepoints from now on. To be called once, before anything else.
+    pub fn trace(&mut self, traces: &Traces) {
+        self.common.tracer = traces.tracer("host");
+        self.base.trace(traces);
+        self.others.iter_mut().for_each(|transport| transport.trace(traces));
+    }
+
+    /// Why this host cannot be handed over to another daemon, in a sentence.
+    pub fn handover_obstacle(&self) -> Option<String> {
+        let others = || self.others.iter().find_map(|transport| transport.handover_obstacle());
+        self.base.handover_obstacle().or_else(others)
+    }
+
+    /// The base transport.
+    pub fn base(&self) -> &B {
+        &self.base
+    }
+
+    /// The base transport.
+    pub fn base_mut(&mut self) -> &mut B {
+        &mut self.base
+    }
+
+    /// Uses the base transport between two rounds, with what it needs of the host.
+    pub fn use_base<R>(&mut self, now: Nanos, used: impl FnOnce(&mut B, NetContext<'_>) -> R) -> R {
+        let Common { net, drops, .. } = &mut self.common;
+        used(&mut self.base, NetContext { now, net, drops })
+    }
+
+    /// Its network layer.
+    pub fn net(&self) -> &Net {
+        &self.common.net
+    }
+
+    /// What it dropped.
+    pub fn drops(&self) -> &DropCounts {
+        &self.common.drops
+    }
+
+    /// Where frames are captured: as they leave a transport, with what became of them.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        &mut self.common.recorder
+    }
+}

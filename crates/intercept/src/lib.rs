@@ -1,0 +1,58 @@
+//! The system calls of the own process, seen below the symbols.
+//!
+//! [`install`] looks for system call instructions in the code that the dynamic linker has loaded, and replaces those
+//! that can concern the caller by jumps. From then on such a call first comes to [`Rules::ask`], which says what
+//! becomes of it. `docs/SYSTEM-CALLS.md` compares this with other techniques and says what it does not reach.
+//!
+//! From the outside in: `objects` (what is loaded), `sites` (which instructions, pure), `stubs` (what a jump leads
+//! to), `patch` (memory), `entry` (registers).
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod entry;
+mod objects;
+mod patch;
+mod sites;
+mod stubs;
+
+pub use entry::{Ask, Call, Class, NUMBERS, Rules, Verdict};
+pub use sites::Reason;
+
+/// What [`install`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Instructions that were rewritten.
+    pub rewritten: usize,
+    /// Instructions whose number is known and of no concern.
+    pub of_no_concern: usize,
+    /// Instructions that stay as they are, although they may concern: where, in which object, and why.
+    pub left: Vec<(String, u64, Reason)>,
+}
+
+/// Rewrites the system call instructions of everything loaded so far, except in objects that `skip` names by their
+/// path (empty for the program itself), in the dynamic linker and in the kernel's own object.
+///
+/// # Safety
+/// The process has one thread, and no signal handler runs. `rules.ask` keeps the contract of [`Ask`].
+pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
+    entry::set(rules);
+    let mut report = Report::default();
+    for object in objects::loaded().iter().filter(|object| !skip(&object.path)) {
+        for code in &object.code {
+            // SAFETY: the dynamic linker says that this range is mapped and executable; nobody unmaps it meanwhile.
+            let bytes = unsafe { code.bytes() };
+            let looked =
+                sites::look(bytes, code.start, &object.functions, |number| (rules.class_of)(number) != Class::Pass);
+            report.of_no_concern += looked.of_no_concern;
+            report.left.extend(looked.left.iter().map(|(at, reason)| (object.path.clone(), *at, *reason)));
+            // SAFETY: the caller's promise; the sites are of this range.
+            match unsafe { patch::apply(code, &looked.sites, entry::address()) } {
+                Ok(()) => report.rewritten += looked.sites.len(),
+                Err(reason) => {
+                    let all = looked.sites.iter().map(|site| (object.path.clone(), site.call, reason));
+                    report.left.extend(all);
+                }
+            }
+        }
+    }
+    report
+}

@@ -1,0 +1,92 @@
+//! What is done with a frame whatever the pipeline said of it: sums, captures, and payload to its place.
+use crate::descriptor::Dma;
+use engine::{DropReason, Frame, Nanos, Recorder};
+use port::Checksum;
+use port::capture::{Direction, Fate, Sight};
+use shm::{Mirror, Span};
+use wire::checksum::Sum;
+use wire::{ethernet, ipv4};
+
+const IP_AT: usize = ethernet::HEADER_LEN;
+const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
+
+/// What became of a frame, for a capture.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    Accepted,
+    Sent,
+    Dropped(DropReason),
+}
+
+#[cold]
+pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos, recorder: &mut Recorder) {
+    if frame.recorded {
+        return;
+    }
+    let (direction, fate) = match place {
+        Place::Accepted => (Direction::In, Fate::Accepted),
+        Place::Sent => (Direction::Out, Fate::Sent),
+        Place::Dropped(reason) => (Direction::In, Fate::dropped(reason)),
+    };
+    recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
+}
+
+/// Why a frame that is none of TCP's goes to the control plane.
+pub(crate) fn is_tcp(frame: &Frame) -> bool {
+    let bytes = frame.bytes();
+    bytes.len() >= TCP_AT && bytes[12..14] == [8, 0] && bytes[IP_AT + 9] == ipv4::TCP
+}
+
+/// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
+/// (thesis 5.4).
+#[inline]
+pub(crate) fn verify(frame: &mut Frame) -> Result<(), DropReason> {
+    if frame.checksum != Checksum::Complete { Ok(()) } else { verify_all(frame) }
+}
+
+// Meets RFC 9293: MUST-3.
+fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
+    if !is_tcp(frame) {
+        return Ok(());
+    }
+    frame.flatten();
+    let packet = &frame.bytes()[IP_AT..];
+    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| DropReason::Ipv4)?;
+    if ip.is_fragment {
+        return Err(DropReason::Fragment);
+    }
+    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(DropReason::Ipv4)?;
+    let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
+    sum.add(segment);
+    if sum.finish() != 0 {
+        return Err(DropReason::TcpChecksum);
+    }
+    frame.checksum = Checksum::Verified;
+    Ok(())
+}
+
+/// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
+/// from the referenced ones, or both.
+#[inline(always)]
+pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
+    let bytes = frame.bytes();
+    if let Some(span) = frame.payload().filter(|_| payload_at == bytes.len() && dma.skip == 0) {
+        return buffer.write_part(dma.address, span, (0, dma.length.into()));
+    }
+    let (start, end) = (payload_at + dma.skip as usize, payload_at + dma.length as usize);
+    let position = dma.address.wrapping_add(dma.skip);
+    let contiguous = bytes.get(start..end.min(bytes.len())).unwrap_or(&[]);
+    if !contiguous.is_empty() {
+        buffer.write(position, contiguous);
+    }
+    if let Some(span) = frame.payload().filter(|_| end > bytes.len()) {
+        let skip = start.max(bytes.len()) - bytes.len();
+        let part = (skip as u32, (end - bytes.len() - skip) as u32);
+        buffer.write_part(position.wrapping_add(contiguous.len() as u32), span, part);
+    }
+}
+
+/// Copies what is unread, out of order or unacknowledged, from position `from` on.
+pub(crate) fn copy_buffer(old: &std::sync::Arc<Mirror>, new: &Mirror, from: u32, len: u32) {
+    new.write_span(from, &Span::new(old, from, len.min(old.size()).min(new.size())));
+}

@@ -1,0 +1,147 @@
+//! The system calls below the symbols: those that the C library makes inside itself, and instructions of the program's
+//! own ([docs/SYSTEM-CALLS.md](../../../../docs/SYSTEM-CALLS.md)). They go the way of the interposed function for the
+//! same call.
+//!
+//! What the library itself asks of the kernel does not come here: its own instructions are not rewritten, and `real`
+//! goes past the C library where a call would come back.
+use super::events::{self, Sets};
+use super::system_call::{self, at};
+use crate::errno;
+use crate::table::{self, Entry};
+use crate::{attach, fork, lock, real, spawn};
+use context::attach::{INTERCEPT_VARIABLE, SYSTEM_CALLS};
+use intercept::{Call, Class, Rules, Verdict};
+use libc::{c_int, c_long};
+
+/// The place of `stack` in `struct clone_args`, in words of 64 bits (clone3(2)).
+const CLONE_ARGS_STACK: usize = 5;
+
+/// When the library is loaded: rewrites the system calls of what is loaded, where the environment asks for it.
+pub fn start() {
+    let asked = std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS);
+    if !asked || !attach::is_enabled() {
+        return;
+    }
+    if !lock::is_alone() {
+        return say("the program has threads already");
+    }
+    real::come_back();
+    fork::hear_of_forks();
+    let rules = Rules { class_of, descriptors: table::words(), ask };
+    // SAFETY: the dynamic linker runs this before the program has threads or handlers.
+    let report = unsafe { intercept::install(&rules, is_own) };
+    if report.rewritten == 0 {
+        say("the system does not let code in memory be changed");
+    }
+}
+
+fn say(why: &str) {
+    let line = format!("libtoe: system calls are not intercepted, only the C library's functions are: {why}\n");
+    // SAFETY: a local buffer.
+    unsafe { real::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+/// Whether an object is this library.
+fn is_own(path: &str) -> bool {
+    path.ends_with("/libtoe.so")
+}
+
+fn class_of(number: usize) -> Class {
+    match number as c_long {
+        libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev => Class::Descriptor,
+        libc::SYS_recvfrom | libc::SYS_sendto | libc::SYS_recvmsg | libc::SYS_sendmsg => Class::Descriptor,
+        libc::SYS_recvmmsg | libc::SYS_sendmmsg => Class::Descriptor,
+        libc::SYS_bind | libc::SYS_listen | libc::SYS_accept | libc::SYS_accept4 => Class::Descriptor,
+        libc::SYS_connect | libc::SYS_shutdown | libc::SYS_getsockname | libc::SYS_getpeername => Class::Descriptor,
+        libc::SYS_setsockopt | libc::SYS_getsockopt => Class::Descriptor,
+        libc::SYS_close | libc::SYS_dup | libc::SYS_fcntl | libc::SYS_ioctl => Class::Descriptor,
+        libc::SYS_epoll_ctl | libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Class::Descriptor,
+        libc::SYS_epoll_pwait2 => Class::Descriptor,
+        libc::SYS_socket | libc::SYS_sendfile | libc::SYS_splice => Class::Ask,
+        libc::SYS_dup2 | libc::SYS_dup3 | libc::SYS_close_range => Class::Ask,
+        libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => Class::Ask,
+        libc::SYS_epoll_create | libc::SYS_epoll_create1 => Class::Ask,
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => Class::Ask,
+        libc::SYS_execve | libc::SYS_execveat | libc::SYS_prctl | libc::SYS_seccomp => Class::Ask,
+        _ => Class::Pass,
+    }
+}
+
+extern "C" fn ask(call: &mut Call) -> Verdict {
+    let errno = errno::get();
+    let number = call.number as c_long;
+    // SAFETY: the program's arguments for this call.
+    let (verdict, result) = unsafe {
+        if spawn::in_child() {
+            spawn::call(number, call.arguments).map_or((Verdict::InPlace, 0), |result| (Verdict::Done, result))
+        } else if let Some(made) = process(number, call.arguments) {
+            made
+        } else if concerns(number, call.arguments) {
+            system_call::take(number, call.arguments).map_or((Verdict::Pass, 0), |result| (Verdict::Done, result))
+        } else {
+            (Verdict::Pass, 0)
+        }
+    };
+    if verdict == Verdict::Done {
+        call.number = if result == -1 { -(errno::get() as isize) } else { result as isize };
+    }
+    errno::set(errno);
+    verdict
+}
+
+/// Whether a call is about something that the library has, or makes something that it may have. Where this says no,
+/// the interposed function would come back here.
+unsafe fn concerns(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> bool {
+    let entry = |argument: usize| table::get(argument as c_int);
+    let is_socket = |argument| matches!(entry(argument), Entry::Socket(_));
+    // SAFETY: the program's pointers.
+    unsafe {
+        match number {
+            libc::SYS_sendfile => is_socket(a) || is_socket(b),
+            libc::SYS_splice => is_socket(a) || is_socket(c),
+            libc::SYS_poll | libc::SYS_ppoll => events::list(at(a), b as u64).is_some(),
+            libc::SYS_select | libc::SYS_pselect6 => {
+                let sets: Sets = [at(b), at(c), at(d)];
+                !events::select_is_kernels(a as c_int, sets)
+            }
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 | libc::SYS_epoll_ctl => {
+                matches!(entry(a), Entry::Set(_))
+            }
+            libc::SYS_socket | libc::SYS_dup2 | libc::SYS_dup3 | libc::SYS_close_range | libc::SYS_close => true,
+            libc::SYS_epoll_create | libc::SYS_epoll_create1 | libc::SYS_prctl | libc::SYS_seccomp => true,
+            // One of the library's own: whoever found its number may use it.
+            _ => entry(a) != Entry::Internal,
+        }
+    }
+}
+
+/// Calls that make a process, or give it another program. The library's own are under its lock.
+unsafe fn process(number: c_long, arguments: [usize; 6]) -> Option<(Verdict, c_long)> {
+    let [a, b, ..] = arguments;
+    // SAFETY: the program's arguments.
+    let (flags, stack) = unsafe {
+        match number {
+            libc::SYS_clone => (a, b),
+            libc::SYS_clone3 => (*at::<u64>(a) as usize, *at::<u64>(a).add(CLONE_ARGS_STACK) as usize),
+            libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as usize, 0),
+            libc::SYS_fork => (0, 0),
+            libc::SYS_execve | libc::SYS_execveat => {
+                let run = || system_call::child(number, arguments).map(|result| (Verdict::Done, result));
+                return if lock::is_mine() { Some((Verdict::Pass, 0)) } else { run() };
+            }
+            _ => return None,
+        }
+    };
+    let has = |flag: c_int| flags & flag as usize != 0;
+    if has(libc::CLONE_VM) {
+        if has(libc::CLONE_VFORK) {
+            spawn::begin();
+        }
+        return Some((Verdict::InPlace, 0));
+    }
+    if lock::is_mine() || stack != 0 {
+        return Some((Verdict::InPlace, 0));
+    }
+    // SAFETY: the program's arguments; the child goes on with a copy of this stack.
+    Some((Verdict::Done, unsafe { system_call::fork_by(number, arguments) }))
+}

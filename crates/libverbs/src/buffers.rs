@@ -1,0 +1,315 @@
+//! Page-aligned buffers of the program, in memory that the data-path can map (docs/REGISTERED-MEMORY.md,
+//! "Page-aligned buffers").
+//!
+//! Addresses are reserved once, when the first device is opened. A buffer is a part of a sealed memfd that is mapped
+//! there. A child of fork gets a private copy, as of all memory of its parent.
+use crate::lock::Lock;
+use libc::{c_int, c_void};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub(crate) const PAGE: usize = shm::PAGE;
+/// Bytes of all buffers at most. They are addresses only until they are used.
+const ROOM: usize = 64 << 30;
+/// Milliseconds that a parent waits for a child's copy, so that a child that hangs does not stop it for ever.
+const PATIENCE: c_int = 30_000;
+
+/// The first reserved address, and how many there are: none before the first device.
+static FROM: AtomicUsize = AtomicUsize::new(0);
+static LEN: AtomicUsize = AtomicUsize::new(0);
+static ARENA: OnceLock<Option<Lock<Arena>>> = OnceLock::new();
+
+/// All buffers. Places are offsets in the file, and from the first address.
+struct Arena {
+    file: OwnedFd,
+    base: usize,
+    /// Places and lengths.
+    used: BTreeMap<usize, usize>,
+    free: BTreeMap<usize, usize>,
+    /// This process is a child of the one that made them: it has copies, and adds none.
+    is_copy: bool,
+    /// While the process forks: the child closes the second one when it has its copies.
+    pipe: Option<[OwnedFd; 2]>,
+}
+
+/// Buffers are there from now on. Where the system has no room for them, none ever are.
+pub(crate) fn begin() {
+    let arena = ARENA.get_or_init(|| Arena::new().map(Lock::new));
+    if let Some(arena) = arena {
+        FROM.store(arena.lock().base, Relaxed);
+        LEN.store(ROOM, Release);
+    }
+}
+
+/// It is an address of a buffer.
+#[inline]
+pub(crate) fn holds(address: *const c_void) -> bool {
+    // Zero before there are any: nothing is below it.
+    let len = LEN.load(Acquire);
+    address.addr().wrapping_sub(FROM.load(Relaxed)) < len
+}
+
+/// A buffer, or nothing: there are none, or no room. `align` is a power of two.
+pub(crate) fn allocate(align: usize, len: usize) -> Option<*mut c_void> {
+    let arena = ARENA.get()?.as_ref()?;
+    let len = len.max(1).checked_next_multiple_of(PAGE)?;
+    arena.lock().allocate(align.max(PAGE), len)
+}
+
+/// Bytes of a buffer; 0 where none begins there.
+pub(crate) fn len_of(address: *const c_void) -> usize {
+    let Some(Some(arena)) = ARENA.get() else { return 0 };
+    let arena = arena.lock();
+    arena.used.get(&(address.addr() - arena.base)).copied().unwrap_or(0)
+}
+
+/// Gives a buffer back.
+pub(crate) fn release(address: *mut c_void) {
+    if let Some(Some(arena)) = ARENA.get() {
+        arena.lock().release(address);
+    }
+}
+
+impl Arena {
+    fn new() -> Option<Arena> {
+        // A file beyond the limit would end the program with a signal.
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: fills a whole structure.
+        let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+        if asked != 0 || limit.rlim_cur < ROOM as libc::rlim_t {
+            return None;
+        }
+        // SAFETY: a name that ends with zero; the result is checked.
+        let fd =
+            unsafe { libc::memfd_create(c"opentoe-buffers".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: a fresh descriptor.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: plain calls with an owned descriptor.
+        let sealed = unsafe {
+            libc::ftruncate(fd, ROOM as libc::off_t) == 0
+                && libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) == 0
+        };
+        let base = if sealed { reserve(null_mut(), ROOM)? } else { return None };
+        // SAFETY: functions that live as long as the program: a preloaded library is not unloaded.
+        if unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) } != 0 {
+            return None;
+        }
+        let free = BTreeMap::from([(0, ROOM)]);
+        Some(Arena { file, base: base.addr(), used: BTreeMap::new(), free, is_copy: false, pipe: None })
+    }
+
+    fn allocate(&mut self, align: usize, len: usize) -> Option<*mut c_void> {
+        if self.is_copy {
+            return None;
+        }
+        let start = |place: usize| (self.base + place).next_multiple_of(align) - self.base;
+        let fits =
+            |(place, room): (&usize, &usize)| start(*place).checked_add(len).is_some_and(|end| end <= place + room);
+        let (place, room) = self.free.iter().find(|hole| fits(*hole)).map(|(place, room)| (*place, *room))?;
+        let at = start(place);
+        let address = self.map(at, len, libc::MAP_SHARED)?;
+        self.free.remove(&place);
+        if at > place {
+            self.free.insert(place, at - place);
+        }
+        if at + len < place + room {
+            self.free.insert(at + len, place + room - at - len);
+        }
+        self.used.insert(at, len);
+        Some(address)
+    }
+
+    fn release(&mut self, address: *mut c_void) {
+        let place = address.addr() - self.base;
+        // A child's copy stays as it is: its pages are the child's own.
+        if self.is_copy {
+            return;
+        }
+        let Some(len) = self.used.remove(&place) else { return };
+        if reserve(address, len).is_none() {
+            // Too many mappings: the place is not used again.
+            return;
+        }
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: an owned descriptor; what was in this part of the file is not needed any more.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), punch, place as libc::off_t, len as libc::off_t) };
+        let (mut from, mut to) = (place, place + len);
+        if let Some((before, room)) = self.free.range(..place).next_back().map(|(at, room)| (*at, *room)) {
+            if before + room == place {
+                self.free.remove(&before);
+                from = before;
+            }
+        }
+        if let Some(room) = self.free.remove(&to) {
+            to += room;
+        }
+        self.free.insert(from, to - from);
+    }
+
+    /// Maps a part of the file to its reserved place.
+    fn map(&self, place: usize, len: usize, sharing: c_int) -> Option<*mut c_void> {
+        let address = std::ptr::with_exposed_provenance_mut(self.base + place);
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, sharing | libc::MAP_FIXED | libc::MAP_NORESERVE);
+        // SAFETY: replaces a mapping of this arena's own, at addresses that it reserved.
+        let mapped = unsafe { libc::mmap(address, len, rights, flags, self.file.as_raw_fd(), place as libc::off_t) };
+        (mapped != libc::MAP_FAILED).then_some(mapped)
+    }
+
+    /// In a child: all buffers become private, and each page is copied.
+    fn copy_all(&mut self) {
+        self.is_copy = true;
+        for (place, len) in &self.used {
+            if self.map(*place, *len, libc::MAP_PRIVATE).is_none() {
+                // Going on would let parent and child write each other's memory.
+                std::process::abort();
+            }
+            for page in (*place..place + len).step_by(PAGE) {
+                let byte: *mut u8 = std::ptr::with_exposed_provenance_mut(self.base + page);
+                // SAFETY: of the page that was just mapped for writing; the value stays as it is. This thread's own
+                // stack may be there: so nothing is moved, and this is the only thread of the child.
+                unsafe { byte.write_volatile(byte.read_volatile()) };
+            }
+        }
+    }
+}
+
+/// Reserves addresses: at `address`, or anywhere where that is null.
+fn reserve(address: *mut c_void, len: usize) -> Option<*mut c_void> {
+    let fixed = if address.is_null() { 0 } else { libc::MAP_FIXED };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: fresh addresses, or those of a buffer that the program has given back.
+    let mapped = unsafe { libc::mmap(address, len, libc::PROT_NONE, flags, -1, 0) };
+    (mapped != libc::MAP_FAILED).then(|| std::ptr::with_exposed_provenance_mut(mapped.expose_provenance()))
+}
+
+fn arena() -> Option<&'static Lock<Arena>> {
+    ARENA.get()?.as_ref()
+}
+
+extern "C" fn before_fork() {
+    let Some(lock) = arena() else { return };
+    let mut arena = lock.lock();
+    if !arena.used.is_empty() && !arena.is_copy {
+        let mut ends = [0; 2];
+        // SAFETY: fills both; then they are fresh descriptors.
+        arena.pipe = unsafe {
+            (libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) == 0).then(|| ends.map(|fd| OwnedFd::from_raw_fd(fd)))
+        };
+    }
+    arena.keep();
+}
+
+/// Waits until the child has its copy: what this process writes afterwards is not the child's.
+extern "C" fn in_parent() {
+    let Some(lock) = arena() else { return };
+    // SAFETY: this thread has kept the lock before it forked.
+    let mut arena = unsafe { lock.resume() };
+    if let Some([read, write]) = arena.pipe.take() {
+        drop(write);
+        let mut fd = libc::pollfd { fd: read.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // The child closes its end, also where it dies. A signal is no reason to go on.
+        // SAFETY: one valid entry.
+        while unsafe { libc::poll(&raw mut fd, 1, PATIENCE) } < 0
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
+    }
+}
+
+extern "C" fn in_child() {
+    let Some(lock) = arena() else { return };
+    // SAFETY: the thread that forked kept the lock, and is the only one here.
+    let mut arena = unsafe { lock.resume() };
+    if !arena.is_copy {
+        arena.copy_all();
+    }
+    arena.pipe = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// # Safety
+    /// The bytes are a buffer's.
+    unsafe fn bytes<'a>(address: *mut c_void, len: usize) -> &'a mut [u8] {
+        // SAFETY: as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(address.cast(), len) }
+    }
+
+    #[test]
+    fn buffers_are_aligned_apart_zero_and_used_again() {
+        begin();
+        let sizes = [(4096, 1), (1 << 21, 5000), (4096, 1 << 20), (8192, 4096)];
+        let made: Vec<_> = sizes.iter().map(|(align, len)| allocate(*align, *len).unwrap()).collect();
+        for ((align, len), address) in sizes.iter().zip(&made) {
+            assert!(holds(*address) && address.addr() % align == 0);
+            assert_eq!(len_of(*address), len.next_multiple_of(PAGE));
+            // SAFETY: a buffer of this length.
+            let bytes = unsafe { bytes(*address, *len) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(7);
+        }
+        let mut ranges: Vec<_> = made.iter().map(|at| (at.addr(), at.addr() + len_of(*at))).collect();
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+        made.iter().for_each(|address| release(*address));
+        let again = allocate(4096, 1 << 20).unwrap();
+        // SAFETY: as above.
+        assert!(unsafe { bytes(again, 1 << 20) }.iter().all(|byte| *byte == 0), "what was given back is gone");
+        release(again);
+        assert!(allocate(4096, ROOM + 1).is_none() && allocate(4096, usize::MAX).is_none());
+        assert!(!holds(std::ptr::null()) && !holds((&raw const sizes).cast()));
+    }
+
+    #[test]
+    fn a_registered_part_of_a_buffer_is_mapped() {
+        begin();
+        let address = allocate(4096, 4 * PAGE).unwrap();
+        let (from, len) = (address.addr() as u64 + 5, 3 * PAGE as u64 - 9);
+        let prepared = memory::Registrar::new().prepare(from, len, memory::Rights::ALL).unwrap();
+        let [extent] = prepared.description.extents[..] else { panic!("{:?}", prepared.description) };
+        assert!(matches!(extent.way, memory::Way::Shared { .. }) && extent.len == len);
+        release(address);
+    }
+
+    #[test]
+    fn a_child_has_the_bytes_as_of_the_fork_and_its_own_from_then_on() {
+        begin();
+        let address = allocate(4096, 64 * PAGE).unwrap();
+        // SAFETY: a buffer of this length.
+        let shared = unsafe { bytes(address, 64 * PAGE) };
+        shared.fill(1);
+        let mut ends = [0; 2];
+        // SAFETY: fills both.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        // SAFETY: the child calls what may be called after fork, and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut go = 0u8;
+            // SAFETY: reads a byte into a byte.
+            let told = unsafe { libc::read(ends[0], (&raw mut go).cast(), 1) };
+            // The parent has written meanwhile.
+            let kept = shared.iter().all(|byte| *byte == 1);
+            shared.fill(3);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if kept && told == 1 && allocate(4096, 1).is_none() { 0 } else { 1 }) };
+        }
+        shared.fill(2);
+        let mut status = 0;
+        // SAFETY: writes a byte; waits for the child that was just made.
+        unsafe {
+            assert_eq!(libc::write(ends[1], [1u8].as_ptr().cast(), 1), 1);
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        }
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+        assert!(shared.iter().all(|byte| *byte == 2), "what the child writes is its own");
+        release(address);
+    }
+}

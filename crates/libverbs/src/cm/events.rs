@@ -1,0 +1,243 @@
+//! Events: taken from a channel, prepared for the program (the steps of its queue pair go before), acknowledged.
+use super::held::{Shape, Told, held, kind};
+use super::identifier::{self, Channel, Id};
+use super::lifetime;
+use super::service::{Service, service};
+use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
+use crate::channel::read_message;
+use crate::errno::{self, Result};
+use crate::qp_calls::modify;
+use libc::{c_char, c_int};
+use std::ptr::null_mut;
+use verbs::connections::{Answer, Event, Happened, Parameters, Request, Space};
+use verbs::control::Answer as Control;
+use verbs::{Gid, QpAttributes, QpState};
+
+/// Names of the events.
+const NAMES: [&std::ffi::CStr; 16] = [
+    c"RDMA_CM_EVENT_ADDR_RESOLVED",
+    c"RDMA_CM_EVENT_ADDR_ERROR",
+    c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+    c"RDMA_CM_EVENT_ROUTE_ERROR",
+    c"RDMA_CM_EVENT_CONNECT_REQUEST",
+    c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+    c"RDMA_CM_EVENT_CONNECT_ERROR",
+    c"RDMA_CM_EVENT_UNREACHABLE",
+    c"RDMA_CM_EVENT_REJECTED",
+    c"RDMA_CM_EVENT_ESTABLISHED",
+    c"RDMA_CM_EVENT_DISCONNECTED",
+    c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+    c"RDMA_CM_EVENT_MULTICAST_JOIN",
+    c"RDMA_CM_EVENT_MULTICAST_ERROR",
+    c"RDMA_CM_EVENT_ADDR_CHANGE",
+    c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+];
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_create_event_channel() -> *mut RdmaEventChannel {
+    errno::pointer(service().and_then(Channel::open))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut RdmaEventChannel) {
+    if let (Ok(service), false) = (service(), channel.is_null()) {
+        // SAFETY: `rdma_create_event_channel` gave it, and the program uses it no more.
+        unsafe { Channel::close(service, channel) };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut RdmaEventChannel,
+    into: *mut *mut RdmaCmEvent,
+) -> c_int {
+    if channel.is_null() || into.is_null() {
+        return errno::minus_one(Err(libc::EINVAL));
+    }
+    // SAFETY: the program passes a channel of its own.
+    errno::minus_one(service().and_then(|service| unsafe { next(service, channel) }).map(|event| {
+        // SAFETY: the program passes a place for the event.
+        unsafe { *into = event };
+    }))
+}
+
+/// Waits for the next event of a channel, or not, as the program has set its descriptor.
+///
+/// # Safety
+/// The channel is the program's.
+pub(crate) unsafe fn next(service: &Service, channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent> {
+    // SAFETY: as the caller says.
+    let (fd, number) = unsafe { ((*channel).fd, Channel::of(channel).number) };
+    loop {
+        match read_message::<1>(fd) {
+            // Another thread destroyed the channel: as with the kernel's, who waits there is not woken. `rping`
+            // ends so.
+            Err(libc::EIO) if service.attachment.is_alive() => wait_for_ever(),
+            read => read?,
+        };
+        // An identifier may have taken its events to another channel meanwhile.
+        if let Answer::Event(Some(event)) = service.answer(Request::Event(number))? {
+            if let Some(event) = take(service, channel, event) {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+/// Does not come back.
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The event in the program's form; `None` where nobody is to be told of it.
+fn take(service: &Service, channel: *mut RdmaEventChannel, event: Event) -> Option<*mut RdmaCmEvent> {
+    let Event { id, what } = event;
+    if let Happened::Requested { listener, .. } = &what {
+        let listener = *listener;
+        return requested(service, channel, id, listener, what);
+    }
+    let id = *service.ids().get(&id)?;
+    // SAFETY: an identifier leaves the table before it is freed.
+    let of = unsafe { Id::of(id) };
+    let shape = shape(service, id, of, what);
+    of.events.got();
+    let name = remote_gid(of);
+    Some(held(id, null_mut(), shape, name))
+}
+
+/// A peer asks: the identifier for it.
+fn requested(
+    service: &Service,
+    channel: *mut RdmaEventChannel,
+    number: verbs::Number,
+    listener: verbs::Number,
+    what: Happened,
+) -> Option<*mut RdmaCmEvent> {
+    let Happened::Requested { local, remote, parameters, .. } = what else { return None };
+    let listening = *service.ids().get(&listener)?;
+    // SAFETY: an identifier leaves the table before it is freed.
+    let of = unsafe { Id::of(listening) };
+    let space = if of.is_datagrams() { Space::Datagrams } else { Space::Connections };
+    let id = Id::add(service, number, channel, of.public.context, space);
+    // SAFETY: it was made just now.
+    let made = unsafe {
+        identifier::bind(service, id, local);
+        identifier::name_peer(id, remote);
+        (*id).qp_type = of.public.qp_type;
+        Id::of(id)
+    };
+    made.private().told = parameters.clone();
+    // A listener that waits by itself gives connections that do so.
+    // SAFETY: it was made just now.
+    if of.private().waits && unsafe { lifetime::migrate(service, id, null_mut()) }.is_err() {
+        // SAFETY: the program does not know it.
+        let _ = unsafe { lifetime::destroy(service, id) };
+        return None;
+    }
+    of.events.got();
+    let told = match space {
+        Space::Connections => Told::Connection(parameters),
+        Space::Datagrams => Told::Datagrams(parameters.data, 0, 0),
+    };
+    let shape = Shape { kind: kind::CONNECT_REQUEST, status: 0, told };
+    Some(held(id, listening, shape, remote_gid(made)))
+}
+
+fn shape(service: &Service, id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
+    match what {
+        Happened::AddressResolved => Shape::of(kind::ADDR_RESOLVED, 0),
+        Happened::AddressError(number) => Shape::of(kind::ADDR_ERROR, -number),
+        Happened::RouteResolved => Shape::of(kind::ROUTE_RESOLVED, 0),
+        Happened::Replied(parameters) => replied(service, id, of, parameters),
+        Happened::Established(parameters) => {
+            Shape { kind: kind::ESTABLISHED, status: 0, told: Told::Connection(parameters) }
+        }
+        Happened::Found { qp, key, data } => {
+            Shape { kind: kind::ESTABLISHED, status: 0, told: Told::Datagrams(data, qp, key) }
+        }
+        Happened::TimedOut => {
+            fail(of);
+            Shape::of(kind::UNREACHABLE, -libc::ETIMEDOUT)
+        }
+        Happened::Rejected { reason, data } => {
+            fail(of);
+            let told = Told::Connection(Parameters { data, ..Parameters::default() });
+            Shape { kind: kind::REJECTED, status: reason.into(), told }
+        }
+        Happened::NotFound { status, data } => {
+            Shape { kind: kind::UNREACHABLE, status: status.into(), told: Told::Datagrams(data, 0, 0) }
+        }
+        Happened::Disconnected => Shape::of(kind::DISCONNECTED, 0),
+        Happened::TimeWaitOver => Shape::of(kind::TIMEWAIT_EXIT, 0),
+        Happened::Requested { .. } => Shape::of(kind::CONNECT_ERROR, -libc::EPROTO),
+    }
+}
+
+/// The peer accepts: the queue pair is made ready, and the peer told so. A program without a queue pair here does that
+/// by itself (`rdma_establish`).
+fn replied(service: &Service, id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
+    of.private().told = parameters.clone();
+    let told = Told::Connection(parameters);
+    if of.public.qp.is_null() {
+        return Shape { kind: kind::CONNECT_RESPONSE, status: 0, told };
+    }
+    // SAFETY: an identifier in the table.
+    let ready = unsafe { make_ready(service, id, None) }.and_then(|()| service.done(Request::Establish(of.number)));
+    match ready {
+        Ok(()) => Shape { kind: kind::ESTABLISHED, status: 0, told },
+        Err(number) => {
+            fail(of);
+            let _ = service.done(Request::Reject { id: of.number, data: Vec::new() });
+            Shape::of(kind::CONNECT_ERROR, -number)
+        }
+    }
+}
+
+/// The queue pair goes to the states in which it receives and sends, with these parameters instead of those that the
+/// daemon has agreed on.
+///
+/// # Safety
+/// The identifier is not destroyed, and has a queue pair.
+pub(crate) unsafe fn make_ready(service: &Service, id: *mut RdmaCmId, own: Option<&Parameters>) -> Result<()> {
+    for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
+        // SAFETY: as the caller says.
+        let mut attributes = attributes(service, unsafe { Id::of(id) }, state)?;
+        if let Some(own) = own {
+            let resources = &mut attributes.responder_resources;
+            resources.iter_mut().for_each(|resources| *resources = own.responder_resources);
+            attributes.initiator_depth.iter_mut().for_each(|depth| *depth = own.initiator_depth);
+        }
+        // SAFETY: as the caller says.
+        unsafe { modify((*id).qp, attributes)? };
+    }
+    Ok(())
+}
+
+/// What the daemon says that a queue pair needs for a state.
+pub(crate) fn attributes(service: &Service, of: &Id, state: QpState) -> Result<QpAttributes> {
+    match service.ask(Request::Attributes { id: of.number, state })? {
+        Control::Attributes(attributes) => Ok(attributes),
+        _ => Err(libc::EIO),
+    }
+}
+
+/// The connection is not there: neither is its queue pair.
+pub(crate) fn fail(of: &Id) {
+    if !of.public.qp.is_null() {
+        let attributes = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
+        // SAFETY: the identifier's queue pair is not destroyed before it.
+        let _ = unsafe { modify(of.public.qp, attributes) };
+    }
+}
+
+fn remote_gid(of: &Id) -> Gid {
+    Gid(of.public.route.addr.ibaddr.dgid.raw)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_event_str(event: c_int) -> *const c_char {
+    let known = usize::try_from(event).ok().and_then(|event| NAMES.get(event));
+    known.copied().unwrap_or(c"UNKNOWN EVENT").as_ptr()
+}

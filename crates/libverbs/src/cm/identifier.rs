@@ -1,0 +1,177 @@
+//! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
+use super::address;
+use super::service::Service;
+use crate::abi::{IbvGid, IbvQpInitAttr, RdmaAddr, RdmaCmId, RdmaEventChannel, RdmaIbAddr, RdmaRoute};
+use crate::channel::Unacknowledged;
+use crate::errno::Result;
+use libc::{c_int, c_void};
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use verbs::connections::{Parameters, Request, Space};
+use verbs::{Number, QpKind};
+
+/// `RDMA_PS_TCP`, `RDMA_PS_UDP`.
+pub(crate) const SPACE_TCP: c_int = 0x0106;
+pub(crate) const SPACE_UDP: c_int = 0x0111;
+
+/// An event channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    public: RdmaEventChannel,
+    pub(crate) number: Number,
+    _fd: OwnedFd,
+}
+
+impl Channel {
+    /// A new one.
+    pub(crate) fn open(service: &Service) -> Result<*mut RdmaEventChannel> {
+        let (number, fd) = service.number(Request::OpenChannel)?;
+        let fd = fd.ok_or(libc::EIO)?;
+        let public = RdmaEventChannel { fd: fd.as_raw_fd() };
+        Ok(Box::into_raw(Box::new(Channel { public, number, _fd: fd })).cast())
+    }
+
+    /// The channel behind the public part.
+    ///
+    /// # Safety
+    /// [`Channel::open`] gave the pointer, and the channel is not destroyed.
+    pub(crate) unsafe fn of<'a>(channel: *mut RdmaEventChannel) -> &'a Channel {
+        // SAFETY: the public part is its first member.
+        unsafe { &*channel.cast() }
+    }
+
+    /// Ends it.
+    ///
+    /// # Safety
+    /// As [`Channel::of`], and nobody uses it any more.
+    pub(crate) unsafe fn close(service: &Service, channel: *mut RdmaEventChannel) {
+        // SAFETY: as the caller says; it was made as a box.
+        let channel = unsafe { Box::from_raw(channel.cast::<Channel>()) };
+        // Identifiers that are left keep the daemon's part: it goes with the program.
+        let _ = service.done(Request::CloseChannel(channel.number));
+    }
+}
+
+/// What a program does not see of an identifier.
+#[derive(Default)]
+pub(crate) struct Private {
+    /// The channel is its own: calls wait for their event.
+    pub(crate) waits: bool,
+    /// What the peer told with its request or reply.
+    pub(crate) told: Parameters,
+    /// `RDMA_OPTION_ID_REUSEADDR`.
+    pub(crate) shared: bool,
+    /// With what queue pairs of accepted connections are made (`rdma_create_ep`).
+    pub(crate) queue_pair: Option<Template>,
+    /// The library made the completion queues, in that order: of sends, of receives.
+    pub(crate) made: [bool; 2],
+    pub(crate) made_srq: bool,
+}
+
+/// Attributes for queue pairs that are made later.
+pub(crate) struct Template(pub(crate) IbvQpInitAttr);
+
+// SAFETY: the pointers of the structure are the program's, which says that all threads may use them.
+unsafe impl Send for Template {}
+
+/// An identifier.
+#[repr(C)]
+pub(crate) struct Id {
+    pub(crate) public: RdmaCmId,
+    pub(crate) number: Number,
+    private: Mutex<Private>,
+    /// Events that the program got and has not acknowledged.
+    pub(crate) events: Unacknowledged,
+}
+
+impl Id {
+    /// A new one, in the table.
+    pub(crate) fn add(
+        service: &Service,
+        number: Number,
+        channel: *mut RdmaEventChannel,
+        context: *mut c_void,
+        space: Space,
+    ) -> *mut RdmaCmId {
+        let (ps, kind) = match space {
+            Space::Connections => (SPACE_TCP, QpKind::Rc),
+            Space::Datagrams => (SPACE_UDP, QpKind::Ud),
+        };
+        let gid = IbvGid { raw: [0; 16] };
+        let public = RdmaCmId {
+            verbs: null_mut(),
+            channel,
+            context,
+            qp: null_mut(),
+            route: RdmaRoute {
+                addr: RdmaAddr {
+                    src: address::none(),
+                    dst: address::none(),
+                    ibaddr: RdmaIbAddr { sgid: gid, dgid: gid, pkey: 0 },
+                },
+                path_rec: null_mut(),
+                num_paths: 0,
+            },
+            ps,
+            port_num: 0,
+            event: null_mut(),
+            send_cq_channel: null_mut(),
+            send_cq: null_mut(),
+            recv_cq_channel: null_mut(),
+            recv_cq: null_mut(),
+            srq: null_mut(),
+            pd: null_mut(),
+            qp_type: kind.code().into(),
+        };
+        let id = Id { public, number, private: Mutex::default(), events: Unacknowledged::default() };
+        let id = Box::into_raw(Box::new(id)).cast();
+        service.ids().insert(number, id);
+        id
+    }
+
+    /// The identifier behind the public part.
+    ///
+    /// # Safety
+    /// [`Id::add`] made it, and it is not destroyed.
+    pub(crate) unsafe fn of<'a>(id: *mut RdmaCmId) -> &'a Id {
+        // SAFETY: the public part is its first member.
+        unsafe { &*id.cast() }
+    }
+
+    pub(crate) fn private(&self) -> MutexGuard<'_, Private> {
+        self.private.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is for datagrams.
+    pub(crate) fn is_datagrams(&self) -> bool {
+        self.public.ps == SPACE_UDP
+    }
+}
+
+/// An identifier belongs to the device from now on; its own address is written where programs read it.
+///
+/// # Safety
+/// The identifier is not destroyed.
+pub(crate) unsafe fn bind(service: &Service, id: *mut RdmaCmId, local: SocketAddrV4) {
+    // SAFETY: as the caller says.
+    let id = unsafe { &mut *id };
+    address::write(&mut id.route.addr.src, local);
+    if !local.ip().is_unspecified() {
+        (id.verbs, id.port_num) = (service.context, 1);
+        id.route.addr.ibaddr.sgid = IbvGid { raw: local.ip().to_ipv6_mapped().octets() };
+        id.route.addr.ibaddr.pkey = 0xffff;
+    }
+}
+
+/// The peer's address is written where programs read it.
+///
+/// # Safety
+/// The identifier is not destroyed.
+pub(crate) unsafe fn name_peer(id: *mut RdmaCmId, remote: SocketAddrV4) {
+    // SAFETY: as the caller says.
+    let id = unsafe { &mut *id };
+    address::write(&mut id.route.addr.dst, remote);
+    id.route.addr.ibaddr.dgid = IbvGid { raw: remote.ip().to_ipv6_mapped().octets() };
+}

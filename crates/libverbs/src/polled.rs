@@ -1,0 +1,72 @@
+//! The program's end of a completion pipe: completions, with the program's names for the work requests.
+use crate::queues::Queues;
+use context::queues::COMPLETION_WORDS;
+use shm::PipeConsumer;
+use std::collections::HashMap;
+use std::sync::Arc;
+use verbs::{Completion, QpNumber};
+
+/// What one thread at a time polls.
+pub(crate) struct Polled {
+    pipe: PipeConsumer<COMPLETION_WORDS>,
+    /// Queue pairs that add completions here.
+    known: HashMap<QpNumber, Arc<Queues>>,
+    /// Of the last completion.
+    last: Option<Arc<Queues>>,
+    /// The completion that is read member by member (`ibv_start_poll`).
+    pub(crate) current: Option<Completion>,
+    /// Polls that found nothing, since one that did.
+    pub(crate) empty: u32,
+}
+
+/// A completion and the program's name for its work request.
+pub(crate) struct Ended {
+    /// What the daemon says.
+    pub(crate) completion: Completion,
+    /// `wr_id`.
+    pub(crate) id: u64,
+}
+
+impl Polled {
+    /// No queue pair uses it yet.
+    pub(crate) fn new(pipe: PipeConsumer<COMPLETION_WORDS>) -> Polled {
+        Polled { pipe, known: HashMap::new(), last: None, current: None, empty: 0 }
+    }
+
+    /// Completions of this queue pair may come.
+    pub(crate) fn add(&mut self, queues: &Arc<Queues>) {
+        self.known.insert(queues.qp, Arc::clone(queues));
+    }
+
+    /// It was destroyed: those of its completions that are here still are dropped, as network cards do.
+    pub(crate) fn remove(&mut self, qp: QpNumber) {
+        self.known.remove(&qp);
+        self.last = None;
+    }
+
+    /// Takes the next completion.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Ended> {
+        while let Some(words) = self.pipe.pop() {
+            let Some(completion) = Completion::decode(&words) else { continue };
+            if let Some(id) = self.end(&completion) {
+                self.empty = 0;
+                return Some(Ended { completion, id });
+            }
+        }
+        None
+    }
+
+    /// The program's name for the work request. `None` where its queue pair is gone or was reset.
+    #[inline]
+    fn end(&mut self, completion: &Completion) -> Option<u64> {
+        if self.last.as_ref().is_none_or(|last| last.qp != completion.qp) {
+            self.last = Some(Arc::clone(self.known.get(&completion.qp)?));
+        }
+        let queues = self.last.as_ref()?;
+        match completion.is_receive() {
+            true => queues.receive.end(completion.number),
+            false => queues.send.end(completion.number),
+        }
+    }
+}

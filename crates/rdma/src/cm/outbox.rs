@@ -1,0 +1,22 @@
+//! What connection management leaves for others: datagrams to send.
+use std::net::Ipv4Addr;
+use wire::Mac;
+use wire::roce::cm::Mad;
+
+/// A datagram to a peer's general services interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// The peer.
+    pub to: Ipv4Addr,
+    /// The next hop, where a datagram of the peer showed it; otherwise it is looked up.
+    pub next_hop: Option<Mac>,
+    /// What to send.
+    pub mad: Mad,
+}
+
+/// Datagrams to send, in order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// All of them.
+    pub letters: Vec<Letter>,
+}

@@ -1,0 +1,112 @@
+//! What a device is made of, and what it states of itself.
+use crate::gid;
+use crate::objects::Most;
+use memory::MemoryTable;
+use smartns::{Recovery, ShardConfig};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use verbs::attach::{Device as Stated, Limits};
+use verbs::{MOST_INLINE, MOST_PIECES, Mtu};
+use wire::Mac;
+
+/// Packets that a queue pair may have sent without an acknowledgement.
+const WINDOW: u32 = 256;
+
+/// Bytes of all memory regions of a program. Of those that the data-path maps, each page costs it 8 bytes.
+const REGISTERED: u64 = 64 << 30;
+/// Bytes of the regions of a program's queues.
+const QUEUES: u64 = 512 << 20;
+
+/// A host's RDMA device.
+#[derive(Clone)]
+pub struct Config {
+    /// Name of its host, for people.
+    pub host: String,
+    /// `ibv_get_device_name`: `toe0`.
+    pub name: String,
+    /// The host's hardware address.
+    pub mac: Mac,
+    /// The host's address.
+    pub address: Ipv4Addr,
+    /// Most bytes of an IP packet.
+    pub ip_mtu: u16,
+    /// Gigabits a second, for people and programs that ask.
+    pub speed: u32,
+    /// What each program may have.
+    pub limits: Limits,
+    /// Programs at once.
+    pub programs: u32,
+    /// How lost packets are made up for.
+    pub recovery: Recovery,
+    /// Registered memory of all programs of the daemon.
+    pub table: Arc<MemoryTable>,
+    /// Makes numbers of queue pairs unguessable.
+    pub secret: [u8; 16],
+}
+
+/// What a program may have, where nothing else is said.
+pub const LIMITS: Limits = Limits {
+    qps: 1024,
+    work_requests: 16_384,
+    pieces: MOST_PIECES as u32,
+    inline: MOST_INLINE as u32,
+    cqs: 1024,
+    completions: 1 << 18,
+    regions: 4096,
+    region_bytes: 64 << 30,
+    domains: 256,
+    reads: 128,
+    srqs: 256,
+    handles: 4096,
+    message_bytes: 1 << 30,
+};
+
+impl Config {
+    /// Payload of a packet at most; `None` where the port carries too little for any.
+    pub fn mtu(&self) -> Option<Mtu> {
+        Mtu::fitting(self.ip_mtu.into())
+    }
+
+    /// What programs are told.
+    pub fn stated(&self) -> Option<Stated> {
+        Some(Stated {
+            name: self.name.clone(),
+            mac: self.mac,
+            gids: gid::table(self.mac, self.address.into()),
+            mtu: self.mtu()?,
+            speed: self.speed,
+            limits: self.limits,
+        })
+    }
+
+    pub(crate) fn shard(&self, mtu: Mtu) -> ShardConfig {
+        let l = &self.limits;
+        let limits = smartns::Limits {
+            qps: l.qps,
+            cqs: l.cqs,
+            srqs: l.srqs,
+            handles: l.handles,
+            window: WINDOW,
+            reads: l.reads,
+            message_bytes: l.message_bytes,
+        };
+        ShardConfig { table: Arc::clone(&self.table), limits, recovery: self.recovery, mtu }
+    }
+}
+
+impl Most {
+    /// What these limits allow.
+    pub fn of(limits: &Limits) -> Most {
+        Most {
+            region_bytes: REGISTERED,
+            queue_bytes: QUEUES,
+            domains: limits.domains,
+            regions: limits.regions,
+            channels: limits.cqs,
+            cqs: limits.cqs,
+            srqs: limits.srqs,
+            qps: limits.qps,
+            handles: limits.handles,
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! A host's RDMA device: the shards of all programs, and whose each queue pair is.
+use crate::cm::{Context, Manager};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::gsi;
+use crate::numbers::Numbers;
+use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
+use crate::view::ProgramView;
+use crate::ways::{Reach, Station, Ways, remote_of};
+use engine::{DropReason, Nanos};
+use host::{Claim, Io, Neighbour, Transport};
+use memory::Key;
+use port::Frame;
+use port::capture::{Direction, Fate, Sight};
+use smartns::{Event, NewCq, NewHandle, NewQp, NewSrq, Refusal, destination_qp};
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use verbs::attach::Device as Stated;
+use verbs::connections;
+use verbs::control::Answer;
+use verbs::{AddressVector, Mtu, Number, QpAttributes, QpNumber, QpState};
+use wire::roce::{GSI_QP, UDP_PORT};
+
+/// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
+const IP_DESTINATION: std::ops::Range<usize> = 30..34;
+
+/// A host's RDMA device. All that it does between two polls is bounded and waits for nobody.
+pub struct Device {
+    config: Config,
+    stated: Stated,
+    numbers: Numbers,
+    owners: HashMap<QpNumber, ProgramId>,
+    pub(crate) seats: BTreeMap<ProgramId, Seat>,
+    attached: u32,
+    ways: Ways,
+    connections: Manager,
+    /// Empty between polls.
+    events: Vec<Event>,
+    /// The last poll sent something.
+    sending: bool,
+}
+
+impl Device {
+    /// A device without programs.
+    ///
+    /// # Errors
+    /// A sentence: the port carries packets that are too small for any payload.
+    pub fn new(config: Config) -> Result<Device, String> {
+        let stated = config.stated().ok_or_else(|| {
+            format!("RDMA needs a port that carries packets of {} bytes or more, not {}", 340, config.ip_mtu)
+        })?;
+        Ok(Device {
+            numbers: Numbers::new(config.secret),
+            connections: Manager::new(gsi::place(&config, stated.mtu)),
+            config,
+            stated,
+            owners: HashMap::new(),
+            seats: BTreeMap::new(),
+            attached: 0,
+            ways: Ways::default(),
+            events: Vec::new(),
+            sending: false,
+        })
+    }
+
+    /// What programs are told of it.
+    pub fn stated(&self) -> &Stated {
+        &self.stated
+    }
+
+    /// A program attaches.
+    ///
+    /// # Errors
+    /// ENOMEM: there are as many as may be.
+    pub fn attach(&mut self, program: NewProgram) -> Result<ProgramId, Failure> {
+        let most = self.config.programs;
+        if self.seats.len() >= most as usize {
+            return Err(Failure::limit(format!("host has {most} RDMA programs already (rdma.programs)")));
+        }
+        loop {
+            self.attached = self.attached.wrapping_add(1);
+            let id = ProgramId(self.attached);
+            if !self.seats.contains_key(&id) {
+                self.seats.insert(id, Seat::new(program, self.config.shard(self.stated.mtu)));
+                return Ok(id);
+            }
+        }
+    }
+
+    /// A program is gone: its queue pairs and all else that it had here. Afterwards nothing of this device touches its
+    /// memory.
+    pub fn detach(&mut self, now: Nanos, id: ProgramId) {
+        if let Some(mut seat) = self.seats.remove(&id) {
+            self.connections.detach(now, id, &mut self.ways);
+            seat.leave(&mut self.ways);
+            self.owners.retain(|_, owner| *owner != id);
+        }
+    }
+
+    /// What people see, with at most so many queue pairs altogether.
+    pub fn views(&self, most: usize) -> Vec<ProgramView> {
+        let mut left = most;
+        let view = |(id, seat): (&ProgramId, &Seat)| {
+            let mut view = seat.view(left);
+            left -= view.qps.len();
+            (view.id_count, view.ids) = self.connections.view(*id, left);
+            left -= view.ids.len();
+            view
+        };
+        self.seats.iter().map(view).collect()
+    }
+
+    /// Adds a completion queue, with where its events go.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn create_cq(&mut self, id: ProgramId, cq: NewCq, channel: Option<Arc<dyn EventPipe>>) -> Result<(), Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        let number = cq.number;
+        seat.shard.add_cq(cq)?;
+        seat.channels.extend(channel.map(|channel| (number, channel)));
+        Ok(())
+    }
+
+    /// Removes a completion queue.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn destroy_cq(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        seat.shard.remove_cq(number)?;
+        seat.channels.remove(&number);
+        Ok(())
+    }
+
+    /// The bytes of a region are named by other addresses than the program's: `address` is that of the first one.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more.
+    pub fn name_region(&mut self, id: ProgramId, key: Key, address: u64) -> Result<(), Failure> {
+        seat(&mut self.seats, id)?.shard.name_region(key, address);
+        Ok(())
+    }
+
+    /// A region that had such a name is gone.
+    ///
+    /// # Errors
+    /// As [`Device::name_region`].
+    pub fn forget_region(&mut self, id: ProgramId, key: Key) -> Result<(), Failure> {
+        seat(&mut self.seats, id)?.shard.forget_region(key);
+        Ok(())
+    }
+
+    /// Adds a shared receive queue.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn create_srq(&mut self, id: ProgramId, srq: NewSrq) -> Result<(), Failure> {
+        Ok(seat(&mut self.seats, id)?.shard.add_srq(srq)?)
+    }
+
+    /// Asks for an event when the queue has fewer work requests than `limit`.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn limit_srq(&mut self, id: ProgramId, number: Number, limit: u32) -> Result<(), Failure> {
+        Ok(seat(&mut self.seats, id)?.shard.limit_srq(number, limit)?)
+    }
+
+    /// Removes a shared receive queue.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn destroy_srq(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
+        Ok(seat(&mut self.seats, id)?.shard.remove_srq(number)?)
+    }
+
+    /// Adds a queue pair, whose number is drawn here, and returns that.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn create_qp(&mut self, id: ProgramId, mut qp: NewQp) -> Result<QpNumber, Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        let number = self.numbers.draw(|number| self.owners.contains_key(&number));
+        qp.number = number;
+        let kind = qp.kind;
+        seat.shard.add_qp(qp)?;
+        seat.kinds.insert(number, kind);
+        self.owners.insert(number, id);
+        Ok(number)
+    }
+
+    /// Changes attributes of a queue pair. Its way is set as soon as the next hop is known; see [`Device::reach`].
+    ///
+    /// # Errors
+    /// EINVAL: what the port or the device does not have; or as the engine's.
+    pub fn modify_qp(&mut self, id: ProgramId, number: QpNumber, attributes: &QpAttributes) -> Result<(), Failure> {
+        self.check(attributes)?;
+        let remote = attributes.path.map(|vector| self.remote(&vector).map(|remote| (remote, vector))).transpose()?;
+        let local = self.local();
+        let seat = seat(&mut self.seats, id)?;
+        seat.shard.modify_qp(number, attributes)?;
+        let end = End::Qp(number);
+        if attributes.state == Some(QpState::Reset) {
+            seat.forget(end, &mut self.ways);
+        }
+        if let Some((remote, vector)) = remote {
+            seat.go(end, remote, vector, &mut self.ways);
+            seat.set_way(end, local, &self.ways);
+        }
+        Ok(())
+    }
+
+    /// What the engine does not know: the device's own limits.
+    fn check(&self, attributes: &QpAttributes) -> Result<(), Failure> {
+        let (a, stated) = (attributes, &self.stated);
+        let eight = |value: Option<u8>| value.is_none_or(|value| value <= stated.limits.reads);
+        let larger = |mtu: Mtu| mtu.bytes() > stated.mtu.bytes();
+        let checks = [
+            (a.partition_index.is_some_and(|index| index != 0), "pkey_index: there is only index 0"),
+            (a.port.is_some_and(|port| port != 1), "port_num: there is only port 1"),
+            (a.mtu.is_some_and(larger), "path_mtu is larger than the port's active MTU"),
+            (!eight(a.responder_resources), "max_dest_rd_atomic is more than the device's max_qp_rd_atom"),
+            (!eight(a.initiator_depth), "max_rd_atomic is more than the device's max_qp_init_rd_atom"),
+        ];
+        match checks.iter().find(|(wrong, _)| *wrong) {
+            Some((_, why)) => Err(Failure::invalid(*why)),
+            None => Ok(()),
+        }
+    }
+
+    /// The attributes of a queue pair.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn query_qp(&self, id: ProgramId, number: QpNumber) -> Result<QpAttributes, Failure> {
+        let seat = self.seats.get(&id).ok_or_else(gone)?;
+        Ok(seat.shard.query_qp(number)?)
+    }
+
+    /// Removes a queue pair: afterwards none of its work requests touches memory.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn destroy_qp(&mut self, id: ProgramId, number: QpNumber) -> Result<(), Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        seat.shard.remove_qp(number)?;
+        seat.kinds.remove(&number);
+        seat.forget(End::Qp(number), &mut self.ways);
+        self.owners.remove(&number);
+        Ok(())
+    }
+
+    /// Adds an address handle; its way is set as soon as the next hop is known.
+    ///
+    /// # Errors
+    /// EINVAL: a path that is not carried; or as the engine's.
+    pub fn create_handle(&mut self, id: ProgramId, handle: NewHandle, vector: AddressVector) -> Result<(), Failure> {
+        let (remote, local) = (self.remote(&vector)?, self.local());
+        let (seat, end) = (seat(&mut self.seats, id)?, End::Handle(handle.number));
+        seat.shard.add_handle(handle)?;
+        seat.go(end, remote, vector, &mut self.ways);
+        seat.set_way(end, local, &self.ways);
+        Ok(())
+    }
+
+    /// Removes an address handle.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn destroy_handle(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        seat.shard.remove_handle(number)?;
+        seat.forget(End::Handle(number), &mut self.ways);
+        Ok(())
+    }
+
+    /// Adds an event channel of connection management.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more. ENOMEM: it has as many as it may.
+    pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>) -> Result<Number, Failure> {
+        seat(&mut self.seats, id)?;
+        self.connections.open_channel(id, pipe)
+    }
+
+    /// Carries out a request of connection management.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more; or as [`connections::Request`] has them.
+    pub fn connect(&mut self, now: Nanos, id: ProgramId, request: &connections::Request) -> Result<Answer, Failure> {
+        seat(&mut self.seats, id)?;
+        self.connections.call(&mut Context { now, ways: &mut self.ways }, id, request)
+    }
+
+    /// Whether the next hop of a path is known. A program's service thread asks until it is, before it uses the path;
+    /// `None` says that it has stopped asking.
+    ///
+    /// # Errors
+    /// EINVAL: a path that is not carried.
+    pub fn reach(&mut self, id: ProgramId, vector: Option<&AddressVector>) -> Result<Reach, Failure> {
+        let remote = vector.map(|vector| self.remote(vector)).transpose()?;
+        let seat = seat(&mut self.seats, id)?;
+        seat.want(remote, &mut self.ways);
+        Ok(remote.map_or(Reach::Known, |remote| self.ways.reach(remote)))
+    }
+
+    fn remote(&self, vector: &AddressVector) -> Result<Ipv4Addr, Failure> {
+        remote_of(vector, self.stated.gids.len())
+    }
+
+    fn local(&self) -> Station {
+        Station { mac: self.config.mac, address: self.config.address }
+    }
+
+    /// Gives each received frame to the program whose queue pair it is for, and returns that.
+    fn share_out(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<&mut Seat> {
+        let ours = frame.bytes().get(IP_DESTINATION) == Some(&self.config.address.octets()[..]);
+        let number = destination_qp(frame.bytes());
+        if ours && number == Some(GSI_QP) {
+            self.manage(now, frame, io);
+            return None;
+        }
+        let owner = number.and_then(|number| self.owners.get(&number));
+        match owner.and_then(|owner| self.seats.get_mut(owner)) {
+            Some(seat) if ours => {
+                seat.rx.push(frame);
+                Some(seat)
+            }
+            _ => {
+                io.drops.count(if ours { DropReason::QpUnknown } else { DropReason::NotOurs });
+                io.pool.put(frame);
+                None
+            }
+        }
+    }
+
+    /// A frame for the general services interface.
+    #[cold]
+    fn manage(&mut self, now: Nanos, mut frame: Box<Frame>, io: &mut Io<'_>) {
+        io.pool.flatten(&mut frame);
+        if let Err(reason) = self.connections.receive(now, frame.bytes()) {
+            io.drops.count(reason);
+        }
+        io.pool.put(frame);
+    }
+
+    /// While somebody captures: one frame after the other, so that each is recorded with what became of it.
+    #[cold]
+    fn receive_recorded(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
+        for frame in rx.drain(..) {
+            io.recorder.iter_mut().for_each(|recorder| recorder.keep(&frame));
+            let (before, mut events) = (io.drops.clone(), std::mem::take(&mut self.events));
+            if let Some(seat) = self.share_out(now, frame, io) {
+                let mut round = Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut events };
+                seat.poll(&mut round);
+            }
+            self.events = events;
+            let fate = Fate::of_received(io.drops.since(&before));
+            io.recorder.iter_mut().for_each(|recorder| recorder.record_kept(now, &sight(Direction::In, fate)));
+        }
+    }
+}
+
+/// What a capture says of a frame of the device's.
+fn sight(direction: Direction, fate: Fate) -> Sight<'static> {
+    Sight { direction, flow: None, module: "rdma", fate }
+}
+
+impl Transport for Device {
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        vec![Claim::UdpPort(UDP_PORT)]
+    }
+
+    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        let mut done = rx.len();
+        let from = io.tx.len();
+        if io.recorder.is_some() {
+            self.receive_recorded(now, rx, io);
+        }
+        for frame in rx.drain(..) {
+            self.share_out(now, frame, io);
+        }
+        let local = self.local();
+        for remote in self.ways.look(now, self.sending, io.net) {
+            done += 1;
+            self.seats.values_mut().for_each(|seat| seat.set_ways(remote, local, &self.ways));
+        }
+        done += self.connections.round(now, &self.ways);
+        done += gsi::send(&mut self.connections, local, &self.ways, io);
+        let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
+        done += self.seats.values_mut().map(|seat| seat.poll(round)).sum::<usize>();
+        self.sending = io.tx.len() > from;
+        if let Some(recorder) = &mut io.recorder {
+            io.tx[from..].iter().for_each(|frame| recorder.record(now, frame, &sight(Direction::Out, Fate::Sent)));
+        }
+        done
+    }
+
+    /// A neighbour that moved: its destinations are looked at again. One that does not answer is left to the queue
+    /// pairs' own time-outs.
+    fn on_neighbour(&mut self, _now: Nanos, neighbour: &Neighbour, _io: &mut Io<'_>) {
+        if neighbour.mac.is_some() {
+            self.ways.look_again();
+        }
+    }
+
+    fn handover_obstacle(&self) -> Option<String> {
+        let names = self.seats.values().take(3).map(|seat| format!("{} ({})", seat.who.pid, seat.who.command));
+        let (host, count, names) = (&self.config.host, self.seats.len(), names.collect::<Vec<_>>().join(", "));
+        (count > 0).then(|| {
+            format!(
+                "host {host} has RDMA programs ({count}), whose queue pairs cannot be handed over: end {names} first"
+            )
+        })
+    }
+
+    fn prepare_to_sleep(&self) {
+        let bells: Vec<_> = self.seats.values().map(|seat| &seat.bell).collect();
+        shm::Doorbell::prepare_all(bells.iter().copied());
+    }
+
+    /// Nobody reads the bells: they are watched edge-triggered.
+    fn awake(&self) {
+        self.seats.values().for_each(|seat| seat.bell.reset());
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        self.connections.has_work(now) || self.seats.values().any(|seat| seat.shard.has_work(now))
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let shards = self.seats.values().filter_map(|seat| seat.shard.next_deadline());
+        shards.chain(self.connections.next_deadline()).min()
+    }
+}
+
+fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
+    seats.get_mut(&id).ok_or_else(gone)
+}
+
+fn gone() -> Failure {
+    Failure::new(libc::ENODEV, "the program is not attached any more")
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::new(refusal.errno(), refusal.to_string())
+    }
+}

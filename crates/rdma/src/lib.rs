@@ -1,0 +1,29 @@
+//! The control plane of RDMA (docs/RDMA.md). Sans-I/O: frames, time and randomness are passed in.
+//!
+//! It has two halves, on two threads. [`Objects`] is the bookkeeping of one program: which objects it has, what uses
+//! what, how many there may be. The daemon's service thread of that program owns it, and asks the data-path thread for
+//! the rest: [`Device`] is a transport of a host around the engine. It draws numbers of queue pairs, hands received
+//! frames to the program that owns the queue pair, and finds the ways to peers.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+pub mod cm;
+mod config;
+mod device;
+mod failure;
+mod gid;
+mod gsi;
+mod numbers;
+mod objects;
+mod seat;
+mod view;
+mod ways;
+
+pub use config::{Config, LIMITS};
+pub use device::Device;
+pub use failure::Failure;
+pub use objects::{Kind, Most, Needs, Object, Objects};
+pub use seat::{EventPipe, NewProgram, ProgramId, Who};
+pub use smartns::Recovery;
+pub use view::{IdView, ProgramView, QpView};
+pub use ways::Reach;

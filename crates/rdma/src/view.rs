@@ -1,0 +1,73 @@
+//! What people see of a device.
+use serde::Serialize;
+use verbs::{QpKind, QpNumber, QpState};
+
+/// A program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProgramView {
+    /// Its process.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its command line.
+    pub command: String,
+    /// How many queue pairs it has.
+    pub qp_count: usize,
+    /// The first of them.
+    pub qps: Vec<QpView>,
+    /// How many identifiers of connection management it has.
+    pub id_count: usize,
+    /// The first of them.
+    pub ids: Vec<IdView>,
+}
+
+/// An identifier of connection management.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IdView {
+    /// `TCP` or `UDP`: the port space.
+    pub space: &'static str,
+    /// `LISTEN`, or the state of its connection.
+    pub state: &'static str,
+    /// Its own address.
+    pub local: Option<String>,
+    /// Its peer's.
+    pub remote: Option<String>,
+}
+
+/// A queue pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QpView {
+    /// Its number.
+    pub number: QpNumber,
+    /// `RC`, `UC`, `UD`, ...
+    pub kind: &'static str,
+    /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
+    pub state: &'static str,
+    /// Address of its peer, where it is connected.
+    pub peer: Option<String>,
+    /// The peer's queue pair.
+    pub remote_qp: Option<QpNumber>,
+}
+
+pub(crate) fn kind(kind: QpKind) -> &'static str {
+    match kind {
+        QpKind::Rc => "RC",
+        QpKind::Uc => "UC",
+        QpKind::Ud => "UD",
+        QpKind::RawPacket => "raw",
+        QpKind::XrcSend => "XRC send",
+        QpKind::XrcReceive => "XRC receive",
+    }
+}
+
+pub(crate) fn state(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::ReadyToReceive => "RTR",
+        QpState::ReadyToSend => "RTS",
+        QpState::SendQueueDrained => "SQD",
+        QpState::SendQueueError => "SQE",
+        QpState::Error => "ERR",
+    }
+}

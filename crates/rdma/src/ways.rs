@@ -1,0 +1,275 @@
+//! Ways to peers: from address vectors to the hardware addresses of next hops.
+//!
+//! A destination that somebody uses is resolved by the host's network layer, which asks for it where it is not known.
+//! While the device sends, known ones are looked up again once a second, so that a neighbour that moved is found.
+use crate::failure::Failure;
+use crate::gid;
+use engine::Nanos;
+use host::Net;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use verbs::AddressVector;
+use wire::Mac;
+use wire::roce::Path;
+
+/// Between two looks at known destinations, while something is sent.
+const LOOK_AGAIN: Nanos = 1_000_000_000;
+/// Hops, where a program leaves it to the host.
+const HOP_LIMIT: u8 = 64;
+/// UDP source ports are from here on (IBTA A17.3.1.1).
+const FIRST_PORT: u16 = 0xc000;
+
+/// What is known of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Its next hop answers.
+    Known,
+    /// Its next hop has been asked.
+    Asked,
+    /// There is no route.
+    NoRoute,
+}
+
+struct Destination {
+    reach: Reach,
+    mac: Mac,
+    users: u32,
+}
+
+/// The destinations in use.
+#[derive(Default)]
+pub(crate) struct Ways {
+    destinations: BTreeMap<Ipv4Addr, Destination>,
+    /// Some are not known.
+    waiting: bool,
+    looked: Nanos,
+    /// A neighbour has changed.
+    changed: bool,
+}
+
+impl Ways {
+    /// One more uses a destination.
+    pub(crate) fn add(&mut self, remote: Ipv4Addr) {
+        let fresh = Destination { reach: Reach::Asked, mac: Mac::default(), users: 0 };
+        let destination = self.destinations.entry(remote).or_insert(fresh);
+        destination.users += 1;
+        self.waiting |= destination.reach != Reach::Known;
+    }
+
+    /// One uses it no longer.
+    pub(crate) fn remove(&mut self, remote: Ipv4Addr) {
+        if let Some(destination) = self.destinations.get_mut(&remote) {
+            destination.users -= 1;
+            if destination.users == 0 {
+                self.destinations.remove(&remote);
+            }
+        }
+    }
+
+    /// A neighbour has changed: all are looked at again.
+    pub(crate) fn look_again(&mut self) {
+        self.changed = true;
+    }
+
+    pub(crate) fn reach(&self, remote: Ipv4Addr) -> Reach {
+        self.destinations.get(&remote).map_or(Reach::Asked, |destination| destination.reach)
+    }
+
+    /// The hardware address of its next hop, where it is known.
+    pub(crate) fn mac(&self, remote: Ipv4Addr) -> Option<Mac> {
+        let destination = self.destinations.get(&remote)?;
+        (destination.reach == Reach::Known).then_some(destination.mac)
+    }
+
+    /// Resolves what is not known; while something is sent, looks at the others from time to time. Returns those whose
+    /// next hop has another hardware address than before.
+    pub(crate) fn look(&mut self, now: Nanos, sending: bool, net: &mut Net) -> Vec<Ipv4Addr> {
+        let all = std::mem::take(&mut self.changed) || (sending && now >= self.looked + LOOK_AGAIN);
+        if !self.waiting && !all {
+            return Vec::new();
+        }
+        if all {
+            self.looked = now;
+        }
+        let mut changed = Vec::new();
+        for (remote, destination) in &mut self.destinations {
+            if destination.reach != Reach::Known || all {
+                changed.extend(destination.resolve(now, *remote, net).then_some(*remote));
+            }
+        }
+        // Without a route there is nobody to wait for; who asks again looks again.
+        self.waiting = self.destinations.values().any(|destination| destination.reach == Reach::Asked);
+        changed
+    }
+}
+
+impl Destination {
+    /// Returns whether its hardware address is another one than before.
+    fn resolve(&mut self, now: Nanos, remote: Ipv4Addr, net: &mut Net) -> bool {
+        let remote = remote.into();
+        let next_hop = if net.is_own(remote) { Some(remote) } else { net.routes.next_hop(remote) };
+        let Some(next_hop) = next_hop else {
+            // What was known serves until there is a route again.
+            if self.reach == Reach::Asked {
+                self.reach = Reach::NoRoute;
+            }
+            return false;
+        };
+        match net.resolve(now, next_hop) {
+            Some(mac) => {
+                let known = self.reach == Reach::Known && self.mac == mac;
+                (self.reach, self.mac) = (Reach::Known, mac);
+                !known
+            }
+            None => {
+                if self.reach == Reach::NoRoute {
+                    self.reach = Reach::Asked;
+                }
+                false
+            }
+        }
+    }
+}
+
+/// The destination of an address vector.
+///
+/// # Errors
+/// EINVAL: the index is that of no GID, or the two GIDs are not both IPv4 addresses: other ones are not carried.
+pub(crate) fn remote_of(vector: &AddressVector, gids: usize) -> Result<Ipv4Addr, Failure> {
+    if usize::from(vector.gid_index) >= gids {
+        return Err(Failure::invalid(format!("sgid_index {} is none of the port's {gids} GIDs", vector.gid_index)));
+    }
+    let remote = gid::address_of(vector.gid).as_v4();
+    match remote.filter(|remote| !remote.is_unspecified() && !remote.is_broadcast()) {
+        Some(remote) if vector.gid_index != gid::LINK_LOCAL => Ok(remote),
+        _ => Err(Failure::invalid(
+            "only paths between IPv4 addresses are carried: use GID index 1 and the peer's IPv4-mapped GID",
+        )),
+    }
+}
+
+/// An end of a way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Station {
+    pub(crate) mac: Mac,
+    pub(crate) address: Ipv4Addr,
+}
+
+/// The way of an address vector. `spread` chooses the UDP source port where the vector has no flow label.
+pub(crate) fn path(local: Station, remote: Station, vector: &AddressVector, spread: u32) -> Path {
+    let label = if vector.flow_label == 0 { spread } else { vector.flow_label };
+    // All bits of the label count (as Linux folds it, IBTA A17.3.1.1 leaves it open).
+    let folded = (label ^ label >> 14) as u16 & !FIRST_PORT;
+    Path {
+        local_mac: local.mac,
+        remote_mac: remote.mac,
+        local: local.address,
+        remote: remote.address,
+        hop_limit: if vector.hop_limit == 0 { HOP_LIMIT } else { vector.hop_limit },
+        traffic_class: vector.traffic_class,
+        source_port: FIRST_PORT | folded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::DropCounts;
+    use host::{Arp, ArpTiming, Link, NetConfig, Received, RouteTable};
+    use port::{Capabilities, Frame, FramePool};
+    use verbs::Gid;
+    use wire::{EtherType, IpAddress, arp, ethernet};
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn net() -> Net {
+        let timing = ArpTiming { reachable: 60 * LOOK_AGAIN, retry: LOOK_AGAIN, tries: 3 };
+        let caps = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
+        let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
+        Net::new(NetConfig {
+            routes: Box::new(RouteTable::new(&[link], None, &[])),
+            links: vec![link],
+            neighbours: Box::new(Arp::new(16, timing)),
+            icmp_per_s: 100,
+        })
+    }
+
+    /// The peer says where it is.
+    fn answer(net: &mut Net, mac: Mac) {
+        let packet = arp::Packet {
+            operation: arp::Operation::Reply,
+            sender_mac: mac,
+            sender_ip: PEER,
+            target_mac: MAC,
+            target_ip: OWN,
+        };
+        let mut frame: Box<Frame> = FramePool::new(1).small();
+        frame.resize(ethernet::HEADER_LEN + arp::LEN);
+        ethernet::Header { dst: MAC, src: mac, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
+        packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
+        let received = net.receive(0, &mut frame, &mut DropCounts::default());
+        assert!(matches!(received, Received::Neighbour(_)));
+    }
+
+    fn vector(remote: Ipv4Addr, gid_index: u8) -> AddressVector {
+        AddressVector { gid: Gid(IpAddress::v4(remote).to_bits().to_be_bytes()), gid_index, ..AddressVector::default() }
+    }
+
+    #[test]
+    fn a_destination_is_asked_for_known_and_followed_when_it_moves() {
+        let (mut ways, mut net) = (Ways::default(), net());
+        ways.add(PEER);
+        assert!(ways.look(0, false, &mut net).is_empty() && ways.reach(PEER) == Reach::Asked);
+        assert_eq!(ways.mac(PEER), None);
+        answer(&mut net, Mac([2, 0, 0, 0, 0, 7]));
+        assert_eq!(ways.look(1, false, &mut net), [PEER]);
+        assert_eq!((ways.reach(PEER), ways.mac(PEER)), (Reach::Known, Some(Mac([2, 0, 0, 0, 0, 7]))));
+        // It moves: found when the host says so, or by itself while something is sent.
+        answer(&mut net, Mac([2, 0, 0, 0, 0, 8]));
+        assert!(ways.look(2, false, &mut net).is_empty());
+        ways.look_again();
+        assert_eq!(ways.look(3, false, &mut net), [PEER]);
+        answer(&mut net, Mac([2, 0, 0, 0, 0, 9]));
+        assert_eq!(ways.look(4 + LOOK_AGAIN, true, &mut net), [PEER]);
+        assert!(ways.look(5 + LOOK_AGAIN, true, &mut net).is_empty());
+    }
+
+    #[test]
+    fn a_destination_is_kept_as_long_as_it_is_used() {
+        let (mut ways, mut net, far) = (Ways::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
+        (0..2).for_each(|_| ways.add(far));
+        ways.look(0, false, &mut net);
+        assert_eq!((ways.reach(far), ways.waiting), (Reach::NoRoute, false));
+        ways.remove(far);
+        assert_eq!(ways.reach(far), Reach::NoRoute);
+        ways.remove(far);
+        assert!(ways.destinations.is_empty());
+        ways.add(OWN);
+        assert_eq!(ways.look(0, false, &mut net), [OWN]);
+        assert_eq!(ways.mac(OWN), Some(MAC), "the host itself");
+    }
+
+    #[test]
+    fn only_ways_between_ipv4_addresses_are_carried() {
+        assert_eq!(remote_of(&vector(PEER, 1), 2).unwrap(), PEER);
+        for (remote, index) in [(PEER, 0), (PEER, 2), (Ipv4Addr::UNSPECIFIED, 1), (Ipv4Addr::BROADCAST, 1)] {
+            assert_eq!(remote_of(&vector(remote, index), 2).unwrap_err().errno, libc::EINVAL);
+        }
+        let local = AddressVector { gid: Gid([0xfe; 16]), gid_index: 1, ..AddressVector::default() };
+        assert!(remote_of(&local, 2).is_err());
+    }
+
+    #[test]
+    fn ports_spread_queue_pairs_and_stay_in_their_range() {
+        let station = |address| Station { mac: MAC, address };
+        let port = |flow_label, spread| {
+            let vector = AddressVector { flow_label, ..vector(PEER, 1) };
+            path(station(OWN), station(PEER), &vector, spread).source_port
+        };
+        let ports: std::collections::HashSet<u16> = (0..1000).map(|spread| port(0, spread << 8)).collect();
+        assert!(ports.len() > 500 && ports.iter().all(|port| *port >= FIRST_PORT), "{}", ports.len());
+        assert_eq!(port(0xf_ffff, 1), port(0xf_ffff, 2));
+    }
+}

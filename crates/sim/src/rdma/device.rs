@@ -1,0 +1,85 @@
+//! A host's RDMA device, shared by the host and the programs.
+use crate::plan::Plan;
+use crate::random::Random;
+use ::memory::{Limits, MemoryTable};
+use engine::{Nanos, Worker};
+use host::{Claim, Io, Neighbour, Transport};
+use port::Frame;
+use rdma::{Config, Device, LIMITS, Recovery};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::Mac;
+
+/// What has a random source of its own, so that what a seed says of TCP stays as it is.
+pub(crate) const OWN: u64 = 0x0052_444d_4100;
+
+/// Regions of all programs at once.
+const REGIONS: usize = 256;
+
+/// A device in two hands.
+#[derive(Clone)]
+pub(crate) struct SharedDevice(Arc<Mutex<Device>>);
+
+impl SharedDevice {
+    /// The device of a host. Keys and numbers follow from the plan's seed.
+    pub(crate) fn new(plan: &Plan, host: usize, mac: Mac, table: &Arc<MemoryTable>) -> Result<SharedDevice, String> {
+        let of_host = &plan.hosts[host];
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&Random::new(plan.seed ^ OWN ^ (host as u64 + 1)).bits().to_le_bytes());
+        let config = Config {
+            host: format!("h{host}"),
+            name: "toe0".into(),
+            mac,
+            address: Plan::address(host).as_v4().ok_or("hosts have IPv4 addresses")?,
+            ip_mtu: if of_host.mtu > 0 { of_host.mtu } else { plan.fabric.mtu },
+            speed: 100,
+            limits: LIMITS,
+            programs: 64,
+            table: Arc::clone(table),
+            recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
+            secret,
+        };
+        Ok(SharedDevice(Arc::new(Mutex::new(Device::new(config)?))))
+    }
+
+    /// The table of all programs of a scenario.
+    pub(crate) fn table(seed: u64) -> Arc<MemoryTable> {
+        let mut secret = [0x11; 16];
+        secret[..8].copy_from_slice(&seed.to_le_bytes());
+        Arc::new(MemoryTable::with_secret(Limits { regions: REGIONS, ..Limits::default() }, secret))
+    }
+
+    /// The device, between two rounds.
+    pub(crate) fn device(&self) -> MutexGuard<'_, Device> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for SharedDevice {
+    fn name(&self) -> &'static str {
+        self.device().name()
+    }
+    fn claims(&self) -> Vec<Claim> {
+        self.device().claims()
+    }
+    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        self.device().poll(now, rx, io)
+    }
+    fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
+        self.device().on_neighbour(now, neighbour, io);
+    }
+    fn sends_to_self(&self) -> bool {
+        self.device().sends_to_self()
+    }
+    fn handover_obstacle(&self) -> Option<String> {
+        self.device().handover_obstacle()
+    }
+    fn has_work(&self, now: Nanos) -> bool {
+        self.device().has_work(now)
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.device().next_deadline()
+    }
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        self.device().workers()
+    }
+}

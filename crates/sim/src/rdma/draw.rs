@@ -1,0 +1,83 @@
+//! RDMA in the scenario of a seed. It has random numbers of its own: what a seed says of TCP stays as it is.
+use super::device::OWN;
+use super::plan::{Break, LinkKind, LinkPlan, Vanish};
+use crate::plan::Plan;
+use crate::random::Random;
+use ::verbs::Mtu;
+
+/// Bytes that a link's work requests move at most, and its memory has.
+const MOST_BYTES: u64 = 400_000;
+
+/// Two of three scenarios get one or two links.
+pub(crate) fn draw(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ OWN);
+    let random = &mut random;
+    let count = random.pick(&[0, 1, 1, 1, 2, 0]);
+    plan.links = (0..count).filter_map(|_| link(random, plan)).collect();
+    if count > 0 {
+        plan.hosts.iter_mut().for_each(|host| host.selective_repeat = random.one_in(2));
+    }
+}
+
+fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
+    let most = plan.hosts.len() as u64 - 1;
+    let hosts = [random.up_to(most) as usize, random.up_to(most) as usize];
+    let ip_mtu = |host: usize| if plan.hosts[host].mtu > 0 { plan.hosts[host].mtu } else { plan.fabric.mtu };
+    let fitting = Mtu::fitting(usize::from(ip_mtu(hosts[0]).min(ip_mtu(hosts[1]))))?;
+    let kind = random.pick(&[
+        LinkKind::Reliable,
+        LinkKind::Reliable,
+        LinkKind::Reliable,
+        LinkKind::Unreliable,
+        LinkKind::Datagram,
+    ]);
+    let qps = random.pick(&[1, 1, 2, 3]);
+    let works = [0, 1].map(|_| if random.one_in(6) { 0 } else { random.spread(1, 60) as usize });
+    let places = (qps * (works[0] + works[1]) + 10) as u64;
+    // An unreliable connection has receive queues of its own (IBTA 1.3, 10.2.9).
+    let shared_receives = random.one_in(3) && kind != LinkKind::Unreliable;
+    let longest = random.spread(1, MOST_BYTES / places);
+    let longest = if shared_receives { longest.min(3000) } else { longest };
+    let breaks =
+        if random.one_in(4) { (0..random.between(1, 3)).map(|_| a_break(random, qps)).collect() } else { Vec::new() };
+    let vanish = |random: &mut Random| Vanish { side: random.up_to(1) as usize, at_us: random.spread(10, 200_000) };
+    Some(LinkPlan {
+        hosts,
+        kind,
+        qps,
+        works,
+        longest: longest as u32,
+        depth: random.pick(&[1, 4, 16, 64]),
+        receives: random.pick(&[1, 4, 32]),
+        shared_receives,
+        mtu: random.between(1, u64::from(fitting.code())) as u8,
+        psn: random.pick(&[0, 0xff_fff0, 0x7f_fff0, 0x12_3456]),
+        timeout: timeout(random, plan),
+        reads: random.pick(&[1, 4, 16]),
+        events: random.one_in(3),
+        start_us: random.spread(1, 50_000),
+        latency_us: random.pick(&[0, 1, 20, 1000]),
+        gap_us: random.pick(&[0, 0, 10, 500]),
+        receive_gap_us: random.pick(&[0, 0, 0, 50, 1000]),
+        breaks,
+        vanishes: random.one_in(8).then(|| vanish(random)),
+    })
+}
+
+fn a_break(random: &mut Random, qps: usize) -> Break {
+    Break {
+        side: random.up_to(1) as usize,
+        qp: random.up_to(qps as u64 - 1) as usize,
+        at_us: random.spread(10, 200_000),
+        at_once: random.one_in(2),
+    }
+}
+
+/// Longer than an acknowledgement takes where nothing is lost: the code of 4.096 us * 2^n.
+fn timeout(random: &mut Random, plan: &Plan) -> u8 {
+    let fabric = &plan.fabric;
+    let slow = plan.hosts.iter().map(|host| host.poll_ns + if host.stall > 0.0 { host.stall_ns } else { 0 });
+    let late = 2 * (fabric.delay_ns + fabric.jitter_ns) + fabric.reorder_delay_ns + 4 * slow.max().unwrap_or(0);
+    let enough = (12..20).find(|code| 4096 << code > 2 * late).unwrap_or(20);
+    enough + random.up_to(1) as u8
+}

@@ -1,0 +1,127 @@
+//! What a responder sends: answers to reads and atomics, acknowledgements, refusals; in the order of their requests
+//! (IBTA 1.3, 9.7.5.1).
+use crate::ending::enter_error;
+use crate::frames::{Outgoing, Run};
+use crate::qp::{Nak, Qp};
+use crate::replies::{Answer, Reply};
+use crate::shared::Round;
+use memory::Access;
+use verbs::AsyncEvent;
+use wire::roce::{Aeth, Bth, Headers, NakCode, Opcode, Path, Position, Psn, Syndrome};
+
+const ACK: Syndrome = Syndrome::Ack(Aeth::NOT_COUNTED);
+
+/// Sends up to `budget` packets. True where more is left.
+pub(crate) fn answer(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> bool {
+    let Some(path) = qp.path else { return false };
+    while let Some(reply) = qp.responder.replies.pending().copied() {
+        if *budget == 0 {
+            return true;
+        }
+        let run = run(qp, &reply);
+        *budget = budget.saturating_sub(run.cost());
+        if send_part(qp, &reply, &run, &path, round) {
+            sent(qp, &reply, run.count);
+        } else {
+            // The program has deregistered or unmapped what its peer reads.
+            let psn = reply.first.plus(reply.next);
+            let nak = Nak { psn, syndrome: Syndrome::Nak(NakCode::RemoteAccess) };
+            (qp.responder.nak, qp.responder.is_fatal) = (Some(nak), true);
+            round.event(AsyncEvent::QpAccessError, qp.identity.number);
+            break;
+        }
+    }
+    if let Some(Nak { psn, syndrome }) = qp.responder.nak.take() {
+        acknowledge(qp, &path, psn, syndrome, round);
+        qp.responder.ack_due = false;
+        if qp.responder.is_fatal {
+            enter_error(qp, round);
+        }
+    }
+    if std::mem::take(&mut qp.responder.tells_held) && !qp.responder.not_ready && !qp.responder.held.is_empty() {
+        tell_held(qp, &path, round);
+        qp.responder.ack_due = false;
+    }
+    if std::mem::take(&mut qp.responder.ack_due) {
+        acknowledge(qp, &path, qp.responder.expected.minus(1), ACK, round);
+    }
+    false
+}
+
+/// The packets of an answer that are sent next.
+fn run(qp: &Qp, reply: &Reply) -> Run {
+    let (psn, mtu) = (reply.first.plus(reply.next), qp.settings.mtu);
+    match reply.answer {
+        Answer::Atomic(_) => Run { psn, count: 1, len: 0 },
+        Answer::Read(_) => Run::of(psn, reply.len - reply.next * mtu, mtu, reply.end - reply.next),
+    }
+}
+
+/// So many packets of an answer are sent.
+fn sent(qp: &mut Qp, reply: &Reply, count: u32) {
+    if let Some(kept) = qp.responder.replies.holding(reply.first) {
+        kept.next += count;
+        kept.was_sent |= kept.next == kept.packets;
+    }
+    // The answer to the newest request acknowledges all before it.
+    if reply.next + count == reply.packets && reply.first.plus(reply.packets) == qp.responder.expected {
+        qp.responder.ack_due = false;
+    }
+}
+
+fn aeth(qp: &Qp, syndrome: Syndrome) -> Aeth {
+    Aeth { syndrome, messages: qp.responder.messages }
+}
+
+/// Sends the next packets of an answer; false where the memory cannot be read any more.
+fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'_, '_>) -> bool {
+    let Run { psn, count, len } = *run;
+    let header = aeth(qp, ACK).bytes();
+    match reply.answer {
+        Answer::Atomic(before) => {
+            let bth = base(qp, Opcode::ATOMIC_ACKNOWLEDGE, psn);
+            let headers = Headers::NONE.with(header).with(before.to_be_bytes());
+            Outgoing { path: *path, bth, headers, segment: 0 }.send_bare(round);
+            true
+        }
+        Answer::Read(target) => {
+            let position =
+                Position::spanning(reply.next - reply.begin, reply.next + count - reply.begin, reply.end - reply.begin);
+            let bth = base(qp, Opcode::read_response(position), psn);
+            let headers = if position == Position::Middle { Headers::NONE } else { Headers::NONE.with(header) };
+            let from = target.plus(u64::from(reply.next) * u64::from(qp.settings.mtu));
+            let segment = qp.settings.segment(count);
+            let sent = Outgoing { path: *path, bth, headers, segment }.send(len, round, |round, into| {
+                if len == 0 {
+                    return Ok(());
+                }
+                round.shared.memory.append(from, Access::RemoteRead, len, into)
+            });
+            sent.is_ok()
+        }
+    }
+}
+
+/// Says which packet is missing, and which later ones are there.
+fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
+    let missing = qp.responder.expected;
+    let told = qp.responder.held.told(missing).to_be_bytes();
+    let bth = base(qp, Opcode::ACKNOWLEDGE, missing);
+    let headers = Headers::NONE.with(aeth(qp, Syndrome::Nak(NakCode::Sequence)).bytes());
+    let sent = Outgoing { path: *path, bth, headers, segment: 0 }.send(told.len(), round, |_, into| {
+        into.extend_from_slice(&told);
+        Ok(())
+    });
+    debug_assert!(sent.is_ok(), "filling in cannot fail");
+}
+
+/// The base header of a response.
+fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
+    Bth { selective: qp.identity.is_selective, ..Bth::new(opcode, qp.settings.remote_qp, psn) }
+}
+
+fn acknowledge(qp: &Qp, path: &Path, psn: Psn, syndrome: Syndrome, round: &mut Round<'_, '_>) {
+    let bth = base(qp, Opcode::ACKNOWLEDGE, psn);
+    let headers = Headers::NONE.with(aeth(qp, syndrome).bytes());
+    Outgoing { path: *path, bth, headers, segment: 0 }.send_bare(round);
+}

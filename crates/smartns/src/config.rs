@@ -1,0 +1,53 @@
+//! How a shard is set up.
+use memory::MemoryTable;
+use std::sync::Arc;
+use verbs::Mtu;
+
+/// How lost packets are made up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// All packets from the lost one on are sent again (IBTA 1.3, 9.7.5.2.4).
+    #[default]
+    GoBackN,
+    /// Lost packets only, with peers that do it as well; with others, go-back-N.
+    SelectiveRepeat,
+}
+
+/// What a shard may hold and do at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Queue pairs.
+    pub qps: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
+    /// Address handles.
+    pub handles: u32,
+    /// Packets that a queue pair may have sent without an acknowledgement; below 2^22.
+    pub window: u32,
+    /// Reads and atomics outstanding at a queue pair, either way.
+    pub reads: u8,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { qps: 1024, cqs: 1024, srqs: 256, handles: 4096, window: 256, reads: 128, message_bytes: 1 << 30 }
+    }
+}
+
+/// What a shard is made of.
+#[derive(Clone)]
+pub struct ShardConfig {
+    /// Registered memory of all programs. What a queue pair reaches is decided by its protection domain, which the
+    /// caller numbers so that no two programs have the same.
+    pub table: Arc<MemoryTable>,
+    /// Limits.
+    pub limits: Limits,
+    /// How lost packets are made up for.
+    pub recovery: Recovery,
+    /// The largest packet that the port carries: a datagram's payload at most.
+    pub mtu: Mtu,
+}

@@ -1,0 +1,302 @@
+//! Control operations of a shard: objects come, change and go, between two rounds of the data-path.
+use crate::completion_queue::CompletionQueue;
+use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
+use crate::qp::{Qp, Settings, Source};
+use crate::shard::Shard;
+use crate::shared::SharedReceives;
+use crate::states::check;
+use memory::Key;
+use std::net::Ipv4Addr;
+use verbs::{Number, QpAttributes, QpKind, QpNumber, QpState};
+use wire::roce::{Path, Psn};
+
+impl Shard {
+    /// Adds a completion queue.
+    ///
+    /// # Errors
+    /// The number is taken or beyond the limit.
+    pub fn add_cq(&mut self, cq: NewCq) -> Result<(), Refusal> {
+        let number = cq.number;
+        added(self.shared.cqs.insert_at(number, CompletionQueue::new(cq)))
+    }
+
+    /// Removes a completion queue.
+    ///
+    /// # Errors
+    /// There is none, or a queue pair uses it.
+    pub fn remove_cq(&mut self, number: Number) -> Result<(), Refusal> {
+        match self.shared.cqs.get(number).map(|cq| cq.users) {
+            None => Err(Refusal::Unknown("no completion queue has this number")),
+            Some(0) => {
+                self.shared.cqs.remove(number);
+                Ok(())
+            }
+            Some(_) => Err(Refusal::Busy("a queue pair uses the completion queue: remove it first")),
+        }
+    }
+
+    /// Adds a shared receive queue.
+    ///
+    /// # Errors
+    /// As [`Shard::add_cq`].
+    pub fn add_srq(&mut self, srq: NewSrq) -> Result<(), Refusal> {
+        let number = srq.number;
+        added(self.shared.srqs.insert_at(number, SharedReceives::new(srq)))
+    }
+
+    /// Asks for [`verbs::AsyncEvent::SrqLimitReached`], once, when the queue has fewer work requests than `limit`; 0
+    /// asks for none.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn limit_srq(&mut self, number: Number, limit: u32) -> Result<(), Refusal> {
+        let srq = self.shared.srqs.get_mut(number);
+        srq.ok_or(Refusal::Unknown("no shared receive queue has this number"))?.limit = limit;
+        Ok(())
+    }
+
+    /// Removes a shared receive queue.
+    ///
+    /// # Errors
+    /// As [`Shard::remove_cq`].
+    pub fn remove_srq(&mut self, number: Number) -> Result<(), Refusal> {
+        match self.shared.srqs.get(number).map(|srq| srq.users) {
+            None => Err(Refusal::Unknown("no shared receive queue has this number")),
+            Some(0) => {
+                self.shared.srqs.remove(number);
+                Ok(())
+            }
+            Some(_) => Err(Refusal::Busy("a queue pair uses the shared receive queue: remove it first")),
+        }
+    }
+
+    /// Adds an address handle.
+    ///
+    /// # Errors
+    /// As [`Shard::add_cq`].
+    pub fn add_handle(&mut self, handle: NewHandle) -> Result<(), Refusal> {
+        added(self.shared.handles.insert_at(handle.number, handle))
+    }
+
+    /// Sets the way of a handle: work requests that waited for it go on. Also for a neighbour that has moved.
+    ///
+    /// # Errors
+    /// There is no such handle.
+    pub fn set_handle_path(&mut self, number: Number, path: Path) -> Result<(), Refusal> {
+        let handle = self.shared.handles.get_mut(number);
+        handle.ok_or(Refusal::Unknown("no address handle has this number"))?.path = Some(path);
+        let waiting = self.qps.iter().filter(|(_, qp)| qp.identity.kind == QpKind::Ud && !qp.queue.is_empty());
+        let slots: Vec<u32> = waiting.map(|(slot, _)| slot).collect();
+        slots.into_iter().for_each(|slot| self.wake(slot));
+        Ok(())
+    }
+
+    /// Removes an address handle. Work requests that name it fail.
+    ///
+    /// # Errors
+    /// There is no such handle.
+    pub fn remove_handle(&mut self, number: Number) -> Result<(), Refusal> {
+        self.take_whole_pipe();
+        let handle = self.shared.handles.remove(number);
+        handle.map(drop).ok_or(Refusal::Unknown("no address handle has this number"))
+    }
+
+    /// Of a region whose bytes are named by other addresses than the program's own: the address of its first byte
+    /// (`ibv_reg_mr_iova`, zero-based regions). To be told to each shard of the program.
+    pub fn name_region(&mut self, key: Key, address: u64) {
+        self.shared.memory.name(key, address);
+    }
+
+    /// A region that had such a name is gone.
+    pub fn forget_region(&mut self, key: Key) {
+        self.shared.memory.forget(key);
+    }
+
+    /// Adds a queue pair, in state reset.
+    ///
+    /// # Errors
+    /// The number is taken, a queue that it names does not exist, a limit is reached, or its kind is not offered.
+    pub fn add_qp(&mut self, qp: NewQp) -> Result<(), Refusal> {
+        if !matches!(qp.kind, QpKind::Rc | QpKind::Uc | QpKind::Ud) {
+            return Err(Refusal::Unsupported("queue pairs are of kind RC, UC or UD"));
+        }
+        if qp.kind == QpKind::Uc && matches!(qp.receives, Receives::Shared(_)) {
+            return Err(Refusal::Invalid("an unreliable connection has a receive queue of its own"));
+        }
+        if self.numbers.get(qp.number).is_some() {
+            return Err(Refusal::Invalid("the number is taken"));
+        }
+        let known = |cq: Number| self.shared.cqs.get(cq).is_some();
+        if !known(qp.send_cq) || !known(qp.receive_cq) {
+            return Err(Refusal::Unknown("no completion queue has this number"));
+        }
+        if self.qps.is_full() {
+            return Err(Refusal::Limit("the program has as many queue pairs as it may"));
+        }
+        if let Receives::Shared(number) = qp.receives {
+            let srq = self.shared.srqs.get_mut(number);
+            srq.ok_or(Refusal::Unknown("no shared receive queue has this number"))?.users += 1;
+        }
+        let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
+        let recovery = self.shared.config.recovery;
+        let Some(slot) = self.qps.insert(Box::new(Qp::new(qp, recovery))) else {
+            return Err(Refusal::Limit("the program has as many queue pairs as it may"));
+        };
+        self.numbers.insert(number, slot);
+        for cq in queues {
+            if let Some(cq) = self.shared.cqs.get_mut(cq) {
+                cq.users += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&self, number: QpNumber) -> Result<u32, Refusal> {
+        self.numbers.get(number).ok_or(Refusal::Unknown("no queue pair has this number"))
+    }
+
+    /// Changes attributes and the state of a queue pair (`ibv_modify_qp`; IBTA 1.3, 10.3.1). What a move to the error
+    /// state flushes shows with the next poll.
+    ///
+    /// # Errors
+    /// There is no such queue pair, the transition is none, an attribute is missing, may not be set in it, or has an
+    /// impossible value. Then nothing has changed.
+    pub fn modify_qp(&mut self, number: QpNumber, attributes: &QpAttributes) -> Result<(), Refusal> {
+        let slot = self.slot(number)?;
+        let limits = self.shared.config.limits;
+        let Some(qp) = self.qps.get(slot) else { return Ok(()) };
+        let (from, to) = (qp.state, check(qp.identity.kind, qp.state, attributes, &limits)?);
+        if to == QpState::Reset {
+            // What was posted before the reset is not for after it.
+            self.take_whole_pipe();
+            self.failed.remove(&slot);
+        }
+        let Some(qp) = self.qps.get_mut(slot) else { return Ok(()) };
+        merge(&mut qp.attributes, attributes);
+        qp.settings = Settings::of(&qp.attributes);
+        match to {
+            QpState::Reset => qp.reset(),
+            QpState::ReadyToReceive if from != to => {
+                qp.responder.expected = Psn::new(qp.attributes.receive_psn.unwrap_or(0));
+            }
+            QpState::ReadyToSend if from == QpState::ReadyToReceive => {
+                let (first, requester) = (qp.attributes.send_psn.unwrap_or(0), &mut qp.requester);
+                requester.next = Psn::new(first);
+                (requester.unacked, requester.sent_to) = (requester.next, requester.next);
+                (requester.retries_left, requester.rnr_left) = (qp.settings.retries, qp.settings.rnr_retries);
+            }
+            QpState::SendQueueDrained if from != to => qp.tells_drained = true,
+            _ => {}
+        }
+        // The error state is entered in a round, where completions can be added.
+        qp.fails = to == QpState::Error && from != to;
+        if !qp.fails {
+            qp.state = to;
+        }
+        self.wake(slot);
+        Ok(())
+    }
+
+    /// The attributes of a queue pair, with its present state.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn query_qp(&self, number: QpNumber) -> Result<QpAttributes, Refusal> {
+        let slot = self.slot(number)?;
+        let qp = self.qps.get(slot).ok_or(Refusal::Unknown("no queue pair has this number"))?;
+        let state = if qp.fails { QpState::Error } else { qp.state };
+        Ok(QpAttributes { state: Some(state), ..qp.attributes })
+    }
+
+    /// Sets the way to the peer of a connected queue pair, of the address vector that [`Shard::modify_qp`] got. Until
+    /// then, it holds back what it would send. Also for a neighbour that has moved.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn set_path(&mut self, number: QpNumber, path: Path) -> Result<(), Refusal> {
+        let slot = self.slot(number)?;
+        if let Some(qp) = self.qps.get_mut(slot) {
+            qp.path = Some(path);
+        }
+        self.wake(slot);
+        Ok(())
+    }
+
+    /// Removes a queue pair: afterwards none of its work requests touches memory, and it adds no completion.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn remove_qp(&mut self, number: QpNumber) -> Result<(), Refusal> {
+        let slot = self.slot(number)?;
+        self.take_whole_pipe();
+        self.numbers.remove(number);
+        self.timers.cancel(slot);
+        self.failed.remove(&slot);
+        self.active.retain(|other| *other != slot);
+        self.groups.retain(|(_, member)| *member != slot);
+        let Some(qp) = self.qps.remove(slot) else { return Ok(()) };
+        for cq in [qp.identity.send_cq, qp.identity.receive_cq] {
+            if let Some(cq) = self.shared.cqs.get_mut(cq) {
+                cq.users -= 1;
+            }
+        }
+        if let Source::Shared(srq) = qp.source {
+            if let Some(srq) = self.shared.srqs.get_mut(srq) {
+                srq.users -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// A queue pair of datagrams gets what is sent to a group. Frames to [`wire::roce::MULTICAST_QP`] are to be passed
+    /// to each shard that has members.
+    ///
+    /// # Errors
+    /// There is no such queue pair, it is not one of datagrams, or the address is none of a group.
+    pub fn attach(&mut self, number: QpNumber, group: Ipv4Addr) -> Result<(), Refusal> {
+        let slot = self.slot(number)?;
+        let is_datagrams = self.qps.get(slot).is_some_and(|qp| qp.identity.kind == QpKind::Ud);
+        if !group.is_multicast() || !is_datagrams {
+            return Err(Refusal::Invalid("a group has a multicast address, and queue pairs of datagrams as members"));
+        }
+        self.groups.insert((group, slot));
+        Ok(())
+    }
+
+    /// And no longer.
+    ///
+    /// # Errors
+    /// The queue pair is not a member.
+    pub fn detach(&mut self, number: QpNumber, group: Ipv4Addr) -> Result<(), Refusal> {
+        let member = (group, self.slot(number)?);
+        if self.groups.remove(&member) { Ok(()) } else { Err(Refusal::Invalid("the queue pair is not a member")) }
+    }
+}
+
+/// Whether an object found its place.
+fn added(done: Option<()>) -> Result<(), Refusal> {
+    done.ok_or(Refusal::Limit("the number is taken, or beyond the limit on objects of this kind"))
+}
+
+/// Takes over what is set.
+fn merge(held: &mut QpAttributes, set: &QpAttributes) {
+    let before = *held;
+    *held = QpAttributes {
+        state: None,
+        rights: set.rights.or(before.rights),
+        partition_index: set.partition_index.or(before.partition_index),
+        port: set.port.or(before.port),
+        queue_key: set.queue_key.or(before.queue_key),
+        path: set.path.or(before.path),
+        mtu: set.mtu.or(before.mtu),
+        timeout: set.timeout.or(before.timeout),
+        retries: set.retries.or(before.retries),
+        rnr_retries: set.rnr_retries.or(before.rnr_retries),
+        rnr_timer: set.rnr_timer.or(before.rnr_timer),
+        receive_psn: set.receive_psn.or(before.receive_psn),
+        send_psn: set.send_psn.or(before.send_psn),
+        responder_resources: set.responder_resources.or(before.responder_resources),
+        initiator_depth: set.initiator_depth.or(before.initiator_depth),
+        remote_qp: set.remote_qp.or(before.remote_qp),
+    };
+}

@@ -1,0 +1,122 @@
+//! Datagrams: sent without an acknowledgement, received with 40 bytes that tell where they came from (IBTA 1.3, 9.8.4;
+//! A17.4.5.2).
+use crate::completion_queue::Solicited;
+use crate::ending::{Received, complete_receive, complete_work, enter_error, fail_front, fail_receive, take_receive};
+use crate::frames::Outgoing;
+use crate::placement::Part;
+use crate::qp::Qp;
+use crate::requester::{Turn, pieces};
+use crate::responder::receive_domain;
+use crate::send_queue::Work;
+use crate::shared::Round;
+use engine::DropReason;
+use verbs::{CompletionFlags, CompletionOpcode, SendFlags, SendOpcode, Status};
+use wire::roce::{Bth, Deth, Headers, Opcode, Packet, Path};
+
+/// Bytes in front of a datagram's payload in the receiver's memory: 20 that mean nothing, and the IPv4 header.
+pub(crate) const GRH_LEN: u32 = 40;
+const IP_HEADER_AT: u32 = 20;
+/// A queue key with this bit stands for the queue pair's own (IBTA 1.3, 10.2.5).
+const OWN_KEY: u32 = 1 << 31;
+/// What a service level says in a datagram's completion: it came over IPv4. UCX looks at these two bits.
+const CAME_BY_IPV4: u8 = 2;
+
+/// Sends up to `budget` datagrams; each has ended when it is sent.
+pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> Turn {
+    while qp.sends() {
+        if *budget == 0 {
+            return Turn::Again;
+        }
+        let Some(work) = qp.queue.front() else { return Turn::Wait };
+        *budget -= 1;
+        let status = match prepared(qp, work, round) {
+            Err(status) => status,
+            Ok(None) => return Turn::Wait,
+            Ok(Some(path)) => send_one(qp, work, &path, round),
+        };
+        qp.requester.next = qp.requester.next.plus(1);
+        if status != Status::Success {
+            // Simpler than the state "send queue error", which a program can leave: it goes to error.
+            fail_front(qp, status, round);
+            return Turn::Wait;
+        }
+        if let Some(work) = qp.queue.pop() {
+            complete_work(qp, &work, status, round);
+        }
+    }
+    Turn::Wait
+}
+
+/// The way of a datagram; `None` where it is not known yet.
+fn prepared(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Option<Path>, Status> {
+    if let Some(fault) = work.fault {
+        return Err(fault);
+    }
+    let handle = round.shared.handles.get(work.element.datagram().handle);
+    let handle = handle.filter(|handle| handle.domain == qp.identity.domain).ok_or(Status::LocalQpOperation)?;
+    if work.len as usize > round.shared.config.mtu.bytes() {
+        return Err(Status::LocalLength);
+    }
+    Ok(handle.path)
+}
+
+fn send_one(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> Status {
+    let datagram = work.element.datagram();
+    let key = if datagram.key & OWN_KEY != 0 { qp.settings.queue_key } else { datagram.key };
+    let headers = Headers::NONE.with(Deth { key, source: qp.identity.number }.bytes());
+    let (opcode, headers) = match work.element.opcode {
+        SendOpcode::SendImmediate => (Opcode::UD_SEND_IMMEDIATE, headers.with(work.element.immediate.to_be_bytes())),
+        _ => (Opcode::UD_SEND, headers),
+    };
+    let solicited = work.element.flags.has(SendFlags::SOLICITED);
+    let bth = Bth { solicited, ..Bth::new(opcode, datagram.qp, qp.requester.next) };
+    let (domain, queue) = (qp.identity.domain, &qp.queue);
+    let len = work.len as usize;
+    let sent = Outgoing { path: *path, bth, headers, segment: 0 }.send(len, round, |round, into| {
+        if work.is_inline() {
+            queue.append_inline(work, 0, len, into);
+            return Ok(());
+        }
+        round.shared.memory.gather(domain, pieces(queue, work), Part { skip: 0, len }, into)
+    });
+    sent.map_or(Status::LocalProtection, |()| Status::Success)
+}
+
+/// A datagram came.
+pub(crate) fn receive(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
+    let Some(datagram) = packet.datagram() else { return round.drop(DropReason::RoceHeader) };
+    if !qp.receives() {
+        return round.drop(DropReason::QpState);
+    }
+    if datagram.deth.key != qp.settings.queue_key {
+        return round.drop(DropReason::QueueKey);
+    }
+    if !take_receive(qp, round) {
+        return round.drop(DropReason::NoReceive);
+    }
+    let bytes = GRH_LEN + packet.payload.len() as u32;
+    if qp.responder.receive.is_malformed || u64::from(bytes) > qp.responder.receive.len() {
+        // It is for the next message that fits.
+        return round.drop(DropReason::MessageIncomplete);
+    }
+    let domain = receive_domain(qp, round);
+    let (memory, entries) = (&round.shared.memory, &qp.responder.receive.pieces);
+    let placed = memory
+        .scatter(domain, entries.iter().copied(), IP_HEADER_AT, packet.ip_bytes)
+        .and_then(|()| memory.scatter(domain, entries.iter().copied(), GRH_LEN, packet.payload));
+    if placed.is_err() {
+        fail_receive(qp, Status::LocalProtection, round);
+        return enter_error(qp, round);
+    }
+    let immediate = if datagram.immediate.is_some() { CompletionFlags::IMMEDIATE } else { CompletionFlags::default() };
+    let received = Received {
+        opcode: CompletionOpcode::Receive,
+        bytes,
+        immediate: datagram.immediate.unwrap_or(0),
+        flags: CompletionFlags::GRH | immediate,
+        remote_qp: datagram.deth.source,
+        service_level: CAME_BY_IPV4,
+        solicited: if packet.bth.solicited { Solicited::Yes } else { Solicited::No },
+    };
+    complete_receive(qp, &received, round);
+}

@@ -1,0 +1,86 @@
+//! Packets of a queue pair: headers, then payload, then the place of the checksum.
+use crate::shared::Round;
+use engine::Checksum;
+use memory::Fault;
+use wire::roce::{Bth, Headers, MOST_HEADERS, Path, Psn, pad};
+
+/// Bytes that [`pad`] may add: padding and the ICRC.
+const TAIL: usize = 8;
+/// Payload bytes of a train at most: with its headers it is one IPv4 packet.
+const TRAIN: u32 = (u16::MAX as usize - MOST_HEADERS) as u32;
+/// A queue pair's budget of packets goes down by one for each frame, and once more for so many bytes of payload.
+const COSTLY: usize = 4096;
+
+/// Packets of a message that follow each other, in one frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    /// The first one's number.
+    pub(crate) psn: Psn,
+    /// Packets.
+    pub(crate) count: u32,
+    /// Payload bytes of all of them.
+    pub(crate) len: usize,
+}
+
+impl Run {
+    /// At most `most` packets of `mtu` bytes, of `left` bytes from packet `psn` on.
+    #[inline]
+    pub(crate) fn of(psn: Psn, left: u32, mtu: u32, most: u32) -> Run {
+        let count = left.div_ceil(mtu).min(most).min((TRAIN / mtu).max(1)).max(1);
+        Run { psn, count, len: left.min(count * mtu) as usize }
+    }
+
+    /// The number behind its last packet's.
+    pub(crate) fn end(&self) -> Psn {
+        self.psn.plus(self.count)
+    }
+
+    /// What it costs of a queue pair's budget.
+    pub(crate) fn cost(&self) -> u32 {
+        1 + (self.len.saturating_sub(1) / COSTLY) as u32
+    }
+}
+
+/// Packets to send, but for their payload. Several are a train, which the port cuts where it leaves the machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) path: Path,
+    pub(crate) bth: Bth,
+    pub(crate) headers: Headers,
+    /// Payload bytes of each packet of a train, 0 for a single packet.
+    pub(crate) segment: u16,
+}
+
+impl Outgoing {
+    /// Sends it with `len` bytes of payload, which `fill` appends.
+    ///
+    /// # Errors
+    /// What `fill` returns; then nothing is sent.
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        len: usize,
+        round: &mut Round<'_, '_>,
+        fill: impl FnOnce(&Round<'_, '_>, &mut Vec<u8>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut frame = round.frame(len + MOST_HEADERS + TAIL);
+        let bytes = frame.bytes_vec();
+        self.path.emit(&self.bth, &self.headers, len, bytes);
+        let at = bytes.len();
+        if let Err(fault) = fill(round, bytes) {
+            round.out.pool.put(frame);
+            return Err(fault);
+        }
+        debug_assert_eq!(bytes.len(), at + len, "the headers say how much payload there is");
+        pad(bytes);
+        (frame.checksum, frame.segment_size) = (Checksum::Icrc, self.segment);
+        round.out.tx.push(frame);
+        Ok(())
+    }
+
+    /// Sends it without payload.
+    pub(crate) fn send_bare(&self, round: &mut Round<'_, '_>) {
+        let sent = self.send(0, round, |_, _| Ok(()));
+        debug_assert!(sent.is_ok(), "nothing was to be filled in");
+    }
+}

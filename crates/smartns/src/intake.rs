@@ -1,0 +1,97 @@
+//! The send pipe: elements become work requests of their queue pairs (SmartNS, section 3.2, "shared send queue").
+use crate::qp::Qp;
+use shm::PipeConsumer;
+use verbs::{MOST_ELEMENTS, QpKind, SendElement, SendFlags, SendOpcode, Status};
+
+/// Bytes that an atomic fetches.
+const WORD: u32 = 8;
+
+/// A work request with all of its elements.
+pub(crate) struct Posted<'a> {
+    pub(crate) element: SendElement,
+    pub(crate) further: &'a [[u64; 8]],
+}
+
+/// What the pipe has.
+pub(crate) enum Next<'a> {
+    /// A whole work request.
+    Posted(Posted<'a>),
+    /// Nothing, or a part of a work request.
+    Nothing,
+    /// Something that is no work request, now or before.
+    Corrupt,
+}
+
+/// The consumer of a send pipe.
+pub(crate) struct Intake {
+    pipe: PipeConsumer<8>,
+    /// A first element whose further ones have not all come, and those that have.
+    begun: Option<SendElement>,
+    further: Vec<[u64; 8]>,
+    pub(crate) is_corrupt: bool,
+}
+
+impl Intake {
+    pub(crate) fn new(pipe: PipeConsumer<8>) -> Intake {
+        Intake { pipe, begun: None, further: Vec::with_capacity(MOST_ELEMENTS), is_corrupt: false }
+    }
+
+    /// There is something in the pipe.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.is_corrupt && !self.pipe.is_empty()
+    }
+
+    /// Takes the next work request.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Next<'_> {
+        if self.is_corrupt {
+            return Next::Corrupt;
+        }
+        if self.begun.is_none() {
+            let Some(words) = self.pipe.pop() else { return Next::Nothing };
+            self.begun = SendElement::decode(&words);
+            self.further.clear();
+        }
+        let Some(element) = self.begun else {
+            self.is_corrupt = true;
+            return Next::Corrupt;
+        };
+        while self.further.len() < usize::from(element.more) {
+            match self.pipe.pop() {
+                Some(words) => self.further.push(words),
+                None => return Next::Nothing,
+            }
+        }
+        self.begun = None;
+        Next::Posted(Posted { element, further: &self.further })
+    }
+}
+
+/// Adds a work request to its queue pair's list, with a fault where the queue pair cannot carry it out.
+#[inline]
+pub(crate) fn post(qp: &mut Qp, posted: &Posted<'_>, message_bytes: u32) {
+    let full = qp.queue.len() >= qp.identity.capacities.send.max(1) as usize;
+    let kind = qp.identity.kind;
+    let work = qp.queue.add(posted.element, posted.further);
+    work.fault = match () {
+        // The library counts free places: only a program that does without it comes here.
+        _ if full || !is_offered(kind, &posted.element) => Some(Status::LocalQpOperation),
+        _ if work.len > message_bytes || work.element.opcode.is_atomic() && work.len != WORD => {
+            Some(Status::LocalLength)
+        }
+        _ => None,
+    };
+}
+
+/// Queue pairs of this kind carry such work requests out.
+fn is_offered(kind: QpKind, element: &SendElement) -> bool {
+    use SendOpcode::*;
+    let inline = element.flags.has(SendFlags::INLINE);
+    match (kind, element.opcode) {
+        (QpKind::Rc | QpKind::Uc, Send | SendImmediate | Write | WriteImmediate) => true,
+        (QpKind::Rc, SendInvalidate) => true,
+        (QpKind::Rc, Read | CompareSwap | FetchAdd) => !inline,
+        (QpKind::Ud, Send | SendImmediate) => true,
+        _ => false,
+    }
+}

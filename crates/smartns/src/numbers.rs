@@ -1,0 +1,43 @@
+//! From the numbers of queue pairs to their places. The control plane chooses the numbers, so nobody can make them
+//! collide on purpose.
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use verbs::QpNumber;
+
+/// Spreads a number by one multiplication (Knuth, volume 3, 6.4).
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+/// Places of queue pairs.
+#[derive(Default)]
+pub(crate) struct Numbers(HashMap<QpNumber, u32, BuildHasherDefault<Spread>>);
+
+impl Numbers {
+    #[inline]
+    pub(crate) fn get(&self, number: QpNumber) -> Option<u32> {
+        self.0.get(&number).copied()
+    }
+
+    pub(crate) fn insert(&mut self, number: QpNumber, slot: u32) {
+        self.0.insert(number, slot);
+    }
+
+    pub(crate) fn remove(&mut self, number: QpNumber) {
+        self.0.remove(&number);
+    }
+}

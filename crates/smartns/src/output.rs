@@ -1,0 +1,30 @@
+//! What comes out of a poll.
+use engine::{DropCounts, Frame, FramePool};
+use verbs::{AsyncEvent, Number};
+
+/// What comes out of a poll beside frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The program asked for an event, and this completion queue has a completion: its number is to be written into
+    /// its channel.
+    Completion(Number),
+    /// An asynchronous event. The number is that of the completion queue, the shared receive queue or the queue pair,
+    /// as the event's kind says. [`AsyncEvent::CommunicationEstablished`] tells that the first message came on a
+    /// connection that is ready to receive, and not yet to send.
+    Async(AsyncEvent, Number),
+    /// The send pipe holds what cannot be a work request. Nothing is taken from it any more, and all queue pairs are in
+    /// the error state: the program broke the rules.
+    SendPipeCorrupt,
+}
+
+/// Where a poll puts what comes out. Lists are appended to.
+pub struct ShardOutput<'a> {
+    /// Frames to send, in order.
+    pub tx: &'a mut Vec<Box<Frame>>,
+    /// Frames to use and to give back.
+    pub pool: &'a mut FramePool,
+    /// What was dropped.
+    pub drops: &'a mut DropCounts,
+    /// What the control plane and the program are to be told.
+    pub events: &'a mut Vec<Event>,
+}

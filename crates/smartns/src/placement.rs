@@ -1,0 +1,181 @@
+//! Payload between frames and registered memory: the one copy on its way in (SmartNS, section 3.3), and on its way out.
+use memory::{Access, Domain, Fault, Key, Lease, MemoryTable};
+use std::collections::HashMap;
+use std::sync::Arc;
+use verbs::Piece;
+
+/// Registered memory, by the addresses that work requests and peers use.
+pub(crate) struct Registered {
+    table: Arc<MemoryTable>,
+    /// Regions whose first byte has another address for verbs than in the program: it is here.
+    named: HashMap<Key, u64>,
+}
+
+/// Bytes of a region, as a packet or a work request names them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) domain: Domain,
+    pub(crate) key: u32,
+    pub(crate) address: u64,
+}
+
+impl Target {
+    /// So many bytes further.
+    pub(crate) fn plus(self, bytes: u64) -> Target {
+        Target { address: self.address.wrapping_add(bytes), ..self }
+    }
+}
+
+/// Bytes of a message: `len` after the first `skip` ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) skip: u32,
+    pub(crate) len: usize,
+}
+
+impl Registered {
+    pub(crate) fn new(table: Arc<MemoryTable>) -> Registered {
+        Registered { table, named: HashMap::new() }
+    }
+
+    /// The first byte of a region has this address.
+    pub(crate) fn name(&mut self, key: Key, address: u64) {
+        self.named.insert(key, address);
+    }
+
+    /// The region is gone.
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.named.remove(&key);
+    }
+
+    /// Opens a region; with the offset of the byte that is named.
+    #[inline]
+    fn open(&self, target: Target, access: Access) -> Result<(Lease<'_>, u64), Fault> {
+        let key = Key(target.key);
+        let lease = self.table.open(target.domain, key, access)?;
+        let other = if self.named.is_empty() { None } else { self.named.get(&key) };
+        let first = other.copied().unwrap_or_else(|| lease.address());
+        let offset = target.address.checked_sub(first).ok_or(Fault::Bounds)?;
+        Ok((lease, offset))
+    }
+
+    /// An access to `len` bytes is permitted.
+    pub(crate) fn check(&self, target: Target, len: u32, access: Access) -> Result<(), Fault> {
+        let (lease, at) = self.open(target, access)?;
+        let end = at.checked_add(u64::from(len)).ok_or(Fault::Bounds)?;
+        if end <= lease.len() { Ok(()) } else { Err(Fault::Bounds) }
+    }
+
+    /// Appends `len` bytes of memory.
+    #[inline]
+    pub(crate) fn append(&self, target: Target, access: Access, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+        let (lease, at) = self.open(target, access)?;
+        lease.append(at, len, into)
+    }
+
+    /// Writes memory.
+    #[inline]
+    pub(crate) fn write(&self, target: Target, access: Access, from: &[u8]) -> Result<(), Fault> {
+        let (lease, at) = self.open(target, access)?;
+        lease.write(at, from)
+    }
+
+    /// Writes the end of a message: its last byte shows last, for programs that poll it.
+    #[inline]
+    pub(crate) fn write_last(&self, target: Target, access: Access, from: &[u8]) -> Result<(), Fault> {
+        let (lease, at) = self.open(target, access)?;
+        lease.write_last(at, from)
+    }
+
+    /// Compares and swaps; returns what was there.
+    pub(crate) fn compare_swap(&self, target: Target, compare: u64, swap: u64) -> Result<u64, Fault> {
+        let (lease, at) = self.open(target, Access::RemoteAtomic)?;
+        lease.compare_swap(at, compare, swap)
+    }
+
+    /// Adds; returns what was there.
+    pub(crate) fn fetch_add(&self, target: Target, addend: u64) -> Result<u64, Fault> {
+        let (lease, at) = self.open(target, Access::RemoteAtomic)?;
+        lease.fetch_add(at, addend)
+    }
+
+    /// Appends `part` of what the entries name, in their order.
+    #[inline]
+    pub(crate) fn gather(
+        &self,
+        domain: Domain,
+        pieces: impl Iterator<Item = Piece>,
+        part: Part,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        each(pieces, part.skip, part.len, |piece, from, _, count| {
+            let target = Target { domain, key: piece.key, address: piece.address }.plus(from);
+            self.append(target, Access::LocalRead, count, into)
+        })
+    }
+
+    /// Writes to the bytes from `skip` on of what the entries name, in their order.
+    #[inline]
+    pub(crate) fn scatter(
+        &self,
+        domain: Domain,
+        pieces: impl Iterator<Item = Piece>,
+        skip: u32,
+        from: &[u8],
+    ) -> Result<(), Fault> {
+        each(pieces, skip, from.len(), |piece, offset, at, count| {
+            let target = Target { domain, key: piece.key, address: piece.address }.plus(offset);
+            self.write(target, Access::LocalWrite, &from[at..at + count])
+        })
+    }
+}
+
+/// Calls `copy` for each part of `len` bytes after the first `skip` ones: the entry, the offset in it, bytes done
+/// before, bytes. Entries that end before `len` bytes are a fault.
+#[inline]
+fn each(
+    pieces: impl Iterator<Item = Piece>,
+    skip: u32,
+    len: usize,
+    mut copy: impl FnMut(Piece, u64, usize, usize) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let (mut skip, mut done) = (skip, 0);
+    for piece in pieces {
+        if done == len {
+            break;
+        }
+        let here = skip.min(piece.len);
+        let count = ((piece.len - here) as usize).min(len - done);
+        if count > 0 {
+            copy(piece, u64::from(here), done, count)?;
+        }
+        (skip, done) = (skip - here, done + count);
+    }
+    if done == len { Ok(()) } else { Err(Fault::Bounds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is copied: entry, offset in it, bytes done before, bytes.
+    fn parts(lens: &[u32], skip: u32, len: usize) -> Result<Vec<(u64, u64, usize, usize)>, Fault> {
+        let mut found = Vec::new();
+        let pieces = lens.iter().enumerate().map(|(at, len)| Piece { address: at as u64, len: *len, key: 0 });
+        each(pieces, skip, len, |piece, from, done, count| {
+            found.push((piece.address, from, done, count));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn entries_are_used_in_their_order() {
+        assert_eq!(parts(&[4, 0, 6], 0, 10).unwrap(), [(0, 0, 0, 4), (2, 0, 4, 6)]);
+        assert_eq!(parts(&[4, 0, 6], 3, 4).unwrap(), [(0, 3, 0, 1), (2, 0, 1, 3)]);
+        assert_eq!(parts(&[4, 6], 5, 2).unwrap(), [(1, 1, 0, 2)]);
+        assert_eq!(parts(&[4], 9, 0).unwrap(), []);
+        assert_eq!(parts(&[4, 6], 5, 6), Err(Fault::Bounds));
+        assert_eq!(parts(&[], 0, 1), Err(Fault::Bounds));
+    }
+}

@@ -1,0 +1,278 @@
+//! A queue pair: what it is, and the state of its two halves.
+use crate::config::Recovery;
+use crate::objects::{NewQp, Receives};
+use crate::receive_queue::{Receive, ReceiveQueue};
+use crate::replies::Replies;
+use crate::selective::{Held, Selective};
+use crate::send_queue::SendQueue;
+use engine::{Frame, Nanos};
+use memory::{Domain, Rights};
+use verbs::{
+    Capacities, Completion, CompletionFlags, CompletionOpcode, Number, QpAttributes, QpKind, QpNumber, QpState, Status,
+};
+use wire::roce::{Path, Psn, Syndrome};
+
+/// What does not change.
+pub(crate) struct Identity {
+    pub(crate) number: QpNumber,
+    pub(crate) kind: QpKind,
+    pub(crate) domain: Domain,
+    pub(crate) send_cq: Number,
+    pub(crate) receive_cq: Number,
+    pub(crate) signals_all: bool,
+    pub(crate) capacities: Capacities,
+    /// It keeps what comes too early, and says so to its peer.
+    pub(crate) is_selective: bool,
+}
+
+/// Attributes in the form in which packets need them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Settings {
+    pub(crate) rights: Rights,
+    pub(crate) queue_key: u32,
+    /// Payload bytes of a packet.
+    pub(crate) mtu: u32,
+    /// How long an acknowledgement may take; 0 for ever.
+    pub(crate) timeout: Nanos,
+    pub(crate) retries: u8,
+    pub(crate) rnr_retries: u8,
+    pub(crate) rnr_timer: u8,
+    /// Reads and atomics that may be outstanding here, and at the peer's responder.
+    pub(crate) resources: u8,
+    pub(crate) depth: u8,
+    pub(crate) remote_qp: QpNumber,
+}
+
+impl Settings {
+    /// Of all attributes that were set so far.
+    pub(crate) fn of(attributes: &QpAttributes) -> Settings {
+        Settings {
+            rights: attributes.rights.unwrap_or_default(),
+            queue_key: attributes.queue_key.unwrap_or(0),
+            mtu: attributes.mtu.map_or(256, |mtu| mtu.bytes() as u32),
+            // IBTA 1.3, 9.7.6.1.3: 4.096 us * 2^n.
+            timeout: attributes.timeout.filter(|code| *code > 0).map_or(0, |code| 4096 << code.min(31)),
+            retries: attributes.retries.unwrap_or(0),
+            rnr_retries: attributes.rnr_retries.unwrap_or(0),
+            rnr_timer: attributes.rnr_timer.unwrap_or(0),
+            resources: attributes.responder_resources.unwrap_or(0),
+            depth: attributes.initiator_depth.unwrap_or(0),
+            remote_qp: attributes.remote_qp.unwrap_or(0),
+        }
+    }
+}
+
+impl Settings {
+    /// What a frame of so many packets says of their payload.
+    pub(crate) fn segment(&self, count: u32) -> u16 {
+        // A path MTU is at most 4096.
+        if count > 1 { self.mtu as u16 } else { 0 }
+    }
+}
+
+/// The half that sends requests.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// The next work request begins with this packet.
+    pub(crate) next: Psn,
+    /// The oldest packet that is not acknowledged.
+    pub(crate) unacked: Psn,
+    /// One behind the newest packet that was sent.
+    pub(crate) sent_to: Psn,
+    /// The work request that is being sent, as an index into the queue, and how many of its packets are sent.
+    pub(crate) at: usize,
+    pub(crate) sent: u32,
+    /// Work requests that have packet sequence numbers: the first ones of the queue.
+    pub(crate) begun: usize,
+    /// Reads and atomics among them.
+    pub(crate) fetches: u8,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    /// When the oldest packet is taken for lost.
+    pub(crate) deadline: Option<Nanos>,
+    /// The peer has no receive work request: nothing is sent before.
+    pub(crate) rnr_until: Option<Nanos>,
+    /// The packet from which on all were sent again, until it is acknowledged.
+    pub(crate) recovering: Option<Psn>,
+    pub(crate) selective: Selective,
+}
+
+/// A message that is being received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Incoming {
+    /// A SEND, and how many bytes of it were placed.
+    Send(u32),
+    /// A WRITE.
+    Write(IncomingWrite),
+}
+
+/// Where the next packet of a WRITE goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IncomingWrite {
+    pub(crate) key: u32,
+    pub(crate) address: u64,
+    /// Bytes of the message that have not come.
+    pub(crate) left: u32,
+    /// Bytes of the whole message.
+    pub(crate) len: u32,
+}
+
+/// A refusal that is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nak {
+    pub(crate) psn: Psn,
+    pub(crate) syndrome: Syndrome,
+}
+
+/// The half that serves requests.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// The next packet.
+    pub(crate) expected: Psn,
+    /// Messages completed, modulo 2^24.
+    pub(crate) messages: u32,
+    pub(crate) message: Option<Incoming>,
+    /// The receive work request that the message has taken.
+    pub(crate) receive: Receive,
+    pub(crate) has_receive: bool,
+    /// The packet that is expected was asked for: no further NAK before it comes.
+    pub(crate) nak_sent: bool,
+    pub(crate) nak: Option<Nak>,
+    /// It was refused because no receive work request was there.
+    pub(crate) not_ready: bool,
+    /// Requests that came too early; the peer is to be told of them.
+    pub(crate) held: Held,
+    pub(crate) tells_held: bool,
+    /// An acknowledgement is to be sent.
+    pub(crate) ack_due: bool,
+    /// Answers to reads and atomics.
+    pub(crate) replies: Replies,
+    /// The queue pair fails once the NAK is sent: nothing is processed any more.
+    pub(crate) is_fatal: bool,
+    /// A message came before the queue pair could send; that was told.
+    pub(crate) established: bool,
+}
+
+/// Where receive work requests come from.
+pub(crate) enum Source {
+    Own(ReceiveQueue),
+    Shared(Number),
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) identity: Identity,
+    pub(crate) state: QpState,
+    /// All attributes that were set.
+    pub(crate) attributes: QpAttributes,
+    pub(crate) settings: Settings,
+    pub(crate) path: Option<Path>,
+    pub(crate) queue: SendQueue,
+    pub(crate) source: Source,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    /// It is among those that have something to send.
+    pub(crate) is_active: bool,
+    /// When its timer is set; `None` for no timer.
+    pub(crate) timer: Option<Nanos>,
+    /// The program wants to be told when the send queue has drained.
+    pub(crate) tells_drained: bool,
+    /// It goes to the error state with its next turn.
+    pub(crate) fails: bool,
+}
+
+impl Qp {
+    pub(crate) fn new(qp: NewQp, recovery: Recovery) -> Qp {
+        let NewQp { number, kind, domain, send_cq, receive_cq, receives, capacities, signals_all } = qp;
+        let source = match receives {
+            Receives::Own(pipe) => Source::Own(ReceiveQueue::new(pipe, capacities.receive, capacities.receive_pieces)),
+            Receives::Shared(number) => Source::Shared(number),
+        };
+        Qp {
+            identity: Identity {
+                number,
+                kind,
+                domain,
+                send_cq,
+                receive_cq,
+                signals_all,
+                capacities,
+                is_selective: recovery == Recovery::SelectiveRepeat && kind == QpKind::Rc,
+            },
+            state: QpState::Reset,
+            attributes: QpAttributes::default(),
+            settings: Settings::default(),
+            path: None,
+            queue: SendQueue::default(),
+            source,
+            requester: Requester::default(),
+            responder: Responder::default(),
+            is_active: false,
+            timer: None,
+            tells_drained: false,
+            fails: false,
+        }
+    }
+
+    /// Back to where it began: nothing completes.
+    pub(crate) fn reset(&mut self) {
+        self.queue.clear();
+        if let Source::Own(queue) = &mut self.source {
+            queue.clear();
+        }
+        (self.requester, self.responder) = (Requester::default(), Responder::default());
+        (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
+        (self.path, self.tells_drained, self.fails) = (None, false, false);
+    }
+
+    /// It takes send work requests: to send them, or to flush them.
+    pub(crate) fn takes_work(&self) -> bool {
+        use QpState::*;
+        matches!(self.state, ReadyToSend | SendQueueDrained | SendQueueError | Error)
+    }
+
+    /// Its own receive queue has something.
+    pub(crate) fn has_receives(&self) -> bool {
+        matches!(&self.source, Source::Own(queue) if queue.has_any())
+    }
+
+    /// The frame of a packet that came too early and is the next one now.
+    pub(crate) fn take_held(&mut self) -> Option<Box<Frame>> {
+        let request = self.responder.held.take(self.responder.expected);
+        request.or_else(|| self.requester.selective.held.take(self.requester.unacked))
+    }
+
+    /// It takes requests of its peer.
+    pub(crate) fn receives(&self) -> bool {
+        use QpState::*;
+        matches!(self.state, ReadyToReceive | ReadyToSend | SendQueueDrained | SendQueueError)
+            && !self.responder.is_fatal
+    }
+
+    /// It sends requests, or waits for responses.
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self.state, QpState::ReadyToSend | QpState::SendQueueDrained)
+    }
+
+    /// A completion of this queue pair with nothing but its status.
+    pub(crate) fn completion(&self, status: Status, opcode: CompletionOpcode, number: u32) -> Completion {
+        Completion {
+            qp: self.identity.number,
+            status,
+            opcode,
+            flags: CompletionFlags::default(),
+            vendor_error: 0,
+            number,
+            bytes: 0,
+            immediate: 0,
+            remote_qp: 0,
+            service_level: 0,
+            at: 0,
+        }
+    }
+
+    /// When something is due by itself.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        [self.requester.deadline, self.requester.rnr_until].into_iter().flatten().min()
+    }
+}

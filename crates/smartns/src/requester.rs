@@ -1,0 +1,340 @@
+//! The requester of a connection: work requests become packets (IBTA 1.3, 9.7.2 to 9.7.4 for reliable connections,
+//! 9.8.2 for unreliable ones).
+use crate::ending::{complete_work, fail_front};
+use crate::frames::{Outgoing, Run};
+use crate::placement::Part;
+use crate::qp::{Qp, Requester, Settings};
+use crate::selective::Resend;
+use crate::send_queue::{SendQueue, Work};
+use crate::shared::Round;
+use engine::Nanos;
+use memory::Fault;
+use verbs::{AsyncEvent, Piece, QpKind, QpState, SendFlags, SendOpcode, Status};
+use wire::roce::{AtomicEth, Bth, Headers, Opcode, Path, Position, Psn, Reth, Service, Tail};
+
+/// A responder is asked for an acknowledgement once in so many parts of the window, at least.
+const ACKS_OF_A_WINDOW: u32 = 4;
+
+/// What is next for a queue pair that sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// More can be sent at once.
+    Again,
+    /// Something else must happen first.
+    Wait,
+}
+
+/// Sends up to `budget` packets.
+pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> Turn {
+    let Some(path) = qp.path.filter(|_| qp.sends()) else { return Turn::Wait };
+    if qp.requester.rnr_until.is_some() {
+        return Turn::Wait;
+    }
+    loop {
+        if *budget == 0 {
+            return Turn::Again;
+        }
+        if let Some(resend) = qp.requester.selective.resend.pop_front() {
+            *budget -= 1;
+            if !send_again(qp, resend, &path, round) {
+                return Turn::Wait;
+            }
+            continue;
+        }
+        if !may_send(qp, round) {
+            return Turn::Wait;
+        }
+        match send_packet(qp, u32::MAX, &path, round) {
+            Ok(cost) => *budget = budget.saturating_sub(cost),
+            Err(status) => {
+                let at = qp.requester.at;
+                if let Some(work) = qp.queue.get_mut(at) {
+                    work.fault = Some(status);
+                }
+                if fails_now(qp, round) || at > 0 {
+                    return Turn::Wait;
+                }
+            }
+        }
+        if qp.identity.kind == QpKind::Uc {
+            retire_sent(qp, round);
+        }
+    }
+}
+
+/// Sends a lost packet once more, or asks once more for a part of a read. False where the queue pair failed.
+fn send_again(qp: &mut Qp, resend: Resend, path: &Path, round: &mut Round<'_, '_>) -> bool {
+    let cursor = (qp.requester.at, qp.requester.sent);
+    let Some(index) = qp.queue.holding(resend.psn, qp.requester.begun) else { return true };
+    let first = qp.queue.get(index).map_or(resend.psn, |work| work.first);
+    let sent = resend.psn.since(first).unsigned_abs();
+    if (index, sent) >= cursor {
+        // After a rewind, it comes by itself.
+        return true;
+    }
+    (qp.requester.at, qp.requester.sent) = (index, sent);
+    let status = send_packet(qp, resend.packets, path, round);
+    (qp.requester.at, qp.requester.sent) = cursor;
+    if let (Err(status), Some(work)) = (status, qp.queue.get_mut(index)) {
+        work.fault = Some(status);
+        return !fails_now(qp, round);
+    }
+    true
+}
+
+/// Where the oldest work request is one that fails, it does now.
+pub(crate) fn fails_now(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
+    let fault = qp.queue.front().and_then(|work| work.fault);
+    if let Some(status) = fault {
+        fail_front(qp, status, round);
+    }
+    fault.is_some()
+}
+
+/// The next packet may be sent: there is one, and neither the window nor a rule forbids it. Gives packet sequence
+/// numbers to the work request that it begins.
+fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
+    let Qp { requester, queue, settings, .. } = qp;
+    if queue.get(requester.at).is_some_and(|work| requester.sent >= work.packets && requester.at < requester.begun) {
+        (requester.at, requester.sent) = (requester.at + 1, 0);
+    }
+    let Some(work) = queue.get_mut(requester.at) else {
+        return false;
+    };
+    if work.fault.is_some() {
+        if requester.at == 0 {
+            fails_now(qp, round);
+        }
+        return false;
+    }
+    if requester.at >= requester.begun {
+        let fenced = work.element.flags.has(SendFlags::FENCE) && requester.fetches > 0;
+        let too_many = work.is_fetch() && requester.fetches >= settings.depth;
+        if fenced || too_many || qp.state == QpState::SendQueueDrained {
+            return false;
+        }
+        begin(requester, work, settings.mtu);
+    }
+    let psn = work.first.plus(requester.sent);
+    let window = round.shared.config.limits.window as i32;
+    qp.identity.kind != QpKind::Rc || psn.since(requester.unacked) < window
+}
+
+/// Gives a work request its packet sequence numbers.
+fn begin(requester: &mut Requester, work: &mut Work, mtu: u32) {
+    (work.first, work.packets) = (requester.next, work.len.div_ceil(mtu).max(1));
+    if work.element.opcode.is_atomic() {
+        work.packets = 1;
+    }
+    requester.next = work.end();
+    requester.begun += 1;
+    requester.fetches += u8::from(work.is_fetch());
+}
+
+/// Of an unreliable connection: what is sent has ended.
+fn retire_sent(qp: &mut Qp, round: &mut Round<'_, '_>) {
+    let requester = &mut qp.requester;
+    let whole = qp.queue.front().is_some_and(|work| requester.at == 0 && requester.sent >= work.packets);
+    if !whole || requester.begun == 0 {
+        return;
+    }
+    (requester.sent, requester.begun) = (0, requester.begun - 1);
+    requester.unacked = requester.sent_to;
+    if let Some(work) = qp.queue.pop() {
+        complete_work(qp, &work, Status::Success, round);
+    }
+}
+
+/// Sends the packets that are next, at most `most` of one work request, and moves on; of a read, so many are asked for.
+/// Returns what it costs of the budget.
+fn send_packet(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -> Result<u32, Status> {
+    let Some(work) = qp.queue.get(qp.requester.at) else { return Ok(1) };
+    let sent = qp.requester.sent;
+    let psn = work.first.plus(sent);
+    let (count, cost) = match work.element.opcode {
+        SendOpcode::Read => (send_read(qp, work, most, path, round), 1),
+        SendOpcode::CompareSwap | SendOpcode::FetchAdd => (send_atomic(qp, work, path, round), 1),
+        _ => {
+            let mtu = qp.settings.mtu;
+            let run = Run::of(psn, work.len - sent * mtu, mtu, most.min(room(qp, psn, round)));
+            send_payload(qp, work, &run, path, round)?;
+            (run.count, run.cost())
+        }
+    };
+    let requester = &mut qp.requester;
+    requester.sent += count;
+    let behind = psn.plus(count);
+    if behind.since(requester.sent_to) > 0 {
+        requester.sent_to = behind;
+        requester.selective.asked(psn, round.now);
+    }
+    if requester.deadline.is_none() && qp.settings.timeout > 0 && qp.identity.kind == QpKind::Rc {
+        requester.deadline = Some(round.now + wait_time(requester, &qp.settings));
+    }
+    Ok(cost)
+}
+
+/// Packets that the window has room for, from `psn` on.
+fn room(qp: &Qp, psn: Psn, round: &Round<'_, '_>) -> u32 {
+    match qp.identity.kind {
+        QpKind::Rc => round.shared.config.limits.window.saturating_sub(psn.since(qp.requester.unacked).unsigned_abs()),
+        _ => u32::MAX,
+    }
+}
+
+/// How long an acknowledgement may take before something is done.
+pub(crate) fn wait_time(requester: &Requester, settings: &Settings) -> Nanos {
+    if requester.selective.peer { requester.selective.probe_time(settings.timeout) } else { settings.timeout }
+}
+
+/// The base header of a request.
+fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
+    Bth { selective: qp.identity.is_selective, ..Bth::new(opcode, qp.settings.remote_qp, psn) }
+}
+
+/// Asks for what a read still lacks, `most` packets at most. Returns the packets that the answer has.
+fn send_read(qp: &Qp, work: &Work, most: u32, path: &Path, round: &mut Round<'_, '_>) -> u32 {
+    let (sent, operand) = (qp.requester.sent, work.element.operand());
+    let skip = sent * qp.settings.mtu;
+    let reth = Reth {
+        address: operand.address.wrapping_add(u64::from(skip)),
+        key: operand.key,
+        len: work.len.saturating_sub(skip).min(most.saturating_mul(qp.settings.mtu)),
+    };
+    let bth = Bth { ack_request: true, ..base(qp, Opcode::READ_REQUEST, work.first.plus(sent)) };
+    Outgoing { path: *path, bth, headers: Headers::NONE.with(reth.bytes()), segment: 0 }.send_bare(round);
+    (work.packets - sent).min(most)
+}
+
+fn send_atomic(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> u32 {
+    let operand = work.element.operand();
+    let [.., first, second] = work.element.words;
+    let (opcode, swap_or_add, compare) = match work.element.opcode {
+        SendOpcode::CompareSwap => (Opcode::COMPARE_SWAP, second, first),
+        _ => (Opcode::FETCH_ADD, first, 0),
+    };
+    let header = AtomicEth { address: operand.address, key: operand.key, swap_or_add, compare };
+    let bth = Bth { ack_request: true, ..base(qp, opcode, work.first) };
+    Outgoing { path: *path, bth, headers: Headers::NONE.with(header.bytes()), segment: 0 }.send_bare(round);
+    1
+}
+
+/// Sends these packets of a SEND or a WRITE.
+fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<'_, '_>) -> Result<(), Status> {
+    let (sent, mtu, element) = (qp.requester.sent, qp.settings.mtu, &work.element);
+    let position = Position::spanning(sent, sent + run.count, work.packets);
+    let service = if qp.identity.kind == QpKind::Uc { Service::Uc } else { Service::Rc };
+    let tail = match element.opcode {
+        SendOpcode::SendImmediate | SendOpcode::WriteImmediate => Tail::Immediate,
+        SendOpcode::SendInvalidate => Tail::Invalidate,
+        _ => Tail::Nothing,
+    };
+    let mut headers = Headers::NONE;
+    let opcode = match element.opcode {
+        SendOpcode::Write | SendOpcode::WriteImmediate => {
+            if position.begins() {
+                let operand = element.operand();
+                headers = headers.with(Reth { address: operand.address, key: operand.key, len: work.len }.bytes());
+            }
+            Opcode::write(service, position, tail)
+        }
+        _ => Opcode::send(service, position, tail),
+    };
+    if position.ends() && tail != Tail::Nothing {
+        headers = headers.with(element.immediate.to_be_bytes());
+    }
+    let wakes = tail == Tail::Immediate || !matches!(element.opcode, SendOpcode::Write);
+    let bth = Bth {
+        solicited: position.ends() && wakes && element.flags.has(SendFlags::SOLICITED),
+        ack_request: service == Service::Rc && wants_ack(qp, work, run, round),
+        ..base(qp, opcode, run.psn)
+    };
+    let (domain, queue) = (qp.identity.domain, &qp.queue);
+    let part = Part { skip: sent * mtu, len: run.len };
+    let packet = Outgoing { path: *path, bth, headers, segment: qp.settings.segment(run.count) };
+    let filled = packet.send(run.len, round, |round, into| {
+        if work.is_inline() {
+            queue.append_inline(work, part.skip as usize, part.len, into);
+            return Ok(());
+        }
+        round.shared.memory.gather(domain, pieces(queue, work), part, into)
+    });
+    filled.map_err(|_| Status::LocalProtection)
+}
+
+/// The scatter-gather entries of a work request.
+pub(crate) fn pieces<'a>(queue: &'a SendQueue, work: &'a Work) -> impl Iterator<Item = Piece> + 'a {
+    (0..usize::from(work.element.pieces)).map(|at| queue.piece(work, at))
+}
+
+/// The responder is to acknowledge these packets: the program waits for their message, nothing follows that could ask,
+/// or much was sent without asking.
+fn wants_ack(qp: &Qp, work: &Work, run: &Run, round: &Round<'_, '_>) -> bool {
+    let window = round.shared.config.limits.window;
+    let every = (window / ACKS_OF_A_WINDOW).max(1);
+    let is_last = run.end() == work.end();
+    let waits = qp.identity.signals_all || work.element.flags.has(SendFlags::SIGNALED);
+    let nothing_follows = qp.requester.at + 1 >= qp.queue.len();
+    let full = run.end().since(qp.requester.unacked) >= window as i32;
+    let again = qp.requester.selective.peer && run.psn.since(qp.requester.sent_to) < 0;
+    again
+        || is_last && (waits || nothing_follows || qp.state == QpState::SendQueueDrained)
+        || full
+        || run.psn.bits() % every + run.count >= every
+}
+
+/// Sends all packets from this one on again.
+pub(crate) fn rewind(qp: &mut Qp, psn: Psn) {
+    let requester = &mut qp.requester;
+    if let Some(index) = qp.queue.holding(psn, requester.begun) {
+        let first = qp.queue.get(index).map_or(psn, |work| work.first);
+        (requester.at, requester.sent) = (index, psn.since(first).unsigned_abs());
+    }
+}
+
+/// Work requests whose packets are all acknowledged have ended.
+pub(crate) fn retire(qp: &mut Qp, round: &mut Round<'_, '_>) {
+    while qp.requester.begun > 0 {
+        let requester = &mut qp.requester;
+        let Some(work) = qp.queue.front() else { break };
+        if work.fault.is_some() || work.end().since(requester.unacked) > 0 {
+            break;
+        }
+        requester.begun -= 1;
+        requester.fetches -= u8::from(work.is_fetch());
+        match requester.at.checked_sub(1) {
+            Some(before) => requester.at = before,
+            None => requester.sent = 0,
+        }
+        if let Some(work) = qp.queue.pop() {
+            complete_work(qp, &work, Status::Success, round);
+        }
+    }
+    let Requester { at, sent, begun, unacked, .. } = qp.requester;
+    // What was to be sent again was acknowledged meanwhile.
+    let cursor = qp.queue.get(at).filter(|_| at < begun).map(|work| work.first.plus(sent));
+    if cursor.is_some_and(|cursor| cursor.since(unacked) < 0) {
+        rewind(qp, unacked);
+    }
+    fails_now(qp, round);
+    drained(qp, round);
+}
+
+/// A send queue that is to drain has done so (IBTA 1.3, 10.3.1.5).
+pub(crate) fn drained(qp: &mut Qp, round: &mut Round<'_, '_>) {
+    if qp.tells_drained && qp.state == QpState::SendQueueDrained && qp.requester.begun == 0 {
+        qp.tells_drained = false;
+        round.event(AsyncEvent::SendQueueDrained, qp.identity.number);
+    }
+}
+
+/// What a read or an atomic names of the own memory: where its data go.
+pub(crate) fn place_fetched(
+    qp: &Qp,
+    work: &Work,
+    skip: u32,
+    data: &[u8],
+    round: &mut Round<'_, '_>,
+) -> Result<(), Fault> {
+    round.shared.memory.scatter(qp.identity.domain, pieces(&qp.queue, work), skip, data)
+}

@@ -1,0 +1,126 @@
+//! What the queue pairs of a shard share.
+use crate::completion_queue::{Added, CompletionQueue, Solicited};
+use crate::config::ShardConfig;
+use crate::objects::{NewHandle, NewSrq};
+use crate::output::{Event, ShardOutput};
+use crate::placement::Registered;
+use crate::receive_queue::{Receive, ReceiveQueue};
+use engine::{DropReason, Frame, Nanos};
+use host::Slab;
+use memory::Domain;
+use verbs::{AsyncEvent, Completion, Number};
+
+/// A shared receive queue.
+pub(crate) struct SharedReceives {
+    pub(crate) queue: ReceiveQueue,
+    /// Protection domain of its memory.
+    pub(crate) domain: Domain,
+    /// An event is wanted once there are fewer work requests; 0: none is.
+    pub(crate) limit: u32,
+    /// Queue pairs that use it.
+    pub(crate) users: u32,
+}
+
+impl SharedReceives {
+    pub(crate) fn new(srq: NewSrq) -> SharedReceives {
+        let queue = ReceiveQueue::new(srq.pipe, srq.receives, srq.pieces);
+        SharedReceives { queue, domain: srq.domain, limit: 0, users: 0 }
+    }
+
+    /// The limit is reached, for the first time since it was set.
+    pub(crate) fn reaches_limit(&mut self) -> bool {
+        let reached = self.limit > 0 && self.queue.stage(self.limit) < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+}
+
+/// Objects that several queue pairs use, and the memory of the program.
+pub(crate) struct Shared {
+    pub(crate) config: ShardConfig,
+    pub(crate) memory: Registered,
+    pub(crate) cqs: Slab<CompletionQueue>,
+    pub(crate) srqs: Slab<SharedReceives>,
+    pub(crate) handles: Slab<NewHandle>,
+    /// Completion queues with completions since their program's wish was looked at.
+    added_to: Vec<Number>,
+    /// Completion queues that have overrun, and whose queue pairs are still to be told.
+    pub(crate) overrun: Vec<Number>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: ShardConfig) -> Shared {
+        let memory = Registered::new(config.table.clone());
+        let limits = config.limits;
+        Shared {
+            config,
+            memory,
+            cqs: Slab::new(limits.cqs),
+            srqs: Slab::new(limits.srqs),
+            handles: Slab::new(limits.handles),
+            added_to: Vec::new(),
+            overrun: Vec::new(),
+        }
+    }
+
+    /// Adds a completion.
+    #[inline]
+    pub(crate) fn complete(&mut self, cq: Number, completion: &Completion, solicited: Solicited) {
+        let Some(queue) = self.cqs.get_mut(cq) else { return };
+        match queue.add(completion, solicited) {
+            Added::First => self.added_to.push(cq),
+            Added::Overrun => self.overrun.push(cq),
+            Added::Another | Added::Lost => {}
+        }
+    }
+
+    /// Tells programs that wait of what was added.
+    pub(crate) fn settle(&mut self, events: &mut Vec<Event>) {
+        for cq in self.added_to.drain(..) {
+            if self.cqs.get_mut(cq).is_some_and(CompletionQueue::wants_event) {
+                events.push(Event::Completion(cq));
+            }
+        }
+    }
+}
+
+/// One poll: the time, what is shared, and where results go.
+pub(crate) struct Round<'a, 'o> {
+    pub(crate) now: Nanos,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) out: &'a mut ShardOutput<'o>,
+}
+
+impl Round<'_, '_> {
+    /// Counts a drop.
+    pub(crate) fn drop(&mut self, reason: DropReason) {
+        self.out.drops.count(reason);
+    }
+
+    /// Passes an asynchronous event on.
+    pub(crate) fn event(&mut self, event: AsyncEvent, number: Number) {
+        self.out.events.push(Event::Async(event, number));
+    }
+
+    /// Takes the next work request of a shared receive queue.
+    pub(crate) fn take_shared(&mut self, number: Number, into: &mut Receive) -> bool {
+        let Some(srq) = self.shared.srqs.get_mut(number) else { return false };
+        let taken = srq.queue.take(into);
+        if srq.reaches_limit() {
+            self.event(AsyncEvent::SrqLimitReached, number);
+        }
+        taken
+    }
+
+    /// A frame with room for so many bytes.
+    pub(crate) fn frame(&mut self, bytes: usize) -> Box<Frame> {
+        let small = self.out.pool.small();
+        if small.capacity() >= bytes {
+            return small;
+        }
+        self.out.pool.put(small);
+        self.out.pool.large()
+    }
+}

@@ -1,0 +1,141 @@
+//! A wire with faults.
+use engine::{Checksum, Frame, FramePool, cut};
+use std::collections::BTreeMap;
+
+/// Numbers out of a seed (xorshift64*).
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    /// True so many times in a thousand.
+    pub fn chance(&mut self, permille: u64) -> bool {
+        self.below(1000) < permille
+    }
+}
+
+/// How often each happens to a frame, in a thousand.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub repeated: u64,
+    pub delayed: u64,
+    pub damaged: u64,
+}
+
+/// A frame under way.
+#[derive(Clone)]
+pub struct Parcel {
+    pub bytes: Vec<u8>,
+    pub checksum: Checksum,
+    pub segment_size: u16,
+}
+
+impl Parcel {
+    fn of(frame: &Frame) -> Parcel {
+        Parcel { bytes: frame.bytes().to_vec(), checksum: frame.checksum, segment_size: frame.segment_size }
+    }
+}
+
+/// Decides about a frame.
+pub type Gate = Box<dyn FnMut(usize, &[u8]) -> bool>;
+
+/// Frames under way.
+pub struct Wire {
+    faults: Faults,
+    random: Random,
+    frames: BTreeMap<(u64, u64), (usize, Parcel)>,
+    count: u64,
+    /// Frames that were lost or damaged.
+    pub harmed: u64,
+    /// Frames of more than 1000 bytes that were sent.
+    pub long: u64,
+    /// How many frames, in a thousand, stay as they are within a machine: whole trains, without checksums.
+    pub inside: u64,
+    /// Looks at each frame that is sent: to which side, and its bytes. False loses it.
+    pub gate: Option<Gate>,
+    /// When the wire is free again in each direction, and the time that a byte takes in it.
+    free_at: [u64; 2],
+}
+
+impl Wire {
+    pub fn new(seed: u64, faults: Faults) -> Wire {
+        let (random, frames) = (Random::new(seed), BTreeMap::new());
+        Wire { faults, random, frames, count: 0, harmed: 0, long: 0, inside: 0, gate: None, free_at: [0; 2] }
+    }
+
+    /// Without faults, within a machine.
+    pub fn perfect() -> Wire {
+        Wire { inside: 1000, ..Wire::new(1, Faults::default()) }
+    }
+
+    /// Without faults, from one machine to another.
+    pub fn between_machines() -> Wire {
+        Wire::new(1, Faults::default())
+    }
+
+    /// Puts a frame of a shard's on its way, or the packets of which it is made.
+    pub fn send(&mut self, to: usize, now: u64, frame: Box<Frame>, pool: &mut FramePool) {
+        let mut packets = Vec::new();
+        if self.inside > 0 && self.random.chance(self.inside) {
+            packets.push(frame);
+        } else {
+            assert!(cut(frame, pool, &mut packets).is_ok(), "a shard sends packets");
+        }
+        for packet in packets {
+            self.carry(to, now, Parcel::of(&packet));
+            pool.put(packet);
+        }
+    }
+
+    /// How many frames were sent.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Puts a frame on its way: 2 us, and a nanosecond for eight bytes.
+    fn carry(&mut self, to: usize, now: u64, parcel: Parcel) {
+        let passes = self.gate.as_mut().is_none_or(|gate| gate(to, &parcel.bytes));
+        let copies = if self.random.chance(self.faults.repeated) { 2 } else { 1 };
+        for _ in 0..copies {
+            (self.count, self.long) = (self.count + 1, self.long + u64::from(parcel.bytes.len() > 1000));
+            if !passes || self.random.chance(self.faults.lost) {
+                self.harmed += 1;
+                continue;
+            }
+            let mut parcel = parcel.clone();
+            // Nobody damages what stays in the machine.
+            if parcel.checksum == Checksum::Complete && self.random.chance(self.faults.damaged) {
+                let at = self.random.below(parcel.bytes.len() as u64) as usize;
+                parcel.bytes[at] ^= 1 << self.random.below(8);
+                self.harmed += 1;
+            }
+            let leaves = self.free_at[to].max(now) + parcel.bytes.len() as u64 / 8;
+            self.free_at[to] = leaves;
+            let late = if self.random.chance(self.faults.delayed) { self.random.below(30_000) } else { 0 };
+            self.frames.insert((leaves + 2000 + late, self.count), (to, parcel));
+        }
+    }
+
+    /// Frames that have come to a side.
+    pub fn arrived(&mut self, side: usize, now: u64) -> Vec<Parcel> {
+        let due = self.frames.range(..=(now, u64::MAX)).filter(|(_, (to, _))| *to == side);
+        let keys: Vec<(u64, u64)> = due.map(|(key, _)| *key).collect();
+        keys.iter().filter_map(|key| self.frames.remove(key)).map(|(_, parcel)| parcel).collect()
+    }
+
+    /// When the next frame comes.
+    pub fn next(&self) -> Option<u64> {
+        self.frames.keys().next().map(|(at, _)| *at)
+    }
+}

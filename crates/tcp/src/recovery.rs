@@ -1,0 +1,246 @@
+//! Loss recovery of a sender: fast retransmit and its end (RFC 5681 section 3.2, RFC 6582), selective acknowledgement
+//! with one block (RFC 2018), limited transmit (RFC 3042). What lies before the block is the hole: it alone is sent
+//! again; what lies beyond shows in the acknowledgement that comes when the hole is filled.
+use wire::Seq;
+
+/// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).
+pub const DUPLICATES: u8 = 3;
+
+/// What was lost and is sent again, beside the positions in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovery {
+    /// What the peer has beyond the hole; empty for nothing.
+    sacked: (Seq, Seq),
+    /// Recovery ends where this is acknowledged.
+    recover: Seq,
+    /// Up to where the hole was sent again.
+    resent: Seq,
+    active: bool,
+    /// The hole was sent again, and sending went on after all that was sent before.
+    jumped: bool,
+}
+
+impl Recovery {
+    /// Nothing is lost of a stream that begins here.
+    pub fn new(at: Seq) -> Recovery {
+        Recovery { sacked: (at, at), recover: at, resent: at, active: false, jumped: false }
+    }
+
+    /// Nothing is lost, and the peer has nothing beyond a hole.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        !self.active && !self.jumped && !self.has_block()
+    }
+
+    /// A loss was found, and not all of what was sent before it is acknowledged.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// The peer has something beyond a hole.
+    #[inline(always)]
+    pub fn has_block(&self) -> bool {
+        self.sacked.0 != self.sacked.1
+    }
+
+    /// A loss was found: what was sent up to `max` is sent again from the front (go-back-N).
+    #[inline]
+    pub fn begin(&mut self, max: Seq) {
+        (self.active, self.recover, self.jumped) = (true, max, false);
+    }
+
+    /// A timeout: what was selectively acknowledged counts for nothing (RFC 2018 section 8).
+    // Meets RFC 2018: 8-a.
+    pub fn time_out(&mut self, una: Seq, max: Seq) {
+        self.sacked = (una, una);
+        self.begin(max);
+    }
+
+    /// Sending goes back to the front for another reason than a loss.
+    pub fn go_back(&mut self) {
+        self.jumped = false;
+    }
+
+    /// The peer's lowest block beyond a hole, where what it tells was sent at all. True where that is news.
+    // Meets RFC 2018: 5-a.
+    #[inline]
+    pub fn note_block(&mut self, left: Seq, right: Seq, max: Seq) -> bool {
+        let news = right.at_or_before(max) && (left, right) != self.sacked;
+        if news {
+            self.sacked = (left, right);
+        }
+        news
+    }
+
+    /// Everything before `una` is acknowledged. True where a hole is filled and there is another one (a partial
+    /// acknowledgement, RFC 6582 section 3.2 step 3): sending goes back to `una`.
+    ///
+    /// Recovery ends when all that was sent before it is acknowledged. Without SACK it ends when more than that is:
+    /// segments that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
+    pub fn acknowledge(&mut self, una: Seq, with_sack: bool) -> bool {
+        let past = self.recover.before(una) || (with_sack && self.recover == una);
+        self.active &= !past;
+        if self.sacked.0.at_or_before(una) {
+            self.sacked = (una, una);
+        }
+        let filled = self.jumped && self.resent.at_or_before(una);
+        self.jumped &= !filled;
+        filled && una.before(self.recover)
+    }
+
+    /// Puts an empty block at `una`: where it stands means nothing.
+    pub fn settle(&mut self, una: Seq) {
+        if !self.has_block() {
+            self.sacked = (una, una);
+        }
+    }
+
+    /// Where sending goes on from `nxt`: after all that was sent, where the peer has what follows.
+    // Meets RFC 2018: 5-b.
+    // Meets RFC 5681: 4.3-a.
+    #[inline(always)]
+    pub fn skip(&mut self, nxt: Seq, max: Seq) -> Seq {
+        let (left, right) = self.sacked;
+        if left == right || !nxt.within(left, right - left) {
+            return nxt;
+        }
+        (self.jumped, self.resent) = (true, nxt);
+        max
+    }
+
+    /// Of `len` bytes from `nxt` on, those before what the peer has.
+    #[inline]
+    pub fn clip(&self, nxt: Seq, len: u32) -> u32 {
+        let (left, right) = self.sacked;
+        if left != right && nxt.before(left) { len.min(left - nxt) } else { len }
+    }
+
+    /// Within recovery: what is being sent again, up to `nxt`, has come beyond a hole. The peer keeps one block, so the
+    /// hole's bytes were on their way before these.
+    pub fn is_lost_again(&self, nxt: Seq) -> bool {
+        self.has_block() && !self.jumped && self.sacked.0.before(nxt)
+    }
+}
+
+/// What may be in flight: the congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlightLimit {
+    cwnd: u32,
+    limited: u32,
+    /// The sum of both.
+    allowed: u32,
+}
+
+impl FlightLimit {
+    /// A congestion window of so many bytes.
+    pub fn new(cwnd: u32) -> FlightLimit {
+        FlightLimit { cwnd, limited: 0, allowed: cwnd }
+    }
+
+    /// Bytes that may be in flight.
+    #[inline(always)]
+    pub fn bytes(&self) -> u32 {
+        self.allowed
+    }
+
+    /// The congestion window, bytes.
+    #[inline]
+    pub fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// Sets the congestion window, bytes.
+    pub fn set_cwnd(&mut self, cwnd: u32) {
+        *self = FlightLimit { cwnd, limited: self.limited, allowed: cwnd.saturating_add(self.limited) };
+    }
+
+    /// Limited transmit: one segment more (RFC 5681 section 3.2 step 1).
+    // Meets RFC 5681: 3.2-e, 3.2-f.
+    pub fn extend(&mut self, mss: u32) {
+        self.limited = self.limited.saturating_add(mss);
+        self.set_cwnd(self.cwnd);
+    }
+
+    /// The congestion window alone counts again.
+    #[inline]
+    pub fn reset(&mut self) {
+        (self.limited, self.allowed) = (0, self.cwnd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNA: Seq = Seq(u32::MAX - 1999);
+    const MAX: Seq = Seq(8000);
+
+    fn at(off: u32) -> Seq {
+        UNA + off
+    }
+
+    // Checks RFC 2018: 5-a, 5-b.
+    #[test]
+    fn only_the_hole_is_sent_again() {
+        let mut recovery = Recovery::new(UNA);
+        assert!(!recovery.note_block(at(1000), MAX + 1, MAX), "more than was sent");
+        assert!(recovery.note_block(at(1000), at(3000), MAX) && !recovery.note_block(at(1000), at(3000), MAX));
+        recovery.begin(MAX);
+        assert_eq!((recovery.skip(UNA, MAX), recovery.clip(UNA, 5000)), (UNA, 1000));
+        assert_eq!(recovery.skip(at(1000), MAX), MAX, "what follows the hole the peer has");
+        assert!(!recovery.acknowledge(at(500), true), "the hole is not filled");
+        assert!(recovery.acknowledge(at(3000), true) && recovery.is_active(), "there is another one");
+        assert!(!recovery.acknowledge(MAX, true));
+        assert!(recovery.is_idle());
+    }
+
+    /// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would look like another loss.
+    #[test]
+    fn recovery_without_sack_ends_beyond_what_was_sent() {
+        for (with_sack, active) in [(true, false), (false, true)] {
+            let mut recovery = Recovery::new(UNA);
+            recovery.begin(MAX);
+            recovery.acknowledge(MAX, with_sack);
+            assert_eq!(recovery.is_active(), active);
+            recovery.acknowledge(MAX + 1, with_sack);
+            assert!(recovery.is_idle());
+        }
+    }
+
+    // Checks RFC 2018: 8-a.
+    #[test]
+    fn a_timeout_forgets_what_the_peer_had() {
+        let mut recovery = Recovery::new(UNA);
+        recovery.note_block(at(1000), at(3000), MAX);
+        recovery.time_out(UNA, MAX);
+        assert_eq!((recovery.has_block(), recovery.is_active()), (false, true));
+        assert_eq!(recovery.skip(at(1000), MAX), at(1000));
+    }
+
+    #[test]
+    fn what_was_sent_again_may_be_lost_again() {
+        let mut recovery = Recovery::new(UNA);
+        recovery.begin(MAX);
+        recovery.note_block(at(1000), at(2000), MAX);
+        assert!(!recovery.is_lost_again(at(1000)) && recovery.is_lost_again(at(1001)));
+        recovery.skip(at(1000), MAX);
+        assert!(!recovery.is_lost_again(MAX), "sending went on beyond");
+    }
+
+    // Checks RFC 5681: 3.2-e, 3.2-f.
+    #[test]
+    fn limited_transmit_is_beside_the_congestion_window() {
+        let mut limit = FlightLimit::new(10_000);
+        limit.extend(1000);
+        limit.extend(1000);
+        assert_eq!((limit.bytes(), limit.cwnd()), (12_000, 10_000));
+        limit.set_cwnd(5000);
+        assert_eq!(limit.bytes(), 7000);
+        limit.reset();
+        assert_eq!(limit.bytes(), 5000);
+        limit.set_cwnd(u32::MAX);
+        limit.extend(1000);
+        assert_eq!(limit.bytes(), u32::MAX);
+    }
+}

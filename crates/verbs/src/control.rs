@@ -1,0 +1,157 @@
+//! Control requests and their answers, as JSON over the attach socket, with descriptors where it says so. A library has
+//! one request outstanding.
+use crate::connections;
+use crate::{AddressVector, Capacities, Gid, Number, QpAttributes, QpKind, QpNumber};
+use memory::{Description, Key};
+use serde::{Deserialize, Serialize};
+
+/// Library to daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The program's address space comes along (`memory::Registrar::address_space`); once, before the first region that
+    /// needs it. [`Answer::Done`].
+    HandOver,
+    /// A protection domain. [`Answer::Number`].
+    AllocateDomain,
+    /// Ends a protection domain; EBUSY while something is in it.
+    FreeDomain(Number),
+    /// Registers memory; the files of the description come along. [`Answer::Region`].
+    Register {
+        /// Its protection domain.
+        domain: Number,
+        /// What the library states about it.
+        description: Description,
+        /// The address by which its first byte is named in work requests; elsewhere than in the program for
+        /// `ibv_reg_mr_iova`, 0 for zero-based regions.
+        named: u64,
+    },
+    /// Deregisters memory: afterwards no byte of it is touched.
+    Deregister(Key),
+    /// A completion channel. [`Answer::Number`], with the read end of a pipe in which each event is a
+    /// [`crate::ChannelMessage`].
+    OpenChannel,
+    /// Ends a channel; EBUSY while a completion queue uses it.
+    CloseChannel(Number),
+    /// A completion queue. [`Answer::Queue`], with its region.
+    CreateCq {
+        /// How many completions it is to hold.
+        entries: u32,
+        /// Where its events go.
+        channel: Option<Number>,
+    },
+    /// Ends a completion queue; EBUSY while a queue pair uses it.
+    DestroyCq(Number),
+    /// A shared receive queue. [`Answer::Queue`], with its region.
+    CreateSrq {
+        /// Its protection domain.
+        domain: Number,
+        /// Work requests.
+        receives: u32,
+        /// Scatter-gather entries of each.
+        pieces: u32,
+    },
+    /// An event is wanted once the queue has fewer work requests than this.
+    LimitSrq {
+        /// The queue.
+        srq: Number,
+        /// The limit; 0 for none.
+        limit: u32,
+    },
+    /// Ends a shared receive queue; EBUSY while a queue pair uses it.
+    DestroySrq(Number),
+    /// A queue pair, in state reset. [`Answer::Qp`], with the region of its receive queue, unless it uses an SRQ.
+    CreateQp(NewQp),
+    /// Changes attributes.
+    ModifyQp {
+        /// Which.
+        qp: QpNumber,
+        /// To what.
+        attributes: QpAttributes,
+    },
+    /// [`Answer::Attributes`].
+    QueryQp(QpNumber),
+    /// Ends a queue pair: afterwards none of its work requests touches memory, and it adds no completion.
+    DestroyQp(QpNumber),
+    /// An address handle. [`Answer::Number`].
+    CreateHandle {
+        /// Its protection domain.
+        domain: Number,
+        /// The path.
+        path: AddressVector,
+    },
+    /// Ends an address handle.
+    DestroyHandle(Number),
+    /// A queue pair of datagrams receives what is sent to a multicast group.
+    Attach {
+        /// Which.
+        qp: QpNumber,
+        /// The group.
+        group: Gid,
+    },
+    /// And no longer.
+    Detach {
+        /// Which.
+        qp: QpNumber,
+        /// The group.
+        group: Gid,
+    },
+    /// Connection management.
+    Connections(connections::Request),
+}
+
+/// A queue pair that is to be made (`struct ibv_qp_init_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewQp {
+    /// What it transports.
+    pub kind: QpKind,
+    /// Its protection domain.
+    pub domain: Number,
+    /// Where completions of send work requests go.
+    pub send_cq: Number,
+    /// Where those of receive work requests go.
+    pub receive_cq: Number,
+    /// Where it takes receive work requests from, where not from a queue of its own.
+    pub srq: Option<Number>,
+    /// What it is to hold at least.
+    pub capacities: Capacities,
+    /// Every send work request gets a completion (`sq_sig_all`).
+    pub signals_all: bool,
+}
+
+/// Daemon to library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// Done: the number of the new object.
+    Number(Number),
+    /// Done: the new region's key, local and remote.
+    Region(Key),
+    /// Done: the new queue.
+    Queue {
+        /// Its number.
+        number: Number,
+        /// Entries that it has: a power of two, and at least what was asked for.
+        entries: u32,
+    },
+    /// Done: the new queue pair.
+    Qp {
+        /// Its number.
+        number: QpNumber,
+        /// What it holds.
+        capacities: Capacities,
+        /// Which send pipe it uses.
+        pipe: u32,
+    },
+    /// The attributes asked for.
+    Attributes(QpAttributes),
+    /// An answer of connection management.
+    Connections(connections::Answer),
+    /// Not done.
+    Failed {
+        /// As verbs return it.
+        errno: i32,
+        /// A sentence for people.
+        why: String,
+    },
+}

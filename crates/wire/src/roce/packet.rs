@@ -1,0 +1,383 @@
+//! Whole packets: frames that carry RoCEv2 over IPv4.
+use super::icrc::{ICRC_LEN, IP_AT, icrc};
+use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP, UDP_PORT};
+use crate::{EtherType, Mac, Malformed, be16, be32, ethernet, ipv4};
+use std::net::Ipv4Addr;
+
+const UDP_LEN: usize = 8;
+/// Byte of a frame that OpenTOE sends where the extended headers begin.
+pub const HEADERS_AT: usize = IP_AT + ipv4::HEADER_LEN + UDP_LEN + BTH_LEN;
+/// Bytes of extended headers at most: RETH and immediate data, or AtomicETH.
+const MOST_EXTENDED: usize = 32;
+/// Bytes of a frame beside its payload, at most: headers, padding and checksum.
+pub const MOST_HEADERS: usize = HEADERS_AT + MOST_EXTENDED + 3 + ICRC_LEN;
+
+/// Extended headers to send.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Headers {
+    bytes: [u8; MOST_EXTENDED],
+    len: usize,
+}
+
+impl Headers {
+    /// None.
+    pub const NONE: Headers = Headers { bytes: [0; MOST_EXTENDED], len: 0 };
+
+    /// With another one after those before.
+    ///
+    /// # Panics
+    /// More than any packet has: a programming error.
+    #[inline]
+    #[must_use]
+    pub fn with<const N: usize>(mut self, header: [u8; N]) -> Headers {
+        self.bytes[self.len..self.len + N].copy_from_slice(&header);
+        self.len += N;
+        self
+    }
+}
+
+/// A way to a peer, with everything that stands in front of the transport's headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The own hardware address.
+    pub local_mac: Mac,
+    /// The next hop's.
+    pub remote_mac: Mac,
+    /// The own address.
+    pub local: Ipv4Addr,
+    /// The peer's.
+    pub remote: Ipv4Addr,
+    /// Hops.
+    pub hop_limit: u8,
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+    /// The UDP source port: spreads queue pairs over the ways of a network (IBTA A17.3.1.1).
+    pub source_port: u16,
+}
+
+impl Path {
+    /// Writes all headers of a packet into an empty frame; `payload` bytes of payload and then [`finish`] or [`pad`]
+    /// follow. The padding is computed.
+    #[inline]
+    pub fn emit(&self, bth: &Bth, extended: &Headers, payload: usize, frame: &mut Vec<u8>) {
+        let pad = payload.wrapping_neg() & 3;
+        let after = BTH_LEN + extended.len + payload + pad + ICRC_LEN;
+        frame.clear();
+        frame.resize(HEADERS_AT, 0);
+        let link = ethernet::Header { dst: self.remote_mac, src: self.local_mac, ethertype: EtherType::Ipv4 };
+        link.emit(frame);
+        let udp_len = (UDP_LEN + after) as u16;
+        let ip = ipv4::Header {
+            ttl: self.hop_limit,
+            ecn: self.traffic_class.into(),
+            dscp: self.traffic_class >> 2,
+            ..ipv4::Header::new(UDP, (self.local, self.remote), udp_len)
+        };
+        ip.emit(&mut frame[IP_AT..]);
+        // The checksum stays zero, "not computed": the ICRC covers more (IBTA A17.3.1.1).
+        let udp = &mut frame[IP_AT + ipv4::HEADER_LEN..];
+        udp[0..2].copy_from_slice(&self.source_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&UDP_PORT.to_be_bytes());
+        udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        Bth { pad: pad as u8, ..*bth }.emit(&mut udp[UDP_LEN..]);
+        frame.extend_from_slice(&extended.bytes[..extended.len]);
+    }
+}
+
+/// Ends a frame that has its payload: padding, and a place for the checksum ([`seal`]).
+#[inline]
+pub fn pad(frame: &mut Vec<u8>) {
+    let pad = frame.get(IP_AT + ipv4::HEADER_LEN + UDP_LEN + 1).map_or(0, |flags| flags >> 4 & 3);
+    frame.extend_from_slice(&[0; 3 + ICRC_LEN][..usize::from(pad) + ICRC_LEN]);
+}
+
+/// Ends a frame that has its payload: padding and checksum.
+#[inline]
+pub fn finish(frame: &mut Vec<u8>) {
+    pad(frame);
+    seal(frame);
+}
+
+/// Computes the ICRC of a packet that has a place for it.
+pub fn seal(frame: &mut [u8]) {
+    let Ok(Layout { ip_at, end, .. }) = layout(frame) else { return };
+    let (covered, checksum) = frame[ip_at..end].split_at_mut(end - ip_at - ICRC_LEN);
+    if let Some(right) = icrc(covered) {
+        checksum.copy_from_slice(&right);
+    }
+}
+
+/// Where the parts of a frame lie.
+pub(super) struct Layout {
+    pub(super) ip_at: usize,
+    /// The base transport header.
+    pub(super) bth_at: usize,
+    /// One behind the ICRC.
+    pub(super) end: usize,
+    pub(super) ip: ipv4::Header,
+}
+
+/// Finds the parts of a frame, Ethernet and IPv4 headers checked. IPv4 options are refused: the ICRC is not defined
+/// for them.
+#[inline]
+pub(super) fn layout(frame: &[u8]) -> Result<Layout, Malformed> {
+    let ip_at = ethernet::payload_at(frame, EtherType::Ipv4).ok_or(Malformed::Field)?;
+    let packet = &frame[ip_at..];
+    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len())?;
+    let udp_at = ip_at + ip_len;
+    let len = usize::from(ip.payload_len);
+    if ip.protocol != UDP || ip.is_fragment || ip_len != ipv4::HEADER_LEN {
+        return Err(Malformed::Field);
+    }
+    if len < UDP_LEN + BTH_LEN + ICRC_LEN || usize::from(be16(frame, udp_at + 4)) != len {
+        return Err(Malformed::Truncated);
+    }
+    if be16(frame, udp_at + 2) != UDP_PORT {
+        return Err(Malformed::Field);
+    }
+    Ok(Layout { ip_at, bth_at: udp_at + UDP_LEN, end: udp_at + len, ip })
+}
+
+/// The queue pair to which a frame goes, if it looks like a RoCEv2 packet over IPv4; nothing of it is checked. For who
+/// shares frames out.
+#[inline]
+pub fn destination_qp(frame: &[u8]) -> Option<u32> {
+    let ip_at = ethernet::payload_at(frame, EtherType::Ipv4)?;
+    let udp_at = ip_at + usize::from(frame.get(ip_at)? & 0xf) * 4;
+    let bth = frame.get(udp_at + UDP_LEN..udp_at + UDP_LEN + BTH_LEN)?;
+    let is_ours = frame[ip_at + 9] == UDP && be16(frame, udp_at + 2) == UDP_PORT;
+    is_ours.then(|| be32(bth, 4) & 0xff_ffff)
+}
+
+/// The checksum of a frame that [`Packet::parse`] accepted is the right one.
+#[inline]
+pub fn icrc_is_right(frame: &[u8]) -> bool {
+    let Ok(Layout { ip_at, end, .. }) = layout(frame) else { return false };
+    let (covered, checksum) = frame[ip_at..end].split_at(end - ip_at - ICRC_LEN);
+    icrc(covered).is_some_and(|right| right == checksum)
+}
+
+/// A received packet, its headers checked. The ICRC is not: [`icrc_is_right`].
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    /// Its IPv4 header.
+    pub ip: ipv4::Header,
+    /// The IPv4 header as it came: receivers of datagrams get it.
+    pub ip_bytes: &'a [u8],
+    /// Its UDP source port.
+    pub source_port: u16,
+    /// Its hardware addresses: source, then destination.
+    pub source_mac: Mac,
+    /// The base transport header.
+    pub bth: Bth,
+    /// The extended headers, as long as the opcode says.
+    extended: &'a [u8],
+    /// Payload, without padding.
+    pub payload: &'a [u8],
+    /// Payload bytes of each of its packets but the last, where it is a train; 0 for one packet.
+    pub segment: u16,
+}
+
+/// What a datagram has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram {
+    /// Queue key and source.
+    pub deth: Deth,
+    /// Immediate data.
+    pub immediate: Option<u32>,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a frame. All lengths are checked: extended headers are there, and so is the payload; opcodes without
+    /// payload have none, but for acknowledgements of peers that send selective ones.
+    #[inline]
+    pub fn parse(frame: &'a [u8]) -> Result<Packet<'a>, Malformed> {
+        let Layout { ip_at, bth_at, end, ip } = layout(frame)?;
+        let bth = Bth::parse(&frame[bth_at..])?;
+        let extended_at = bth_at + BTH_LEN;
+        let payload_at = extended_at + bth.opcode.extended_len();
+        let payload_end = end - ICRC_LEN - usize::from(bth.pad);
+        if payload_at > payload_end {
+            return Err(Malformed::Truncated);
+        }
+        if !bth.opcode.has_payload() && payload_at != payload_end && !bth.selective {
+            return Err(Malformed::Field);
+        }
+        Ok(Packet {
+            ip,
+            ip_bytes: &frame[ip_at..ip_at + ipv4::HEADER_LEN],
+            source_port: be16(frame, ip_at + ipv4::HEADER_LEN),
+            source_mac: ethernet::Header::parse(frame)?.src,
+            bth,
+            extended: &frame[extended_at..payload_at],
+            payload: &frame[payload_at..payload_end],
+            segment: 0,
+        })
+    }
+
+    /// Packets of it.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        match self.segment {
+            0 => 1,
+            segment => self.payload.len().div_ceil(segment.into()).max(1) as u32,
+        }
+    }
+
+    /// Its opcode.
+    #[inline]
+    pub fn opcode(&self) -> Opcode {
+        self.bth.opcode
+    }
+
+    /// Its RETH.
+    #[inline]
+    pub fn reth(&self) -> Option<Reth> {
+        if self.opcode().has_reth() { self.extended.first_chunk().map(Reth::parse) } else { None }
+    }
+
+    /// Its AETH; `None` also where the syndrome is reserved.
+    #[inline]
+    pub fn aeth(&self) -> Option<Aeth> {
+        if self.opcode().has_aeth() { self.extended.first_chunk().and_then(Aeth::parse) } else { None }
+    }
+
+    /// Its AtomicETH.
+    #[inline]
+    pub fn atomic(&self) -> Option<AtomicEth> {
+        if self.opcode().has_atomic() { self.extended.first_chunk().map(AtomicEth::parse) } else { None }
+    }
+
+    /// What the word held before an atomic operation.
+    #[inline]
+    pub fn atomic_result(&self) -> Option<u64> {
+        let bytes = self.extended.last_chunk().filter(|_| self.opcode().has_atomic_ack())?;
+        Some(u64::from_be_bytes(*bytes))
+    }
+
+    /// Its immediate data, read as big endian.
+    #[inline]
+    pub fn immediate(&self) -> Option<u32> {
+        let bytes = self.extended.last_chunk().filter(|_| self.opcode().has_immediate())?;
+        Some(u32::from_be_bytes(*bytes))
+    }
+
+    /// The key that it invalidates.
+    #[inline]
+    pub fn invalidated(&self) -> Option<u32> {
+        let bytes = self.extended.last_chunk().filter(|_| self.opcode().has_invalidate())?;
+        Some(u32::from_be_bytes(*bytes))
+    }
+
+    /// All extended headers.
+    pub(super) fn extended(&self) -> &'a [u8] {
+        self.extended
+    }
+
+    /// Bytes of the immediate data or of the key to invalidate, which are the last of the extended headers.
+    pub(super) fn tail_len(&self) -> usize {
+        let has_tail = self.opcode().has_immediate() || self.opcode().has_invalidate();
+        if has_tail { 4 } else { 0 }
+    }
+
+    /// What a datagram has.
+    #[inline]
+    pub fn datagram(&self) -> Option<Datagram> {
+        let deth = self.extended.first_chunk().filter(|_| self.opcode().has_deth()).map(Deth::parse)?;
+        Some(Datagram { deth, immediate: self.immediate() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Congestion, Psn, Syndrome};
+    use super::*;
+
+    /// Frames that scapy 2.7 (contrib.roce) built, checksums included.
+    const ACK: &str = "02000000000202000000000108004500003000004000401126bb0a0000010a000002c12312b7001c0000\
+        1100ffff0012345600fedcba1f000007c345a30a";
+    const SEND: &str = "02000000000202000000000108004502003400004000401126b50a0000010a000002c12312b700200000\
+        04f0ffff000000118000000168656c6c6f00000049e3bcb8";
+    const WRITE: &str = "0200000000020200000000010800456b0104000040004011257c0a0000010a000002c12312b700f00000\
+        0a40ffff00000011800000021122334455667788aabbccdd000000c8";
+    const WRITE_ICRC: [u8; 4] = [0x41, 0xf4, 0x0f, 0x1e];
+    const CNP: &str = "02000000000202000000000108004500003c00004000401126af0a0000010a000002c12312b700280000\
+        8140ffff40000011000000000000000000000000000000000000000096243305";
+    const UD6: &str = "6031234500281109fe800000000000000000000000000001fe800000000000000000000000000002\
+        c12312b7002800006440ffff00000001000000038001000000000017646174616772616d412a7c19";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    fn path(traffic_class: u8) -> Path {
+        Path {
+            local_mac: Mac([2, 0, 0, 0, 0, 1]),
+            remote_mac: Mac([2, 0, 0, 0, 0, 2]),
+            local: Ipv4Addr::new(10, 0, 0, 1),
+            remote: Ipv4Addr::new(10, 0, 0, 2),
+            hop_limit: 64,
+            traffic_class,
+            source_port: 0xc123,
+        }
+    }
+
+    /// A packet of ours, whole.
+    fn built(traffic_class: u8, bth: &Bth, extended: &Headers, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![7; 3];
+        path(traffic_class).emit(bth, extended, payload.len(), &mut frame);
+        frame.extend_from_slice(payload);
+        finish(&mut frame);
+        frame
+    }
+
+    #[test]
+    fn packets_are_those_that_scapy_builds() {
+        let send =
+            Bth { solicited: true, ack_request: true, ..Bth::new(Opcode::from_number(4).unwrap(), 0x11, Psn::new(1)) };
+        assert_eq!(built(2, &send, &Headers::NONE, b"hello"), bytes(SEND));
+        let write = Bth { ack_request: true, ..Bth::new(Opcode::from_number(10).unwrap(), 0x11, Psn::new(2)) };
+        let reth = Reth { address: 0x1122_3344_5566_7788, key: 0xaabb_ccdd, len: 200 };
+        let payload: Vec<u8> = (0..200).collect();
+        let whole = [bytes(WRITE), payload.clone(), WRITE_ICRC.to_vec()].concat();
+        assert_eq!(built(0x6b, &write, &Headers::NONE.with(reth.bytes()), &payload), whole);
+        let congestion = Congestion { backward: true, forward: false };
+        let cnp = Bth { congestion, ..Bth::new(Opcode::CNP, 0x11, Psn::new(0)) };
+        assert_eq!(built(0, &cnp, &Headers::NONE, &[0; 16]), bytes(CNP));
+    }
+
+    #[test]
+    fn what_scapy_builds_is_read() {
+        let frame = bytes(ACK);
+        let packet = Packet::parse(&frame).unwrap();
+        assert_eq!((packet.bth.qp, packet.bth.psn), (0x12_3456, Psn::new(0xfe_dcba)));
+        assert_eq!(packet.aeth(), Some(Aeth { syndrome: Syndrome::Ack(31), messages: 7 }));
+        assert!(icrc_is_right(&frame) && packet.payload.is_empty());
+        assert_eq!(destination_qp(&frame), Some(0x12_3456));
+        let frame = bytes(SEND);
+        let packet = Packet::parse(&frame).unwrap();
+        assert_eq!((packet.payload, packet.source_port, packet.bth.solicited), (&b"hello"[..], 0xc123, true));
+        let datagram = bytes(UD6);
+        let (covered, checksum) = datagram.split_at(datagram.len() - ICRC_LEN);
+        assert_eq!(icrc(covered).unwrap(), checksum);
+    }
+
+    #[test]
+    fn no_prefix_and_no_changed_bit_passes_unseen() {
+        let frame = bytes(SEND);
+        for len in 0..frame.len() {
+            assert!(Packet::parse(&frame[..len]).is_err(), "{len} bytes");
+        }
+        // Ethernet pads short frames.
+        let padded = [frame.clone(), vec![0; 9]].concat();
+        assert!(Packet::parse(&padded).is_ok() && icrc_is_right(&padded));
+        for at in IP_AT..frame.len() {
+            let mut changed = frame.clone();
+            changed[at] ^= 4;
+            let udp_checksum = at == 40 || at == 41;
+            // The congestion bits and those beside them may change on the way; so may the UDP checksum.
+            let passes = Packet::parse(&changed).is_ok() && icrc_is_right(&changed);
+            assert_eq!(passes, udp_checksum || at == 46, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Trains: packets of one message that follow each other, in one frame (docs/RDMA.md, "Trains").
+//!
+//! A train has the headers of a single packet, and more payload than one: each packet but the last has as much as the
+//! frame's owner keeps beside it (`segment`). Its opcode says where the train as a whole stands in its message, and its
+//! sequence number is that of the first packet. A train never leaves a machine: [`Train::write`] makes the packets.
+use super::icrc::{ICRC_LEN, icrc};
+use super::packet::{Layout, Packet, layout};
+use super::{BTH_LEN, Bth, Opcode, Operation, Position, Tail};
+use crate::ipv4;
+
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+
+/// A train, or a single packet whose checksum is not computed.
+pub struct Train<'a> {
+    frame: &'a [u8],
+    layout: Layout,
+    packet: Packet<'a>,
+    segment: usize,
+}
+
+impl<'a> Train<'a> {
+    /// That of a frame; each packet but the last has `segment` bytes of payload, and 0 says that there is one packet.
+    /// `None` where the frame is no RoCEv2 packet over IPv4.
+    pub fn of(frame: &'a [u8], segment: u16) -> Option<Train<'a>> {
+        let (layout, packet) = (layout(frame).ok()?, Packet::parse(frame).ok()?);
+        let segment = if segment == 0 { packet.payload.len().max(1) } else { usize::from(segment) };
+        Some(Train { frame, layout, packet, segment })
+    }
+
+    /// Packets of it.
+    pub fn count(&self) -> u32 {
+        self.packet.payload.len().div_ceil(self.segment).max(1) as u32
+    }
+
+    /// Appends packet `at` of it to an empty frame, as it is on a wire.
+    pub fn write(&self, at: u32, into: &mut Vec<u8>) {
+        let Train { frame, layout, packet, segment } = self;
+        let payload = packet.payload.chunks(*segment).nth(at as usize).unwrap_or_default();
+        let last = at + 1 == self.count();
+        let opcode = packet.opcode().at(packet.opcode().position().part(at, self.count()));
+        let pad = payload.len().wrapping_neg() & 3;
+        let bth = Bth {
+            opcode,
+            solicited: packet.bth.solicited && last,
+            ack_request: packet.bth.ack_request && last,
+            pad: pad as u8,
+            psn: packet.bth.psn.plus(at),
+            ..packet.bth
+        };
+        into.extend_from_slice(&frame[..layout.bth_at]);
+        into.resize(layout.bth_at + BTH_LEN, 0);
+        bth.emit(&mut into[layout.bth_at..]);
+        // What comes first belongs to the first packet of a message, or to both ends; what comes last, to the last.
+        let headers = packet.extended();
+        let (front, tail) = match opcode.operation() {
+            Operation::Send | Operation::Write => headers.split_at(headers.len() - packet.tail_len()),
+            _ => (headers, &[][..]),
+        };
+        let has_front = opcode.has_reth() || opcode.has_aeth() || self.count() == 1;
+        into.extend_from_slice(if has_front { front } else { &[] });
+        into.extend_from_slice(if opcode.position().ends() { tail } else { &[] });
+        into.extend_from_slice(payload);
+        into.extend_from_slice(&[0; 3][..pad]);
+        let (udp_at, len) = (layout.bth_at - UDP_LEN, into.len() + ICRC_LEN);
+        ipv4::set_len_and_id(&mut into[layout.ip_at..], (len - layout.ip_at) as u16, layout.ip.id);
+        into[udp_at + 4..udp_at + 6].copy_from_slice(&((len - udp_at) as u16).to_be_bytes());
+        let checksum = icrc(&into[layout.ip_at..]).unwrap_or_default();
+        into.extend_from_slice(&checksum);
+    }
+}
+
+impl Opcode {
+    /// The same operation at another position of its message.
+    fn at(self, position: Position) -> Opcode {
+        let tail = match (self.has_immediate(), self.has_invalidate()) {
+            (true, _) => Tail::Immediate,
+            (_, true) => Tail::Invalidate,
+            _ => Tail::Nothing,
+        };
+        match self.operation() {
+            _ if self.position() == position => self,
+            Operation::Send => Opcode::send(self.service(), position, tail),
+            Operation::Write => Opcode::write(self.service(), position, tail),
+            Operation::ReadResponse => Opcode::read_response(position),
+            _ => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Aeth, Headers, Path, Psn, Reth, Service, Syndrome, icrc_is_right, pad, seal};
+    use super::*;
+    use crate::Mac;
+    use std::net::Ipv4Addr;
+
+    fn path() -> Path {
+        Path {
+            local_mac: Mac([2, 0, 0, 0, 0, 1]),
+            remote_mac: Mac([2, 0, 0, 0, 0, 2]),
+            local: Ipv4Addr::new(10, 0, 0, 1),
+            remote: Ipv4Addr::new(10, 0, 0, 2),
+            hop_limit: 64,
+            traffic_class: 2,
+            source_port: 0xc123,
+        }
+    }
+
+    /// A frame with a place for its checksum.
+    fn open(bth: &Bth, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        path().emit(bth, headers, payload.len(), &mut frame);
+        frame.extend_from_slice(payload);
+        pad(&mut frame);
+        frame
+    }
+
+    fn sealed(bth: &Bth, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+        let mut frame = open(bth, headers, payload);
+        seal(&mut frame);
+        frame
+    }
+
+    fn packets(frame: &[u8], segment: u16) -> Vec<Vec<u8>> {
+        let train = Train::of(frame, segment).unwrap();
+        let write = |at| {
+            let mut packet = Vec::new();
+            train.write(at, &mut packet);
+            packet
+        };
+        (0..train.count()).map(write).collect()
+    }
+
+    const RETH: Reth = Reth { address: 0x7000, key: 9, len: 1001 };
+
+    #[test]
+    fn a_write_comes_out_as_the_packets_that_are_built_one_by_one() {
+        let payload: Vec<u8> = (0..1001).map(|at| at as u8).collect();
+        let write = |position, tail| Opcode::write(Service::Rc, position, tail);
+        let bth = |opcode, psn| Bth { selective: true, ..Bth::new(opcode, 0x77, Psn::new(psn)) };
+        let immediate = 0x0102_0304u32.to_be_bytes();
+        let only = Bth { solicited: true, ack_request: true, ..bth(write(Position::Only, Tail::Immediate), 0xff_ffff) };
+        let frame = open(&only, &Headers::NONE.with(RETH.bytes()).with(immediate), &payload);
+        let last = Bth { solicited: true, ack_request: true, ..bth(write(Position::Last, Tail::Immediate), 1) };
+        let expected = [
+            sealed(
+                &bth(write(Position::First, Tail::Nothing), 0xff_ffff),
+                &Headers::NONE.with(RETH.bytes()),
+                &payload[..400],
+            ),
+            sealed(&bth(write(Position::Middle, Tail::Nothing), 0), &Headers::NONE, &payload[400..800]),
+            sealed(&last, &Headers::NONE.with(immediate), &payload[800..]),
+        ];
+        assert_eq!(packets(&frame, 400), expected);
+        assert!(expected.iter().all(|packet| icrc_is_right(packet)));
+    }
+
+    #[test]
+    fn parts_of_messages_keep_their_places() {
+        let payload = [7; 500];
+        let headers = Headers::NONE.with(Aeth { syndrome: Syndrome::Ack(31), messages: 5 }.bytes());
+        let frame = |position, headers: &Headers| {
+            open(&Bth::new(Opcode::read_response(position), 3, Psn::new(40)), headers, &payload)
+        };
+        let positions = |frame: &[u8]| -> Vec<Position> {
+            let position = |packet: &Vec<u8>| Packet::parse(packet).unwrap().opcode().position();
+            packets(frame, 256).iter().map(position).collect()
+        };
+        use Position::*;
+        assert_eq!(positions(&frame(Only, &headers)), [First, Last]);
+        assert_eq!(positions(&frame(First, &headers)), [First, Middle]);
+        assert_eq!(positions(&frame(Middle, &Headers::NONE)), [Middle, Middle]);
+        assert_eq!(positions(&frame(Last, &headers)), [Middle, Last]);
+        let last = &packets(&frame(Last, &headers), 256)[1];
+        assert_eq!(Packet::parse(last).unwrap().aeth().unwrap().messages, 5);
+        // A single packet is sealed, and nothing else of it changes.
+        let one = frame(Only, &headers);
+        assert_eq!(
+            packets(&one, 0),
+            [sealed(&Bth::new(Opcode::read_response(Only), 3, Psn::new(40)), &headers, &payload)]
+        );
+        let request = Bth::new(Opcode::READ_REQUEST, 3, Psn::new(9));
+        let reth = Headers::NONE.with(RETH.bytes());
+        assert_eq!(packets(&open(&request, &reth, &[]), 0), [sealed(&request, &reth, &[])]);
+        let ack = open(&Bth::new(Opcode::ACKNOWLEDGE, 3, Psn::new(9)), &headers, &[]);
+        assert_eq!(packets(&ack, 0), [sealed(&Bth::new(Opcode::ACKNOWLEDGE, 3, Psn::new(9)), &headers, &[])]);
+        assert!(Train::of(&one[..30], 256).is_none());
+    }
+}

@@ -1,0 +1,195 @@
+//! What the split and merge unit reads in a frame, and changes in its headers.
+use port::{Checksum, Frame};
+use wire::rewrite::Layers;
+use wire::tcp::{self, Flags, Options};
+use wire::{EtherType, Ipv4Addr, Ipv4Tuple, Malformed, Seq, ethernet, ipv4};
+
+/// What a frame is.
+pub(crate) enum Look {
+    /// A TCP segment.
+    Segment(Segment),
+    /// A part of a TCP segment: nobody can say which connection's.
+    Fragment,
+    /// IPv4 with TCP, but not as it has to be.
+    Malformed,
+    /// Something else.
+    Other,
+}
+
+/// Headers of a TCP segment over IPv4.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    source: (Ipv4Addr, u16),
+    destination: (Ipv4Addr, u16),
+    ip_at: usize,
+    tcp_at: usize,
+    pub(crate) payload_at: usize,
+    pub(crate) payload_len: usize,
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    pub(crate) flags: Flags,
+    /// As it stands in the header.
+    pub(crate) window: u16,
+    pub(crate) options: Options,
+}
+
+/// Looks at a frame. `have` is how many bytes the whole frame has: more than `frame` holds where only its headers were
+/// read.
+pub(crate) fn look(frame: &Frame, have: usize) -> Look {
+    let bytes = frame.bytes();
+    let Some(ip_at) = ethernet::payload_at(bytes, EtherType::Ipv4) else { return Look::Other };
+    let packet = &bytes[ip_at..];
+    let (ip, ip_len) = match ipv4::Header::parse(packet, have - ip_at) {
+        Ok(parsed) => parsed,
+        Err(_) if packet.get(9) == Some(&ipv4::TCP) => return Look::Malformed,
+        Err(_) => return Look::Other,
+    };
+    if ip.protocol != ipv4::TCP {
+        return Look::Other;
+    }
+    if ip.is_fragment {
+        return Look::Fragment;
+    }
+    let parsed: Result<(tcp::Header, usize), Malformed> = tcp::Header::parse(&packet[ip_len..]);
+    let Ok((header, header_len)) = parsed else { return Look::Malformed };
+    let Some(payload_len) = usize::from(ip.payload_len).checked_sub(header_len) else { return Look::Malformed };
+    Look::Segment(Segment {
+        source: (ip.src, header.src_port),
+        destination: (ip.dst, header.dst_port),
+        ip_at,
+        tcp_at: ip_at + ip_len,
+        payload_at: ip_at + ip_len + header_len,
+        payload_len,
+        seq: header.seq,
+        ack: header.ack,
+        flags: header.flags,
+        window: header.window,
+        options: header.options,
+    })
+}
+
+impl Segment {
+    /// Its connection, where this host is the destination.
+    pub(crate) fn incoming(&self) -> Ipv4Tuple {
+        Ipv4Tuple {
+            local_ip: self.destination.0,
+            local_port: self.destination.1,
+            remote_ip: self.source.0,
+            remote_port: self.source.1,
+        }
+    }
+
+    /// Its connection, where this host is the source.
+    pub(crate) fn outgoing(&self) -> Ipv4Tuple {
+        Ipv4Tuple {
+            local_ip: self.source.0,
+            local_port: self.source.1,
+            remote_ip: self.destination.0,
+            remote_port: self.destination.1,
+        }
+    }
+
+    pub(crate) fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
+    /// The sequence number behind its payload.
+    pub(crate) fn payload_end(&self) -> Seq {
+        self.seq + self.payload_len as u32
+    }
+
+    /// Its checksum is right, or nobody had to compute it.
+    pub(crate) fn is_sound(&self, frame: &Frame) -> bool {
+        match frame.checksum {
+            Checksum::Verified | Checksum::Partial { .. } => true,
+            // RoCEv2's.
+            Checksum::Icrc => false,
+            Checksum::Complete => Layers::of(frame.bytes()).is_some_and(|layers| layers.tcp_is_sound(frame.bytes())),
+        }
+    }
+
+    /// Changes the window.
+    pub(crate) fn set_window(&mut self, frame: &mut Frame, window: u16) {
+        if self.window != window {
+            self.window = window;
+            self.change(frame, |header| {
+                header[tcp::WINDOW_AT..tcp::WINDOW_AT + 2].copy_from_slice(&window.to_be_bytes())
+            });
+        }
+    }
+
+    /// Changes the window scale of a SYN that has one.
+    pub(crate) fn set_window_scale(&mut self, frame: &mut Frame, scale: u8) {
+        self.options.window_scale = Some(scale);
+        self.change(frame, |header| tcp::set_window_scale(header, scale));
+    }
+
+    /// Changes the TCP header. A complete checksum stays as right as it was.
+    fn change(&self, frame: &mut Frame, change: impl FnOnce(&mut [u8])) {
+        let old = (frame.checksum == Checksum::Complete).then(|| frame.bytes().to_vec());
+        change(&mut frame.bytes_mut()[self.tcp_at..self.payload_at]);
+        let Some(old) = old else { return };
+        if let (Some(was), Some(is)) = (Layers::of(&old), Layers::of(frame.bytes())) {
+            wire::rewrite::carry_tcp((&was, &old), (&is, frame.bytes_mut()));
+        }
+    }
+
+    /// Leaves out the first `count` bytes of payload. The frame holds headers only.
+    pub(crate) fn skip(&mut self, frame: &mut Frame, count: usize) {
+        self.seq += count as u32;
+        self.payload_len -= count;
+        self.rewrite(frame);
+    }
+
+    /// Leaves the frame with headers only, which speak of `payload_len` bytes of payload; the checksum is left partial.
+    /// What comes after bytes that are cut off goes with them: FIN and PSH. There is no urgent data: its bytes stay in
+    /// the stream (RFC 6093 section 6).
+    pub(crate) fn strip(&mut self, frame: &mut Frame, payload_len: usize) {
+        if payload_len < self.payload_len {
+            self.flags.0 &= !(Flags::FIN | Flags::PSH).0;
+        }
+        self.flags.0 &= !Flags::URG.0;
+        self.payload_len = payload_len;
+        frame.resize(self.payload_at);
+        self.rewrite(frame);
+    }
+
+    /// Writes lengths, sequence number and flags, with a partial checksum.
+    fn rewrite(&self, frame: &mut Frame) {
+        let total = self.payload_at - self.ip_at + self.payload_len;
+        let bytes = frame.bytes_mut();
+        let id = u16::from_be_bytes([bytes[self.ip_at + 4], bytes[self.ip_at + 5]]);
+        ipv4::set_len_and_id(&mut bytes[self.ip_at..], total as u16, id);
+        tcp::set_segment(&mut bytes[self.tcp_at..], self.seq, self.flags, 0);
+        if let Some(layers) = Layers::of(bytes) {
+            layers.set_partial(bytes);
+        }
+        let field = self.tcp_at + tcp::CHECKSUM_AT;
+        frame.checksum = Checksum::Partial { start: self.tcp_at as u16, field: field as u16 };
+    }
+
+    /// `next` goes on where this one ends, and says the same otherwise: both can be one (what Linux' GRO asks for).
+    pub(crate) fn continues_in(&self, next: &Segment, frames: [&Frame; 2]) -> bool {
+        let plain = |segment: &Segment| segment.flags.0 & !(Flags::ACK | Flags::PSH).0 == 0;
+        let places = (self.ip_at, self.tcp_at, self.payload_at) == (next.ip_at, next.tcp_at, next.payload_at);
+        let same = self.ack == next.ack && self.window == next.window && self.flags.has(Flags::ACK);
+        let goes_on = !self.flags.has(Flags::PSH) && self.payload_end() == next.seq;
+        let [one, other] = frames.map(Frame::bytes);
+        // Hardware addresses, the kind of IPv4 header and its ECN bits; and TCP's options.
+        let equal = |from: usize, to: usize| one[from..to] == other[from..to];
+        places
+            && same
+            && goes_on
+            && plain(self)
+            && plain(next)
+            && equal(0, self.ip_at + 2)
+            && equal(self.tcp_at + tcp::HEADER_LEN, self.payload_at)
+    }
+
+    /// Becomes one segment with the next one.
+    pub(crate) fn join(&mut self, next: &Segment, frame: &mut Frame) {
+        self.flags |= next.flags;
+        self.payload_len += next.payload_len;
+        self.rewrite(frame);
+    }
+}

@@ -1,0 +1,27 @@
+//! ZeroNIC: payload goes straight to its place in registered memory, and a transport decides on headers
+//! (docs/ZERONIC.md; the paper's sections 3 and 4).
+//!
+//! - [`Nic`] is the NIC's half: it places payload before any transport has seen it, and fetches payload for headers
+//!   that a transport made. It is pure: no I/O, no clock.
+//! - [`Transport`] is what works on headers; [`LinuxTcp`] is the kernel's own TCP as one.
+//! - [`Stack`] is the control stack between the two and applications.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+mod counters;
+mod frames;
+mod linux;
+mod merge;
+mod nic;
+mod split;
+mod stack;
+mod transport;
+mod unit;
+mod window;
+
+pub use counters::Counters;
+pub use linux::{LinuxConfig, LinuxTcp};
+pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Positions, Refused, Segment};
+pub use stack::{Connection, Event, Stack};
+pub use transport::{InOrder, Socket, Transport};
+pub use unit::Shortage;

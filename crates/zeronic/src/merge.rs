@@ -1,0 +1,123 @@
+//! Headers from the transport: payload is fetched from registered memory, once, into the frames that leave (the paper's
+//! section 3.2, "Sending a packet").
+use crate::frames::{Look, Segment, look};
+use crate::nic::{Fetch, FlowId, Memory};
+use crate::unit::Unit;
+use port::{Capabilities, Frame, FramePool, cut_headers};
+use wire::tcp::Flags;
+use wire::{Nanos, ethernet};
+
+/// Where frames come from and where they leave.
+pub(crate) struct Leave<'a> {
+    pub(crate) pool: &'a mut FramePool,
+    pub(crate) out: &'a mut Vec<Box<Frame>>,
+}
+
+impl<M: Memory> Unit<M> {
+    /// Takes frames of the transport, of which only the headers were read. What is to leave is appended to `out`.
+    pub(crate) fn outgoing(&mut self, now: Nanos, wire: Capabilities, frames: &mut Vec<Box<Frame>>, leave: &mut Leave) {
+        let Leave { pool, out } = leave;
+        for frame in frames.drain(..) {
+            match look(&frame, usize::MAX) {
+                Look::Segment(segment) => match self.nic.find(&segment.outgoing()) {
+                    Some(flow) => self.merge(now, flow, frame, segment, &mut Leave { pool, out }, wire),
+                    None if segment.payload_len == 0 => out.push(frame),
+                    // Of a connection that was closed: its payload would be dummy bytes.
+                    None => pool.put(frame),
+                },
+                Look::Other => out.push(frame),
+                Look::Fragment | Look::Malformed => {
+                    self.counters.malformed += 1;
+                    pool.put(frame);
+                }
+            }
+        }
+        out.append(&mut self.own);
+        if !wire.checksum {
+            out.iter_mut().filter(|frame| frame.segment_size == 0).for_each(|frame| frame.complete_checksum());
+        }
+    }
+
+    fn merge(
+        &mut self,
+        now: Nanos,
+        flow: FlowId,
+        mut frame: Box<Frame>,
+        mut segment: Segment,
+        leave: &mut Leave,
+        wire: Capabilities,
+    ) {
+        let Leave { pool, out } = leave;
+        self.counters.headers_out += 1;
+        self.learn(flow, &frame, &mut segment);
+        let posted = self.posted(flow);
+        if let Some(way) = self.way(flow) {
+            if let Some(scale) = segment.has(Flags::SYN).then(|| way.window.offer(&segment)).flatten() {
+                segment.set_window_scale(&mut frame, scale);
+            }
+            let window = way.window.pass(now, &segment, posted);
+            segment.set_window(&mut frame, window);
+            if way.window.is_squeezed() {
+                self.squeezed.push(flow);
+            }
+        }
+        frame.resize(segment.payload_at);
+        let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
+        if segment.payload_len > 0 && segment.seq.before(una) {
+            // A late retransmission: the application may have its memory back.
+            self.counters.acknowledged_already += 1;
+            segment.skip(&mut frame, segment.payload_len.min((una - segment.seq) as usize));
+        }
+        let before = out.len();
+        if segment.payload_len == 0 {
+            out.push(frame);
+        } else {
+            self.fetch(wire, flow, &frame, &segment, pool, out);
+            pool.put(frame);
+        }
+        self.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    /// What a header says: where the stream begins, what is acknowledged, by which way it leaves.
+    fn learn(&mut self, flow: FlowId, frame: &Frame, segment: &mut Segment) {
+        self.touch(flow);
+        if segment.has(Flags::SYN) {
+            self.nic.begin_sending(flow, segment.seq + 1);
+        }
+        let Some(way) = self.way(flow) else { return };
+        if segment.has(Flags::SYN) {
+            way.outgoing.get_or_insert(segment.seq + 1);
+        }
+        if segment.has(Flags::ACK) {
+            way.acked = Some(way.acked.map_or(segment.ack, |before| before.max(segment.ack)));
+        }
+        if let Ok(header) = ethernet::Header::parse(frame.bytes()) {
+            way.link = Some([header.src, header.dst]);
+        }
+    }
+
+    /// One header becomes the frames that the wire takes (TSO), each with its payload.
+    fn fetch(
+        &mut self,
+        wire: Capabilities,
+        flow: FlowId,
+        frame: &Frame,
+        segment: &Segment,
+        pool: &mut FramePool,
+        out: &mut Vec<Box<Frame>>,
+    ) {
+        let most = if wire.super_segment > 0 { wire.super_segment as usize } else { 0 };
+        let (nic, memory, counters) = (&mut self.nic, &self.memory, &mut self.counters);
+        cut_headers(frame, most, pool, out, |at, len, into| {
+            match nic.fetch(flow, segment.seq + at as u32, len as u32, into, memory) {
+                Fetch::Done { skip: 0 } => {
+                    counters.fetched_bytes += len as u64;
+                    return true;
+                }
+                Fetch::Fault(_) => counters.faults += 1,
+                _ => counters.not_posted += 1,
+            }
+            false
+        });
+    }
+}

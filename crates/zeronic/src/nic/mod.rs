@@ -1,0 +1,330 @@
+//! The NIC's half: flow table, memory segments, cursors. It is a state machine: payload, posts and cursor moves come
+//! in; reads and writes of registered memory go out, through [`Memory`].
+mod flow;
+mod list;
+mod placed;
+mod store;
+
+pub use flow::Kind;
+pub use list::{Refused, Segment};
+
+use flow::{Case, Flow};
+use memory::{Access, Domain, Fault, Key, MemoryTable};
+use placed::Placed;
+use std::collections::HashMap;
+use store::{BLOCK, Store};
+use wire::{Ipv4Tuple, Seq};
+
+/// Registered memory, as the NIC's half uses it.
+pub trait Memory {
+    /// Writes received bytes into a region.
+    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault>;
+    /// Appends bytes to send; nothing where it fails.
+    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault>;
+}
+
+impl Memory for MemoryTable {
+    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault> {
+        self.open(domain, key, Access::LocalWrite)?.write(at, from)
+    }
+    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+        self.open(domain, key, Access::LocalRead)?.append(at, len, into)
+    }
+}
+
+/// How much a NIC holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Lines of the flow table, at most 65,535.
+    pub flows: usize,
+    /// Entries of the backing store.
+    pub entries: usize,
+    /// Entries that a flow is promised, for both its lists.
+    pub committed: usize,
+    /// Most entries of one list.
+    pub peak: usize,
+    /// Intervals above holes, of all flows.
+    pub intervals: usize,
+    /// Intervals of one flow.
+    pub intervals_per_flow: usize,
+}
+
+impl Default for Limits {
+    /// The paper's section 3.2.
+    fn default() -> Limits {
+        Limits { flows: 10_000, entries: 1 << 20, committed: 128, peak: 8192, intervals: 8192, intervals_per_flow: 512 }
+    }
+}
+
+/// Names a flow; not used again for another one soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowId {
+    line: u16,
+    generation: u16,
+}
+
+impl FlowId {
+    /// The line of the flow table: below [`Limits::flows`], and one flow's at a time.
+    pub fn line(self) -> usize {
+        usize::from(self.line)
+    }
+}
+
+/// What became of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// Its bytes `[skip, skip + len)` are in memory; those before were there already, those behind have no segment.
+    Placed {
+        /// Bytes below the cursor.
+        skip: u32,
+        /// Bytes that were written.
+        len: u32,
+    },
+    /// All of it lies below the cursor.
+    Old,
+    /// It has no segment.
+    Nowhere,
+    /// There are as many holes as can be remembered.
+    Holes,
+    /// The memory cannot be written.
+    Fault(Fault),
+    /// There is no such flow.
+    NoFlow,
+}
+
+/// What became of a request for bytes to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// They were appended, but for the first `skip`, which are acknowledged.
+    Done {
+        /// Bytes below `una`.
+        skip: u32,
+    },
+    /// All of them are acknowledged.
+    Old,
+    /// Some were never posted.
+    NotPosted,
+    /// The memory cannot be read.
+    Fault(Fault),
+    /// There is no such flow.
+    NoFlow,
+}
+
+#[derive(Clone, Default)]
+struct Line {
+    generation: u16,
+    flow: Option<Flow>,
+}
+
+/// The NIC's half.
+#[derive(Clone)]
+pub struct Nic {
+    limits: Limits,
+    store: Store,
+    lines: Box<[Line]>,
+    free: Vec<u16>,
+    by_tuple: HashMap<Ipv4Tuple, u16>,
+    /// What was placed ahead of holes, of those flows that have some.
+    ahead: HashMap<u16, Placed>,
+    intervals: usize,
+}
+
+impl Nic {
+    /// A NIC without flows. All its memory is allocated here, but for what is remembered of holes.
+    pub fn new(limits: Limits) -> Nic {
+        let flows = limits.flows.min(usize::from(u16::MAX));
+        Nic {
+            limits,
+            store: Store::new(limits.entries),
+            lines: (0..flows).map(|_| Line::default()).collect(),
+            free: (0..flows as u16).rev().collect(),
+            by_tuple: HashMap::with_capacity(flows),
+            ahead: HashMap::new(),
+            intervals: 0,
+        }
+    }
+
+    /// Adds a flow; `None` where the table is full or has the tuple: then its payload is not split off.
+    pub fn add(&mut self, tuple: Ipv4Tuple, domain: Domain, kind: Kind) -> Option<FlowId> {
+        if self.by_tuple.contains_key(&tuple) {
+            return None;
+        }
+        let line = self.free.pop()?;
+        // One block more than the entries need, as a list may begin anywhere in its first block.
+        let account = self.store.open(self.limits.committed.div_ceil(BLOCK) + 1);
+        let place = &mut self.lines[usize::from(line)];
+        place.generation = place.generation.wrapping_add(1);
+        place.flow = Some(Flow::new(tuple, domain, kind, account));
+        self.by_tuple.insert(tuple, line);
+        Some(FlowId { line, generation: place.generation })
+    }
+
+    /// Removes a flow: from now on nothing is written or read for it.
+    pub fn remove(&mut self, id: FlowId) -> bool {
+        let Some(flow) = self.lines.get_mut(id.line()).filter(|line| line.generation == id.generation) else {
+            return false;
+        };
+        let Some(flow) = flow.flow.take() else { return false };
+        self.by_tuple.remove(&flow.tuple);
+        flow.end(&mut self.store);
+        self.intervals -= self.ahead.remove(&id.line).map_or(0, |ahead| ahead.len());
+        self.free.push(id.line);
+        true
+    }
+
+    /// The flow of a connection.
+    pub fn find(&self, tuple: &Ipv4Tuple) -> Option<FlowId> {
+        let line = *self.by_tuple.get(tuple)?;
+        Some(FlowId { line, generation: self.lines[usize::from(line)].generation })
+    }
+
+    /// Appends a segment to receive into.
+    pub fn post_receive(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
+        let (peak, store) = (self.limits.peak, &mut self.store);
+        find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_receive(store, peak, segment)
+    }
+
+    /// Appends a segment to send.
+    pub fn post_send(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
+        let (peak, store) = (self.limits.peak, &mut self.store);
+        find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_send(store, peak, segment)
+    }
+
+    /// The incoming stream begins at `seq`. Does nothing once some of it was placed.
+    pub fn begin_receiving(&mut self, id: FlowId, seq: Seq) {
+        if let Some(flow) = find_mut(&mut self.lines, id) {
+            flow.begin_receiving(seq);
+        }
+    }
+
+    /// The outgoing stream begins at `seq`. Does nothing once some of it was sent.
+    pub fn begin_sending(&mut self, id: FlowId, seq: Seq) {
+        if let Some(flow) = find_mut(&mut self.lines, id) {
+            flow.begin_sending(seq);
+        }
+    }
+
+    /// Places a part of a stream (figure 8), before any transport has seen it.
+    pub fn place(&mut self, id: FlowId, seq: Seq, payload: &[u8], memory: &impl Memory) -> Arrival {
+        let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Stream) else {
+            return Arrival::NoFlow;
+        };
+        let aim = match flow.aim(seq, payload.len() as u32) {
+            Case::Old => return Arrival::Old,
+            Case::Nowhere => return Arrival::Nowhere,
+            Case::Place(aim) => aim,
+        };
+        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
+        let full = self.intervals >= self.limits.intervals || held >= self.limits.intervals_per_flow;
+        if full && flow.opens_a_hole(aim) {
+            return Arrival::Holes;
+        }
+        let (mut at, mut result) = (aim.skip as usize, Ok(()));
+        flow.target(&self.store, aim, |part| {
+            let bytes = &payload[at..at + part.len as usize];
+            at += bytes.len();
+            if result.is_ok() {
+                result = memory.write(flow.domain, part.key, part.offset, bytes);
+            }
+        });
+        if let Err(fault) = result {
+            return Arrival::Fault(fault);
+        }
+        if held == 0 && !flow.opens_a_hole(aim) {
+            flow.landed(aim, &mut Placed::default());
+        } else {
+            let ahead = self.ahead.entry(id.line).or_default();
+            flow.landed(aim, ahead);
+            self.intervals = self.intervals + ahead.len() - held;
+            if ahead.len() == 0 {
+                self.ahead.remove(&id.line);
+            }
+        }
+        Arrival::Placed { skip: aim.skip, len: aim.len }
+    }
+
+    /// Places an unreliable datagram in the next segment. One that is longer stays out, and the segment stays.
+    pub fn place_datagram(&mut self, id: FlowId, payload: &[u8], memory: &impl Memory) -> Arrival {
+        let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams) else {
+            return Arrival::NoFlow;
+        };
+        let segment = flow.next_for_datagram(&self.store);
+        let Some(segment) = segment.filter(|segment| segment.len >= payload.len() as u64) else {
+            return Arrival::Nowhere;
+        };
+        if let Err(fault) = memory.write(flow.domain, segment.key, segment.offset, payload) {
+            return Arrival::Fault(fault);
+        }
+        flow.datagram_landed(&mut self.store);
+        Arrival::Placed { skip: 0, len: payload.len() as u32 }
+    }
+
+    /// The transport has the stream in order up to `to`: moves the cursor, never past the first hole, and retires
+    /// segments behind it. Returns by how many bytes.
+    pub fn advance(&mut self, id: FlowId, to: Seq) -> u32 {
+        find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.store, to))
+    }
+
+    /// Appends the bytes `[seq, seq + len)` of the outgoing stream to `into`, but none that the peer has.
+    pub fn fetch(&mut self, id: FlowId, seq: Seq, len: u32, into: &mut Vec<u8>, memory: &impl Memory) -> Fetch {
+        let Some(flow) = find_mut(&mut self.lines, id) else { return Fetch::NoFlow };
+        let Some(aim) = flow.aim_fetch(seq, len) else { return Fetch::NotPosted };
+        if aim.len == 0 {
+            return Fetch::Old;
+        }
+        let (before, mut result) = (into.len(), Ok(()));
+        flow.source(&self.store, aim, |part| {
+            if result.is_ok() {
+                result = memory.append(flow.domain, part.key, part.offset, part.len as usize, into);
+            }
+        });
+        if let Err(fault) = result {
+            into.truncate(before);
+            return Fetch::Fault(fault);
+        }
+        flow.fetched(aim);
+        Fetch::Done { skip: aim.skip }
+    }
+
+    /// The peer has the outgoing stream up to `to`: segments behind it retire. Never past what was sent.
+    pub fn acknowledged(&mut self, id: FlowId, to: Seq) -> u32 {
+        find_mut(&mut self.lines, id).map_or(0, |flow| flow.acknowledged(&mut self.store, to))
+    }
+
+    /// The positions of a flow.
+    pub fn positions(&self, id: FlowId) -> Option<Positions> {
+        let line = self.lines.get(id.line()).filter(|line| line.generation == id.generation)?;
+        let flow = line.flow.as_ref()?;
+        Some(Positions {
+            cursor: flow.cursor(),
+            frontier: flow.frontier(),
+            posted_end: flow.posted_end(),
+            una: flow.una(),
+            entries: flow.entries(),
+        })
+    }
+
+    /// Entries of the backing store that no flow has.
+    pub fn free_entries(&self) -> usize {
+        self.store.available() * BLOCK
+    }
+}
+
+fn find_mut(lines: &mut [Line], id: FlowId) -> Option<&mut Flow> {
+    lines.get_mut(id.line()).filter(|line| line.generation == id.generation)?.flow.as_mut()
+}
+
+/// Where a flow is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Positions {
+    /// The incoming stream is in order up to here, says the transport.
+    pub cursor: Seq,
+    /// It was placed without a hole up to here.
+    pub frontier: Seq,
+    /// The byte behind the last one that has a segment.
+    pub posted_end: Seq,
+    /// The first byte of the outgoing stream that the peer has not acknowledged.
+    pub una: Seq,
+    /// Entries of both lists.
+    pub entries: usize,
+}

@@ -1,0 +1,256 @@
+//! Frames from the wire: payload to its place, headers to the transport (the paper's sections 3.1 and 3.2).
+use crate::frames::{Look, Segment, look};
+use crate::nic::{Arrival, FlowId, Memory};
+use crate::unit::{Kept, Shortage, Unit};
+use port::{Frame, FramePool};
+use wire::tcp::Flags;
+use wire::{Nanos, Seq};
+
+/// Most payload of merged headers: with them it is within an IPv4 packet.
+const MOST_MERGED: usize = 65_000;
+
+/// A header entry that may still grow.
+struct Open {
+    frame: Box<Frame>,
+    segment: Segment,
+    flow: FlowId,
+    /// Payload bytes of each frame that it was made of.
+    step: usize,
+}
+
+/// What is left of a frame for the transport.
+enum Left {
+    /// Its headers, which speak of so much payload.
+    Headers(usize),
+    /// Nothing.
+    Nothing,
+}
+
+impl<M: Memory> Unit<M> {
+    /// Takes a burst of frames in. What the transport is to see is appended to `up`.
+    pub(crate) fn incoming(
+        &mut self,
+        now: Nanos,
+        frames: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+        up: &mut Vec<Box<Frame>>,
+    ) {
+        let mut open = None;
+        for mut frame in frames.drain(..) {
+            pool.flatten(&mut frame);
+            match look(&frame, frame.len()) {
+                Look::Segment(segment) => match self.nic.find(&segment.incoming()) {
+                    Some(flow) => self.split(now, flow, frame, segment, &mut Round { pool, up, open: &mut open }),
+                    None => up.push(frame),
+                },
+                Look::Other => up.push(frame),
+                Look::Fragment | Look::Malformed => {
+                    self.counters.malformed += 1;
+                    pool.put(frame);
+                }
+            }
+        }
+        self.finish(open, up);
+    }
+
+    fn split(&mut self, now: Nanos, flow: FlowId, mut frame: Box<Frame>, mut segment: Segment, round: &mut Round) {
+        if !segment.is_sound(&frame) {
+            self.counters.malformed += 1;
+            return round.pool.put(frame);
+        }
+        self.touch(flow);
+        let left = if segment.has(Flags::SYN) {
+            self.begin(flow, &segment)
+        } else if segment.payload_len == 0 || segment.has(Flags::RST) {
+            Left::Headers(0)
+        } else {
+            let payload = &frame.bytes()[segment.payload_at..segment.payload_at + segment.payload_len];
+            let arrival = self.nic.place(flow, segment.seq, payload, &self.memory);
+            self.consider(now, flow, arrival, &segment, &frame, round.pool)
+        };
+        match left {
+            Left::Headers(len) => {
+                let step = usize::from(frame.segment_size);
+                segment.strip(&mut frame, len);
+                self.counters.headers_in += 1;
+                let step = if step > 0 { step } else { len };
+                self.up(Open { frame, segment, flow, step }, round);
+            }
+            Left::Nothing => round.pool.put(frame),
+        }
+    }
+
+    /// A SYN says where the stream begins. Data in it is left to be sent again (no TCP Fast Open).
+    fn begin(&mut self, flow: FlowId, segment: &Segment) -> Left {
+        let begin = segment.seq + 1;
+        let Some(way) = self.way(flow) else { return Left::Nothing };
+        // An answer to a SYN that was not sent, or a late SYN: the transport deals with them, and nothing moves.
+        let answers = !segment.has(Flags::ACK) || way.outgoing == Some(segment.ack);
+        if way.settled || !answers {
+            return Left::Headers(0);
+        }
+        way.settled = segment.has(Flags::ACK);
+        self.nic.begin_receiving(flow, begin);
+        let cursor = self.nic.positions(flow).map(|positions| positions.cursor);
+        if let Some(way) = self.way(flow).filter(|_| cursor == Some(begin)) {
+            way.incoming = Some(begin);
+            way.window.peer_offers(segment);
+        }
+        Left::Headers(0)
+    }
+
+    /// What figure 8 makes of the headers.
+    fn consider(
+        &mut self,
+        now: Nanos,
+        flow: FlowId,
+        arrival: Arrival,
+        segment: &Segment,
+        frame: &Frame,
+        pool: &mut FramePool,
+    ) -> Left {
+        let placed = match arrival {
+            Arrival::Placed { skip, len } => {
+                self.counters.placed_bytes += u64::from(len);
+                (skip + len) as usize
+            }
+            Arrival::Old => {
+                self.counters.old += 1;
+                segment.payload_len
+            }
+            Arrival::Nowhere => 0,
+            Arrival::Holes => {
+                self.counters.holes += 1;
+                return Left::Nothing;
+            }
+            Arrival::Fault(_) => {
+                self.counters.faults += 1;
+                return Left::Nothing;
+            }
+            Arrival::NoFlow => return Left::Nothing,
+        };
+        if placed == segment.payload_len {
+            return Left::Headers(placed);
+        }
+        self.counters.without_place += 1;
+        let whole = self.keep(flow, placed, segment, frame, pool);
+        match (whole, placed) {
+            (true, _) => Left::Headers(segment.payload_len),
+            (false, 0) => {
+                // A sender whose window is closed asks with data; it gives up on who never answers (RFC 9293 3.8.6.1).
+                let posted_end = self.posted(flow).end;
+                if let Some((last, window)) = self.way(flow).and_then(|way| way.window.answer(now, posted_end)) {
+                    self.acknowledge(flow, last, window, pool);
+                }
+                Left::Nothing
+            }
+            (false, placed) => Left::Headers(placed),
+        }
+    }
+
+    /// Keeps what has no place, from byte `placed` of the payload on. True where the transport may see all of it.
+    fn keep(&mut self, flow: FlowId, placed: usize, segment: &Segment, frame: &Frame, pool: &mut FramePool) -> bool {
+        let shortage = self.shortage;
+        let Some(way) = self.way(flow) else { return false };
+        let kept = match shortage {
+            Shortage::Drop => return false,
+            Shortage::Buffer => {
+                let mut copy = pool.large();
+                copy.bytes_vec().extend_from_slice(frame.bytes());
+                (copy.checksum, copy.segment_size) = (frame.checksum, frame.segment_size);
+                Kept::Frame(copy)
+            }
+            Shortage::Defer => {
+                let payload = &frame.bytes()[segment.payload_at..segment.payload_at + segment.payload_len];
+                Kept::Bytes(segment.seq + placed as u32, payload[placed..].to_vec())
+            }
+        };
+        match way.keep(kept) {
+            Ok(()) => shortage == Shortage::Defer,
+            Err(kept) => {
+                if let Kept::Frame(frame) = kept {
+                    pool.put(frame);
+                }
+                self.counters.not_kept += 1;
+                false
+            }
+        }
+    }
+
+    /// Memory was posted: what waited for it is tried again.
+    pub(crate) fn retry(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool, up: &mut Vec<Box<Frame>>) {
+        let Some(way) = self.way(flow).filter(|way| !way.kept.is_empty()) else { return };
+        let mut frames = Vec::new();
+        for kept in way.take_kept() {
+            match kept {
+                Kept::Frame(frame) => frames.push(frame),
+                Kept::Bytes(seq, bytes) => self.place_kept(flow, seq, bytes),
+            }
+        }
+        self.incoming(now, &mut frames, pool, up);
+        self.touch(flow);
+    }
+
+    fn place_kept(&mut self, flow: FlowId, seq: Seq, bytes: Vec<u8>) {
+        let placed = match self.nic.place(flow, seq, &bytes, &self.memory) {
+            Arrival::Placed { skip, len } => {
+                self.counters.placed_bytes += u64::from(len);
+                (skip + len) as usize
+            }
+            Arrival::Old => return,
+            Arrival::Fault(_) => {
+                self.counters.faults += 1;
+                return;
+            }
+            // The transport has it already: it stays until there is room.
+            Arrival::Nowhere | Arrival::Holes | Arrival::NoFlow => 0,
+        };
+        if let Some(way) = self.way(flow).filter(|_| placed < bytes.len()) {
+            let rest = if placed == 0 { bytes } else { bytes[placed..].to_vec() };
+            // What was taken out had room.
+            let _ = way.keep(Kept::Bytes(seq + placed as u32, rest));
+        }
+    }
+
+    /// Merges a header into the open one, or closes that and opens this (GRO).
+    fn up(&mut self, next: Open, round: &mut Round) {
+        if let Some(open) = round.open {
+            let room = open.segment.payload_len + next.segment.payload_len <= MOST_MERGED;
+            let whole = open.step > 0 && open.segment.payload_len % open.step == 0;
+            let fits = next.segment.payload_len > 0 && next.step <= open.step;
+            // A super-segment whose frames are shorter would have short ones in its middle.
+            let even = next.step == open.step || next.segment.payload_len == next.step;
+            let same = open.flow == next.flow && room && whole && fits && even;
+            if same && open.segment.continues_in(&next.segment, [&open.frame, &next.frame]) {
+                open.segment.join(&next.segment, &mut open.frame);
+                self.counters.merged += 1;
+                return round.pool.put(next.frame);
+            }
+        }
+        let before = round.open.replace(next);
+        self.finish(before, round.up);
+    }
+
+    /// Gives a header entry its dummy payload.
+    fn finish(&mut self, open: Option<Open>, up: &mut Vec<Box<Frame>>) {
+        let Some(Open { mut frame, segment, step, .. }) = open else { return };
+        frame.set_payload(Some(self.dummy(segment.payload_len)));
+        frame.segment_size = if segment.payload_len > step { step as u16 } else { 0 };
+        up.push(frame);
+    }
+}
+
+/// What a burst is worked on with.
+struct Round<'a> {
+    pool: &'a mut FramePool,
+    up: &'a mut Vec<Box<Frame>>,
+    open: &'a mut Option<Open>,
+}
+
+/// The connection that a frame begins: its SYN.
+pub(crate) fn begins(frame: &Frame) -> Option<wire::Ipv4Tuple> {
+    match look(frame, frame.len()) {
+        Look::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => Some(segment.incoming()),
+        _ => None,
+    }
+}

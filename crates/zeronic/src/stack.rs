@@ -1,0 +1,375 @@
+//! The control stack: between applications, the NIC's half and a transport (the paper's section 3.3).
+use crate::counters::Counters;
+use crate::merge::Leave;
+use crate::nic::{FlowId, Kind, Limits, Memory, Nic, Refused, Segment};
+use crate::transport::{Socket, Transport};
+use crate::unit::{Shortage, Unit};
+use memory::Domain;
+use port::{Frame, FramePool, Port, PortDrops};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddrV4;
+use wire::{Ipv4Tuple, Nanos};
+
+/// Frames of one round.
+const BURST: usize = 64;
+/// Connections that a listener's peers have begun and nobody has accepted yet.
+const MOST_BEGUN: usize = 64;
+
+/// Each connection is looked at this often.
+const LOOK_NS: Nanos = 100_000_000;
+
+/// Names a connection.
+pub type Connection = FlowId;
+
+/// What an application is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A listener has a new connection.
+    Accepted {
+        /// It.
+        connection: Connection,
+        /// Its addresses and ports.
+        tuple: Ipv4Tuple,
+    },
+    /// A receive is done: its bytes are in memory, in order.
+    Received {
+        /// The connection.
+        connection: Connection,
+        /// The number that the application gave the receive.
+        id: u64,
+        /// Bytes: fewer than posted only where the stream ended.
+        bytes: u64,
+    },
+    /// A send is done: the peer has its bytes, and the memory is the application's again.
+    Sent {
+        /// The connection.
+        connection: Connection,
+        /// The number that the application gave the send.
+        id: u64,
+    },
+    /// The peer's stream ended; all of it was told.
+    Ended {
+        /// The connection.
+        connection: Connection,
+    },
+    /// The transport gave the connection up. What was not told before will not come.
+    Failed {
+        /// The connection.
+        connection: Connection,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A send or a receive that is under way.
+struct Post {
+    id: u64,
+    bytes: u64,
+    done: u64,
+}
+
+/// A connection as the control stack keeps it.
+struct Talk {
+    socket: Socket,
+    receives: VecDeque<Post>,
+    sends: VecDeque<Post>,
+    /// Bytes that were posted and the transport has not taken.
+    unsent: u64,
+    /// Bytes of the incoming stream that the transport has in order, and that were told.
+    in_order: u64,
+    told: u64,
+    /// The application ends its stream behind what it posted; the transport was told so.
+    ending: bool,
+    end_said: bool,
+    /// The transport says that the peer's stream has ended; the application was told so.
+    ended: bool,
+    end_told: bool,
+}
+
+/// The control stack of a host. `T` decides on headers, `M` is registered memory.
+pub struct Stack<T: Transport, M: Memory> {
+    unit: Unit<M>,
+    transport: T,
+    talks: HashMap<FlowId, Talk>,
+    /// Ports that are listened on, and the domain of their connections' memory.
+    listeners: HashMap<u16, Domain>,
+    /// Connections that peers have begun, the oldest first.
+    begun: VecDeque<FlowId>,
+    events: VecDeque<Event>,
+    pool: FramePool,
+    received: Vec<Box<Frame>>,
+    up: Vec<Box<Frame>>,
+    out: Vec<Box<Frame>>,
+    now: Nanos,
+    /// When all connections are looked at.
+    next_look: Nanos,
+}
+
+impl<T: Transport, M: Memory> Stack<T, M> {
+    /// A stack without connections.
+    pub fn new(transport: T, memory: M, limits: Limits, shortage: Shortage, pool: FramePool) -> io::Result<Self> {
+        Ok(Stack {
+            unit: Unit::new(Nic::new(limits), memory, shortage)?,
+            transport,
+            talks: HashMap::new(),
+            listeners: HashMap::new(),
+            begun: VecDeque::new(),
+            events: VecDeque::new(),
+            pool,
+            received: Vec::new(),
+            up: Vec::new(),
+            out: Vec::new(),
+            now: 0,
+            next_look: 0,
+        })
+    }
+
+    /// Begins to connect. Sends and receives may be posted at once. `domain` is whose memory it uses.
+    pub fn connect(&mut self, remote: SocketAddrV4, domain: Domain) -> Result<Connection, String> {
+        let (socket, tuple) = self.transport.connect(remote)?;
+        let Some(flow) = self.unit.nic.add(tuple, domain, Kind::Stream) else {
+            self.transport.close(socket);
+            self.unit.counters.refused += 1;
+            return Err("the flow table is full: close a connection first".into());
+        };
+        self.unit.add_way(flow, tuple);
+        self.talks.insert(flow, Talk::new(socket));
+        Ok(flow)
+    }
+
+    /// Begins to accept connections.
+    pub fn listen(&mut self, port: u16, domain: Domain) -> Result<(), String> {
+        self.transport.listen(port)?;
+        self.listeners.insert(port, domain);
+        Ok(())
+    }
+
+    /// Posts memory to receive into. [`Event::Received`] with this number follows.
+    pub fn post_receive(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
+        let talk = self.talks.get_mut(&connection).ok_or(Refused::Flow)?;
+        self.unit.nic.post_receive(connection, segment)?;
+        talk.receives.push_back(Post { id, bytes: segment.len, done: 0 });
+        self.unit.retry(self.now, connection, &mut self.pool, &mut self.up);
+        self.unit.tell_more(self.now, connection, &mut self.pool);
+        Ok(())
+    }
+
+    /// Posts memory to send. It must not change until [`Event::Sent`] with this number follows.
+    pub fn post_send(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
+        let talk = self.talks.get_mut(&connection).filter(|talk| !talk.ending).ok_or(Refused::Flow)?;
+        self.unit.nic.post_send(connection, segment)?;
+        talk.sends.push_back(Post { id, bytes: segment.len, done: 0 });
+        talk.unsent += segment.len;
+        self.unit.touch(connection);
+        Ok(())
+    }
+
+    /// The application sends no more: the stream ends behind what it posted.
+    pub fn end(&mut self, connection: Connection) {
+        if let Some(talk) = self.talks.get_mut(&connection) {
+            talk.ending = true;
+            self.unit.touch(connection);
+        }
+    }
+
+    /// Forgets a connection. From now on none of its memory is read or written.
+    pub fn close(&mut self, connection: Connection) {
+        if let Some(talk) = self.talks.remove(&connection) {
+            self.transport.close(talk.socket);
+        }
+        self.unit.remove_way(connection);
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.unit.counters
+    }
+
+    /// The NIC's half, to look at.
+    pub fn nic(&self) -> &Nic {
+        &self.unit.nic
+    }
+
+    /// The registered memory.
+    pub fn memory(&self) -> &M {
+        &self.unit.memory
+    }
+
+    /// The transport.
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// One bounded round: frames from the wire, what the transport makes of them, frames to the wire. Returns how many
+    /// frames moved: 0 means that there was nothing to do.
+    pub fn poll(&mut self, now: Nanos, wire: &mut dyn Port, drops: &mut PortDrops) -> usize {
+        self.now = now;
+        wire.receive(now, BURST, &mut self.pool, &mut self.received);
+        self.begin_connections();
+        self.unit.incoming(now, &mut self.received, &mut self.pool, &mut self.up);
+        let mut moved = self.up.len();
+        if moved > 0 {
+            self.transport.headers_in(now, &mut self.up, &mut self.pool);
+        }
+        if !self.begun.is_empty() {
+            self.accept();
+        }
+        if now >= self.next_look {
+            // A transport that gives a connection up may say so in no header.
+            self.next_look = now + LOOK_NS;
+            self.talks.keys().for_each(|flow| self.unit.touch(*flow));
+        }
+        self.look_after_touched();
+        moved += self.transport.headers_out(now, BURST, &mut self.pool, &mut self.received);
+        if !self.unit.squeezed.is_empty() {
+            self.unit.squeeze(now, &mut self.pool);
+        }
+        moved += self.unit.own.len();
+        let mut leave = Leave { pool: &mut self.pool, out: &mut self.out };
+        self.unit.outgoing(now, wire.capabilities(), &mut self.received, &mut leave);
+        if !self.out.is_empty() {
+            wire.send(now, &mut self.out, &mut self.pool, drops);
+        }
+        // Outgoing acknowledgment numbers move cursors, too.
+        self.look_after_touched();
+        moved
+    }
+
+    /// Received SYNs for listeners get a flow before they are split: the stream begins with them.
+    fn begin_connections(&mut self) {
+        if self.listeners.is_empty() {
+            return;
+        }
+        for at in 0..self.received.len() {
+            let Some(tuple) = crate::split::begins(&self.received[at]) else { continue };
+            let Some(domain) = self.listeners.get(&tuple.local_port).copied() else { continue };
+            if self.unit.nic.find(&tuple).is_some() {
+                continue;
+            }
+            if self.begun.len() >= MOST_BEGUN {
+                self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
+            }
+            match self.unit.nic.add(tuple, domain, Kind::Stream) {
+                Some(flow) => {
+                    self.unit.add_way(flow, tuple);
+                    self.begun.push_back(flow);
+                }
+                None => self.unit.counters.refused += 1,
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Some((socket, tuple)) = self.transport.accept() {
+            let flow = self.unit.nic.find(&tuple).filter(|flow| self.begun.contains(flow));
+            let Some(flow) = flow else {
+                // It waited too long, or never had a line: its payload was not split off.
+                self.transport.close(socket);
+                self.unit.counters.refused += 1;
+                continue;
+            };
+            self.begun.retain(|begun| *begun != flow);
+            if let Some(way) = self.unit.way(flow) {
+                way.settled = true;
+            }
+            self.talks.insert(flow, Talk::new(socket));
+            self.events.push_back(Event::Accepted { connection: flow, tuple });
+            self.unit.touch(flow);
+        }
+    }
+
+    fn look_after_touched(&mut self) {
+        for at in 0..self.unit.touched.len() {
+            let flow = self.unit.touched[at];
+            if let Some(way) = self.unit.way(flow) {
+                way.touched = false;
+            }
+            if let Err(why) = self.look_after(flow) {
+                self.fail(flow, why);
+            }
+        }
+        self.unit.touched.clear();
+    }
+
+    fn look_after(&mut self, flow: FlowId) -> Result<(), String> {
+        let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
+        let Some(way) = self.unit.way(flow) else { return Ok(()) };
+        let (incoming, outgoing, acked) = (way.incoming, way.outgoing, way.acked);
+        let came = self.transport.in_order(talk.socket)?;
+        talk.in_order += came.bytes;
+        talk.ended |= came.ended;
+        if let Some(begin) = incoming {
+            // Both are the transport's word that the stream is in order so far.
+            let read = begin + talk.in_order as u32;
+            let moved = self.unit.nic.advance(flow, acked.map_or(read, |acked| acked.max(read)));
+            talk.told += u64::from(moved);
+            finish(&mut talk.receives, u64::from(moved), |id, bytes| {
+                self.events.push_back(Event::Received { connection: flow, id, bytes });
+            });
+        }
+        if let Some(begin) = outgoing {
+            let acknowledged = self.transport.acknowledged(talk.socket);
+            let moved = self.unit.nic.acknowledged(flow, begin + acknowledged as u32);
+            finish(&mut talk.sends, u64::from(moved), |id, _| {
+                self.events.push_back(Event::Sent { connection: flow, id });
+            });
+            if talk.unsent > 0 {
+                talk.unsent -= self.transport.send(talk.socket, talk.unsent)?;
+            }
+            if talk.ending && talk.unsent == 0 && !talk.end_said {
+                talk.end_said = true;
+                self.transport.end(talk.socket);
+            }
+        }
+        if talk.ended && !talk.end_told && talk.told == talk.in_order {
+            talk.end_told = true;
+            // The receive in which the stream ended is done, with what it has; those behind it have nothing.
+            for post in talk.receives.drain(..) {
+                self.events.push_back(Event::Received { connection: flow, id: post.id, bytes: post.done });
+            }
+            self.events.push_back(Event::Ended { connection: flow });
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, flow: FlowId, why: String) {
+        self.close(flow);
+        self.events.push_back(Event::Failed { connection: flow, why });
+    }
+}
+
+impl Talk {
+    fn new(socket: Socket) -> Talk {
+        Talk {
+            socket,
+            receives: VecDeque::new(),
+            sends: VecDeque::new(),
+            unsent: 0,
+            in_order: 0,
+            told: 0,
+            ending: false,
+            end_said: false,
+            ended: false,
+            end_told: false,
+        }
+    }
+}
+
+/// `moved` bytes more are done: tells of the posts that are done with them.
+fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut tell: impl FnMut(u64, u64)) {
+    while let Some(post) = posts.front_mut().filter(|_| moved > 0) {
+        let count = moved.min(post.bytes - post.done);
+        post.done += count;
+        moved -= count;
+        if post.done == post.bytes {
+            tell(post.id, post.bytes);
+            posts.pop_front();
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What the control stack asks of a transport: TCP on headers. Bytes are counted, never looked at.
+use port::{Frame, FramePool};
+use std::net::SocketAddrV4;
+use wire::{Ipv4Tuple, Nanos};
+
+/// A connection of a transport's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Socket(pub u32);
+
+/// What a transport says of the incoming stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InOrder {
+    /// Bytes that are in order now and were not before.
+    pub bytes: u64,
+    /// No more will come.
+    pub ended: bool,
+}
+
+/// A transport works on headers: frames that it takes and makes have the lengths of real ones, with dummy payload.
+pub trait Transport {
+    /// Begins to connect to an address and port; the tuple says which port is this host's.
+    fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String>;
+    /// Begins to accept connections to a port.
+    fn listen(&mut self, port: u16) -> Result<(), String>;
+    /// A connection that was accepted, where there is one.
+    fn accept(&mut self) -> Option<(Socket, Ipv4Tuple)>;
+    /// Takes over up to `bytes` more bytes of the outgoing stream; returns how many. It sends them when its congestion
+    /// and flow control allow.
+    fn send(&mut self, socket: Socket, bytes: u64) -> Result<u64, String>;
+    /// Bytes of the outgoing stream that the peer has acknowledged, from the first one on.
+    fn acknowledged(&mut self, socket: Socket) -> u64;
+    /// What came in order since the last call.
+    fn in_order(&mut self, socket: Socket) -> Result<InOrder, String>;
+    /// The outgoing stream ends behind what was sent.
+    fn end(&mut self, socket: Socket);
+    /// Forgets a connection. One that has not ended both ways is reset.
+    fn close(&mut self, socket: Socket);
+    /// Frames come in, without their payload: each says in its headers how long it is.
+    fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);
+    /// Appends at most `most` frames that are to go out, without payload; returns how many.
+    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
+}

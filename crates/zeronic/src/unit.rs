@@ -1,0 +1,212 @@
+//! The split and merge unit's state: the NIC's half, and of each connection what its headers told.
+use crate::counters::Counters;
+use crate::nic::{FlowId, Memory, Nic};
+use crate::window::{Last, Posted, Window};
+use port::{Checksum, Frame, FramePool};
+use shm::{Mirror, Region, Span};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use wire::ipv4::Ecn;
+use wire::tcp::Flags;
+use wire::template::{Fields, Template};
+use wire::{Ipv4Tuple, Mac, Nanos, Seq};
+
+/// What becomes of payload that has no segment (figure 8, case (e)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shortage {
+    /// It is as if the frame were lost: the peer sends it again.
+    #[default]
+    Drop,
+    /// The NIC's half keeps the frame, and tries again when memory is posted; the transport sees it then.
+    Buffer,
+    /// The transport sees the header at once; the payload is kept beside, and copied when memory is posted.
+    Defer,
+}
+
+/// Most bytes that are kept for a connection under [`Shortage::Buffer`] and [`Shortage::Defer`].
+const MOST_KEPT: usize = 256 << 10;
+/// What a window names at least where payload may be deferred.
+const DEFERRED: u32 = 2 * 1460;
+/// Bytes of dummy payload: as many as an IPv4 packet can have.
+const DUMMY: usize = 1 << 16;
+
+/// Payload that waits for memory.
+pub(crate) enum Kept {
+    Frame(Box<Frame>),
+    Bytes(Seq, Vec<u8>),
+}
+
+impl Kept {
+    fn len(&self) -> usize {
+        match self {
+            Kept::Frame(frame) => frame.len(),
+            Kept::Bytes(_, bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Of a connection, what the unit learns from the headers that pass.
+pub(crate) struct Way {
+    pub(crate) flow: FlowId,
+    pub(crate) tuple: Ipv4Tuple,
+    pub(crate) window: Window,
+    /// Hardware addresses of outgoing frames: from, to.
+    pub(crate) link: Option<[Mac; 2]>,
+    /// Where both streams begin.
+    pub(crate) incoming: Option<Seq>,
+    pub(crate) outgoing: Option<Seq>,
+    /// Nothing says any more where they begin.
+    pub(crate) settled: bool,
+    /// The last acknowledgment number that the transport sent.
+    pub(crate) acked: Option<Seq>,
+    pub(crate) kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    /// Headers went up, or went out, since the control stack looked.
+    pub(crate) touched: bool,
+}
+
+impl Way {
+    /// Keeps payload; false where there is no room.
+    pub(crate) fn keep(&mut self, kept: Kept) -> Result<(), Kept> {
+        if self.kept_bytes + kept.len() > MOST_KEPT {
+            return Err(kept);
+        }
+        self.kept_bytes += kept.len();
+        self.kept.push_back(kept);
+        Ok(())
+    }
+
+    /// All that is kept.
+    pub(crate) fn take_kept(&mut self) -> VecDeque<Kept> {
+        self.kept_bytes = 0;
+        std::mem::take(&mut self.kept)
+    }
+}
+
+/// The unit. `M` is registered memory.
+pub(crate) struct Unit<M: Memory> {
+    pub(crate) nic: Nic,
+    pub(crate) memory: M,
+    pub(crate) shortage: Shortage,
+    pub(crate) counters: Counters,
+    /// By line of the flow table.
+    ways: Vec<Option<Box<Way>>>,
+    /// Lines that were touched.
+    pub(crate) touched: Vec<FlowId>,
+    dummy: Arc<Mirror>,
+    /// Frames of the unit's own that are to go out.
+    pub(crate) own: Vec<Box<Frame>>,
+    /// Connections whose window is closed although a little memory is posted.
+    pub(crate) squeezed: Vec<FlowId>,
+}
+
+impl<M: Memory> Unit<M> {
+    pub(crate) fn new(nic: Nic, memory: M, shortage: Shortage) -> io::Result<Unit<M>> {
+        let region = Arc::new(Region::create("zeronic dummy payload", DUMMY)?);
+        let dummy = Arc::new(Mirror::map(&region, 0, DUMMY)?);
+        let (ways, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Unit { nic, memory, shortage, counters: Counters::default(), ways, touched, dummy, own, squeezed })
+    }
+
+    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple) {
+        let way = Way {
+            flow,
+            tuple,
+            window: Window::default(),
+            link: None,
+            incoming: None,
+            outgoing: None,
+            settled: false,
+            acked: None,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            touched: false,
+        };
+        if self.ways.len() <= flow.line() {
+            self.ways.resize_with(flow.line() + 1, || None);
+        }
+        self.ways[flow.line()] = Some(Box::new(way));
+    }
+
+    pub(crate) fn remove_way(&mut self, flow: FlowId) {
+        if self.nic.remove(flow) {
+            self.ways[flow.line()] = None;
+        }
+    }
+
+    pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut Way> {
+        self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
+    }
+
+    /// The control stack has to look at the connection.
+    pub(crate) fn touch(&mut self, flow: FlowId) {
+        if let Some(way) = self.way(flow).filter(|way| !way.touched) {
+            way.touched = true;
+            self.touched.push(flow);
+        }
+    }
+
+    /// Memory that is posted for the incoming stream; under [`Shortage::Defer`], room for two segments where there is
+    /// less: a sender waits long before it uses a smaller window (RFC 9293 section 3.8.6.2.1).
+    pub(crate) fn posted(&self, flow: FlowId) -> Posted {
+        let Some(positions) = self.nic.positions(flow) else { return Posted { bytes: 0, end: Seq(0) } };
+        let mut end = positions.posted_end;
+        let way = self.ways.get(flow.line()).and_then(Option::as_deref);
+        if let (Shortage::Defer, Some(way)) = (self.shortage, way) {
+            let room = way.acked.filter(|_| way.kept_bytes < DEFERRED as usize);
+            end = room.map_or(end, |acked| end.max(acked + DEFERRED));
+        }
+        Posted { bytes: end - positions.cursor, end }
+    }
+
+    /// Dummy payload.
+    pub(crate) fn dummy(&self, len: usize) -> Span {
+        Span::new(&self.dummy, 0, len as u32)
+    }
+
+    /// Memory was posted: tells the peer, where that is worth a frame.
+    pub(crate) fn tell_more(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool) {
+        let posted_end = self.posted(flow).end;
+        let Some(way) = self.way(flow) else { return };
+        let (update, squeezed) = (way.window.update(now, posted_end), way.window.is_squeezed());
+        if let Some((last, window)) = update {
+            self.acknowledge(flow, last, window, pool);
+        }
+        if squeezed {
+            self.squeezed.push(flow);
+        }
+    }
+
+    /// Looks at windows that are closed although a little memory is posted.
+    pub(crate) fn squeeze(&mut self, now: Nanos, pool: &mut FramePool) {
+        let mut left = std::mem::take(&mut self.squeezed);
+        left.sort_unstable_by_key(|flow| flow.line());
+        left.dedup();
+        left.retain(|flow| {
+            let Some(way) = self.way(*flow) else { return false };
+            let (squeeze, still) = (way.window.squeeze(now), way.window.is_squeezed());
+            if let Some((last, window)) = squeeze {
+                self.acknowledge(*flow, last, window, pool);
+            }
+            still
+        });
+        self.squeezed = left;
+    }
+
+    /// Sends an ACK of the unit's own with this window.
+    pub(crate) fn acknowledge(&mut self, flow: FlowId, last: Last, window: u16, pool: &mut FramePool) {
+        let Some(way) = self.way(flow) else { return };
+        let (Some([from, to]), tuple) = (way.link, way.tuple) else { return };
+        let ports = (tuple.local_port, tuple.remote_port);
+        let template = Template::new((from, to), (tuple.local_ip, tuple.remote_ip), ports);
+        let Last { seq, ack, timestamps } = last;
+        let (flags, ecn) = (Flags::ACK, Ecn::NotEct);
+        let mut frame = pool.small();
+        let fields = Fields { seq, ack, flags, window, timestamps, sack: None, ecn, payload_len: 0 };
+        let (start, field) = template.write(&fields, frame.bytes_vec());
+        frame.checksum = Checksum::Partial { start, field };
+        self.own.push(frame);
+        self.counters.window_updates += 1;
+    }
+}

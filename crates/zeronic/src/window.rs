@@ -1,0 +1,143 @@
+//! The window that the peer is told: the transport's, cut to what is posted (docs/ZERONIC.md, "The window").
+use crate::frames::Segment;
+use wire::tcp::{Flags, Timestamps};
+use wire::{Nanos, Seq};
+
+/// The scale that the peer is told at most: units of 64 bytes, windows up to 4 MiB.
+pub(crate) const MOST_SCALE: u8 = 6;
+/// Where less than this may still be sent, each post is worth an ACK of its own; otherwise two of them are.
+const SEGMENT: u32 = 1460;
+/// At most one answer to data without a place in this time.
+const ANSWER_NS: Nanos = 10_000_000;
+/// A window is closed for so long, with a little memory posted, before one unit is named.
+const SQUEEZED_NS: Nanos = 5_000_000;
+
+/// What is known of a connection's window. It is learned from the headers that pass.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Window {
+    /// The scale of the transport's windows, where it offered one, and what the peer was told instead.
+    ours: Option<u8>,
+    wire: u8,
+    /// The scale that the peer offered.
+    peers: Option<u8>,
+    /// How far the transport would let the peer send, and how far the peer was told.
+    offered: Option<Seq>,
+    told: Option<Seq>,
+    /// The last acknowledgement.
+    last: Option<Last>,
+    answered: Nanos,
+    /// Since when less than one unit is posted, and the window closed.
+    squeezed: Option<Nanos>,
+}
+
+/// What an ACK repeats of the last outgoing segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Last {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    pub(crate) timestamps: Option<Timestamps>,
+}
+
+/// Memory that is posted for a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Posted {
+    /// Bytes from the cursor on.
+    pub(crate) bytes: u32,
+    /// Their end.
+    pub(crate) end: Seq,
+}
+
+impl Window {
+    /// A SYN of the peer's.
+    pub(crate) fn peer_offers(&mut self, segment: &Segment) {
+        self.peers = segment.options.window_scale.map(|scale| scale.min(14));
+    }
+
+    /// A SYN of the transport's passes: the scale that it shall bear, where it has one.
+    pub(crate) fn offer(&mut self, segment: &Segment) -> Option<u8> {
+        self.ours = segment.options.window_scale.map(|scale| scale.min(14));
+        self.wire = self.ours.unwrap_or(0).min(MOST_SCALE);
+        self.ours.map(|_| self.wire)
+    }
+
+    /// Scales of the transport's windows and of those on the wire. RFC 7323 section 2.2: both sides scale, or neither.
+    fn scales(&self) -> (u8, u8) {
+        if let (Some(ours), Some(_)) = (self.ours, self.peers) { (ours, self.wire) } else { (0, 0) }
+    }
+
+    /// An outgoing segment passes: the window that it shall bear.
+    pub(crate) fn pass(&mut self, now: Nanos, segment: &Segment, posted: Posted) -> u16 {
+        if segment.has(Flags::RST) {
+            return segment.window;
+        }
+        if !segment.has(Flags::ACK) {
+            return segment.window.min(posted.bytes.min(u32::from(u16::MAX)) as u16);
+        }
+        // The window of a SYN is never scaled.
+        let is_syn = segment.has(Flags::SYN);
+        let (ours, wire) = if is_syn { (0, 0) } else { self.scales() };
+        let offered = segment.ack + (u32::from(segment.window) << ours);
+        self.offered = Some(self.offered.map_or(offered, |before| before.max(offered)));
+        let control = u32::from(is_syn) + u32::from(segment.has(Flags::FIN));
+        let seq = segment.payload_end() + control;
+        let seq = self.last.map_or(seq, |last| last.seq.max(seq));
+        let ack = self.last.map_or(segment.ack, |last| last.ack.max(segment.ack));
+        self.last = Some(Last { seq, ack, timestamps: segment.options.timestamps });
+        let open = open(segment.ack, offered, posted.end);
+        self.squeezed = (open > 0 && open >> wire == 0).then(|| self.squeezed.unwrap_or(now));
+        self.tell(segment.ack, open >> wire, wire)
+    }
+
+    /// The field for so many units from `ack` on.
+    fn tell(&mut self, ack: Seq, units: u32, wire: u8) -> u16 {
+        let units = units.min(u32::from(u16::MAX));
+        let edge = ack + (units << wire);
+        self.told = Some(self.told.map_or(edge, |told| told.max(edge)));
+        units as u16
+    }
+
+    /// Memory was posted: what an ACK of the NIC's own says, where it is worth one.
+    pub(crate) fn update(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
+        let (last, offered, told) = (self.last?, self.offered?, self.told?);
+        let ((_, wire), open) = (self.scales(), open(last.ack, offered, posted_end));
+        let before = if told.before(last.ack) { 0 } else { told - last.ack };
+        let more = ((open >> wire) << wire).saturating_sub(before);
+        if before == 0 && more == 0 && open > 0 {
+            self.squeezed.get_or_insert(now);
+        }
+        if more == 0 || before >= SEGMENT && more < 2 * SEGMENT {
+            return None;
+        }
+        self.squeezed = None;
+        Some((last, self.tell(last.ack, open >> wire, wire)))
+    }
+
+    /// Rounding down leaves a small receive without its last bytes. So after a while, one unit is named.
+    pub(crate) fn squeeze(&mut self, now: Nanos) -> Option<(Last, u16)> {
+        let last = self.last?;
+        self.squeezed.take_if(|since| now >= since.saturating_add(SQUEEZED_NS))?;
+        Some((last, self.tell(last.ack, 1, self.scales().1)))
+    }
+
+    /// [`Window::squeeze`] has something to do, now or later.
+    pub(crate) fn is_squeezed(&self) -> bool {
+        self.squeezed.is_some()
+    }
+
+    /// Data came that has no place: the peer is told once more what is open, not too often.
+    pub(crate) fn answer(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
+        let (last, offered) = (self.last?, self.offered?);
+        if self.answered != 0 && now < self.answered.saturating_add(ANSWER_NS) {
+            return None;
+        }
+        self.answered = now.max(1);
+        let (_, wire) = self.scales();
+        Some((last, self.tell(last.ack, open(last.ack, offered, posted_end) >> wire, wire)))
+    }
+}
+
+/// Bytes behind `ack` that are both offered and posted.
+fn open(ack: Seq, offered: Seq, posted_end: Seq) -> u32 {
+    let end = if posted_end.before(offered) { posted_end } else { offered };
+    if end.before(ack) { 0 } else { end - ack }
+}

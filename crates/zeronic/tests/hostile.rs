@@ -1,0 +1,252 @@
+//! Peers and transports that lie, and payload without a place: nothing outside posted memory is written, nothing is
+//! told before it is in order, and nothing leaves that was not posted.
+#[path = "support/script.rs"]
+mod script;
+mod support;
+
+use memory::Key;
+use script::{HERE, OURS, Said, Scene, THEIRS, THERE};
+use support::REGION_LEN;
+use wire::Seq;
+use wire::tcp::Flags;
+use zeronic::{Event, InOrder, Segment, Shortage};
+
+const ACK: Flags = Flags::ACK;
+
+fn segment(region: u32, offset: u64, len: u64) -> Segment {
+    Segment { key: Key(region), offset, len }
+}
+
+/// Data of the peer's, from byte `at` of its stream on.
+fn data(at: u32, payload: &[u8]) -> Said {
+    Said::new(THEIRS + at, OURS, ACK, payload)
+}
+
+/// An acknowledgment of the transport's, up to byte `at` of the peer's stream.
+fn ack(at: u32, window: u16) -> Said {
+    Said { window, ..Said::new(OURS, THEIRS + at, ACK, &[]) }
+}
+
+fn in_order(scene: &mut Scene, bytes: u64) {
+    scene.stack.transport().in_order = InOrder { bytes, ended: false };
+}
+
+fn memory(scene: &Scene, region: usize) -> [u8; REGION_LEN] {
+    scene.stack.memory().0.borrow()[region]
+}
+
+#[test]
+fn payload_is_placed_and_the_transport_sees_headers() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 7, segment(0, 8, 6)).unwrap();
+    in_order(&mut scene, 4);
+    scene.peer_says(&[data(0, &[1, 2, 3, 4])]);
+    let seen = scene.seen();
+    assert_eq!((seen.len(), seen[0].seq, &seen[0].payload[..]), (1, THEIRS, &[0; 4][..]), "dummy payload");
+    assert_eq!(memory(&scene, 0)[7..15], [0, 1, 2, 3, 4, 0, 0, 0]);
+    assert_eq!(scene.events(), [], "the receive is not full");
+    in_order(&mut scene, 2);
+    scene.peer_says(&[Said { flags: ACK | Flags::URG | Flags::PSH, ..data(4, &[5, 6]) }]);
+    assert_eq!(scene.seen()[0].flags, ACK | Flags::PSH, "no urgent data");
+    assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 7, bytes: 6 }]);
+}
+
+#[test]
+fn headers_of_a_burst_become_one() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 7, segment(0, 0, 30)).unwrap();
+    scene.peer_says(&[data(0, &[1; 4]), data(4, &[2; 4]), data(8, &[3; 3]), data(11, &[4; 3]), data(20, &[5; 2])]);
+    let seen: Vec<_> = scene.seen().into_iter().map(|said| (said.seq - THEIRS, said.payload.len())).collect();
+    // A short one ends a super-segment.
+    assert_eq!(seen, [(0, 11), (11, 3), (20, 2)]);
+    assert_eq!(memory(&scene, 0)[..14], [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4]);
+    assert_eq!(scene.stack.counters().merged, 2);
+}
+
+#[test]
+fn without_a_place_drop() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.transport_says(&[ack(0, 100)]);
+    scene.peer_says(&[data(0, &[1; 4])]);
+    assert_eq!(scene.seen(), [], "as if it were lost");
+    let answers = scene.line.sent.drain(..).filter(|said| said.payload.is_empty()).count();
+    assert_eq!(answers, 2, "the transport's ACK, and an answer");
+    scene.peer_says(&[data(0, &[1; 4])]);
+    assert_eq!(scene.line.sent.len(), 0, "not more often than every 10 ms");
+    scene.stack.post_receive(scene.connection, 7, segment(0, 8, 3)).unwrap();
+    scene.peer_says(&[Said { flags: ACK | Flags::FIN, ..data(0, &[1; 4]) }]);
+    let seen = scene.seen();
+    assert_eq!((seen[0].payload.len(), seen[0].flags), (3, ACK), "shortened to what has a place, without its FIN");
+    assert_eq!(memory(&scene, 0)[7..13], [0, 1, 1, 1, 0, 0]);
+}
+
+#[test]
+fn without_a_place_buffer() {
+    let mut scene = Scene::new(Shortage::Buffer);
+    scene.peer_says(&[data(0, &[1, 2, 3, 4])]);
+    assert_eq!(scene.seen(), []);
+    scene.stack.post_receive(scene.connection, 7, segment(0, 8, 6)).unwrap();
+    in_order(&mut scene, 4);
+    scene.poll();
+    assert_eq!(scene.seen()[0].payload.len(), 4, "when there is memory");
+    assert_eq!(memory(&scene, 0)[7..13], [0, 1, 2, 3, 4, 0]);
+    // What is kept is bounded.
+    for at in 0..400u32 {
+        scene.peer_says(&[data(6 + 900 * at, &[9; 900])]);
+    }
+    let counters = scene.stack.counters();
+    assert!(counters.not_kept > 50 && counters.without_place == 401, "{counters:?}");
+}
+
+#[test]
+fn without_a_place_defer() {
+    let mut scene = Scene::new(Shortage::Defer);
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 2)).unwrap();
+    in_order(&mut scene, 6);
+    scene.peer_says(&[data(0, &[1, 2, 3, 4, 5, 6])]);
+    scene.transport_says(&[ack(6, 100)]);
+    assert_eq!(scene.seen()[0].payload.len(), 6, "the transport sees it at once");
+    assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 1, bytes: 2 }]);
+    for (id, region) in [(2, 1), (3, 2)] {
+        scene.stack.post_receive(scene.connection, id, segment(region, 5, 2)).unwrap();
+        scene.poll();
+        let bytes = [2 * id as u8 - 1, 2 * id as u8];
+        assert_eq!(memory(&scene, region as usize)[4..8], [0, bytes[0], bytes[1], 0]);
+        assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id, bytes: 2 }]);
+    }
+}
+
+#[test]
+fn a_transport_that_acknowledges_what_never_came() {
+    let mut scene = Scene::new(Shortage::Drop);
+    (0..3).for_each(|id| scene.stack.post_receive(scene.connection, id, segment(0, 4 * id, 4)).unwrap());
+    in_order(&mut scene, 1_000_000);
+    scene.transport_says(&[ack(12, 100), ack(5000, 100)]);
+    scene.peer_says(&[data(4, &[2; 4])]);
+    assert_eq!(scene.events(), [], "there is a hole");
+    scene.peer_says(&[data(0, &[1; 4])]);
+    let done = |id| Event::Received { connection: scene.connection, id, bytes: 4 };
+    let expected = [done(0), done(1)];
+    assert_eq!(scene.events(), expected);
+    assert_eq!(memory(&scene, 0)[..12], [1, 1, 1, 1, 2, 2, 2, 2, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_transport_that_sends_what_was_not_posted() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.memory().0.borrow_mut()[0][..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let out = |at: u32, len: usize| Said::new(OURS + at, THEIRS, ACK, &vec![0xdd; len]);
+    scene.transport_says(&[out(0, 3)]);
+    assert_eq!(scene.line.sent, [], "nothing was posted");
+    scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
+    scene.transport_says(&[out(0, 4), out(2, 4), out(4, 4)]);
+    let sent: Vec<_> = scene.line.sent.drain(..).map(|said| said.payload).collect();
+    assert_eq!(sent, [vec![1, 2, 3, 4], vec![3, 4, 5, 6]], "the last one goes beyond");
+    // A retransmission of what is acknowledged may meet memory that the application uses again.
+    scene.stack.transport().acknowledged = 5;
+    scene.peer_says(&[Said::new(THEIRS, OURS + 5, ACK, &[])]);
+    scene.transport_says(&[out(0, 4), out(3, 3)]);
+    let sent: Vec<_> = scene.line.sent.drain(..).map(|said| (said.seq - OURS, said.payload)).collect();
+    assert_eq!(sent, [(4, vec![]), (5, vec![6])]);
+    assert_eq!(scene.stack.transport().taken, 6);
+}
+
+#[test]
+fn a_transport_that_says_that_more_was_acknowledged_than_was_sent() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
+    scene.stack.post_send(scene.connection, 2, segment(0, 6, 6)).unwrap();
+    scene.stack.transport().acknowledged = u64::MAX / 2;
+    scene.transport_says(&[Said::new(OURS, THEIRS, ACK, &[0; 6])]);
+    scene.peer_says(&[Said::new(THEIRS, OURS + 12, ACK, &[])]);
+    assert_eq!(scene.events().len(), 0, "so far from what was sent, it is behind");
+    scene.stack.transport().acknowledged = 12;
+    scene.peer_says(&[Said::new(THEIRS, OURS + 12, ACK, &[])]);
+    assert_eq!(scene.events(), [Event::Sent { connection: scene.connection, id: 1 }]);
+}
+
+#[test]
+fn a_transport_that_dies() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).unwrap();
+    scene.stack.transport().dies = Some("gone".into());
+    scene.peer_says(&[data(0, &[1; 4])]);
+    assert_eq!(scene.events(), [Event::Failed { connection: scene.connection, why: "gone".into() }]);
+    // From now on its memory is not touched.
+    let before = memory(&scene, 0);
+    scene.peer_says(&[data(4, &[2; 4])]);
+    scene.transport_says(&[Said::new(OURS, THEIRS, ACK, &[0xdd; 4])]);
+    assert_eq!((memory(&scene, 0), scene.line.sent.len()), (before, 0), "nor does dummy payload leave");
+    assert!(scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).is_err());
+}
+
+#[test]
+fn frames_that_are_damaged_or_cut_up() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 32)).unwrap();
+    let good = data(0, &[1; 16]).frame(THERE, HERE);
+    let mut frames: Vec<Vec<u8>> = (0..good.len()).map(|len| good[..len].to_vec()).collect();
+    // Each bit of the payload and of the headers that the checksum covers, one after the other.
+    frames.extend((34 * 8..good.len() * 8).map(|bit| {
+        let mut frame = good.clone();
+        frame[bit / 8] ^= 1 << (bit % 8);
+        frame
+    }));
+    let mut fragment = good.clone();
+    ipv4_fragment(&mut fragment);
+    frames.push(fragment);
+    for frame in frames {
+        scene.line.to_receive = vec![frame];
+        scene.poll();
+    }
+    assert_eq!(memory(&scene, 0), [0; REGION_LEN]);
+    assert!(scene.stack.counters().malformed > 150, "{:?}", scene.stack.counters());
+    scene.line.to_receive = vec![good];
+    scene.poll();
+    assert_eq!(memory(&scene, 0)[..17], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
+}
+
+/// Makes a frame the first of several fragments.
+fn ipv4_fragment(frame: &mut [u8]) {
+    frame[20] = 0x20;
+    frame[24..26].fill(0);
+    let mut sum = wire::checksum::Sum::new();
+    sum.add(&frame[14..34]);
+    let field = sum.finish().to_be_bytes();
+    frame[24..26].copy_from_slice(&field);
+}
+
+#[test]
+fn false_syns_move_nothing() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).unwrap();
+    let syn = |flags: Flags, ack: Seq| Said::new(THEIRS + 1000, ack, flags, &[9; 4]);
+    scene.peer_says(&[syn(Flags::SYN, Seq(0)), syn(Flags::SYN | ACK, OURS), syn(Flags::SYN | ACK, OURS + 9)]);
+    scene.peer_says(&[data(0, &[1; 4])]);
+    assert_eq!(memory(&scene, 0)[..5], [1, 1, 1, 1, 0]);
+}
+
+#[test]
+fn windows_name_what_is_posted() {
+    let mut scene = Scene::new(Shortage::Drop);
+    // The transport offers 100 << 10 bytes each time.
+    scene.transport_says(&[ack(0, 100)]);
+    assert_eq!(scene.line.sent.pop().unwrap().window, 0, "nothing is posted");
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 1 << 13)).unwrap();
+    scene.poll();
+    let update = scene.line.sent.pop().unwrap();
+    assert_eq!((update.ack, update.seq, update.window), (THEIRS, OURS, (1 << 13) / 64), "units of 64 bytes");
+    assert_eq!(scene.line.sent, []);
+    scene.transport_says(&[ack(0, 4)]);
+    assert_eq!(scene.line.sent.pop().unwrap().window, (4 << 10) / 64, "the transport's own limit holds, too");
+    // Less than a unit: closed at first, and opened by one unit later.
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 63)).unwrap();
+    scene.transport_says(&[ack(0, 100)]);
+    assert_eq!(scene.line.sent.pop().unwrap().window, 0);
+    scene.poll();
+    assert_eq!(scene.line.sent, []);
+    scene.now += 6_000_000;
+    scene.poll();
+    assert_eq!(scene.line.sent.pop().unwrap().window, 1);
+}

@@ -1,0 +1,218 @@
+//! A transport and a wire that do what a test says: to lie, to forge and to look.
+#![allow(dead_code, reason = "each test file uses its part")]
+use crate::support::{DOMAIN, Plain, small_limits};
+use port::{Capabilities, Checksum, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use wire::checksum::Sum;
+use wire::tcp::{self, Flags, Options};
+use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
+use zeronic::{Connection, Event, InOrder, Shortage, Socket, Stack, Transport};
+
+pub const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
+pub const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
+/// Where both streams begin: sequence numbers wrap soon.
+pub const OURS: Seq = Seq(u32::MAX - 20);
+pub const THEIRS: Seq = Seq(u32::MAX - 5);
+
+/// What a segment says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub seq: Seq,
+    pub ack: Seq,
+    pub flags: Flags,
+    pub window: u16,
+    pub options: Options,
+    pub payload: Vec<u8>,
+}
+
+impl Said {
+    pub fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> Said {
+        Said { seq, ack, flags, window: 1000, options: Options::default(), payload: payload.to_vec() }
+    }
+
+    /// The whole frame, with right checksums.
+    pub fn frame(&self, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+        let header = tcp::Header {
+            src_port: from.port(),
+            dst_port: to.port(),
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            window: self.window,
+            options: self.options,
+        };
+        let mut bytes = vec![0; 34 + header.len()];
+        let (src, dst) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        ethernet::Header { src, dst, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+        let len = (header.len() + self.payload.len()) as u16;
+        ipv4::Header::new(ipv4::TCP, (*from.ip(), *to.ip()), len).emit(&mut bytes[14..]);
+        header.emit(&mut bytes[34..]);
+        bytes.extend_from_slice(&self.payload);
+        let mut sum = Sum::pseudo_header(*from.ip(), *to.ip(), ipv4::TCP, u32::from(len));
+        sum.add(&bytes[34..]);
+        bytes[34 + tcp::CHECKSUM_AT..][..2].copy_from_slice(&sum.finish().to_be_bytes());
+        bytes
+    }
+
+    /// What a frame says. Payload by reference counts as so many zeros.
+    pub fn of(frame: &Frame) -> Option<Said> {
+        let mut bytes = frame.bytes().to_vec();
+        bytes.resize(frame.len(), 0);
+        let (ip, ip_len) = ipv4::Header::parse(bytes.get(14..)?, bytes.len() - 14).ok()?;
+        let (header, len) = tcp::Header::parse(&bytes[14 + ip_len..]).ok()?;
+        let payload = bytes[14 + ip_len + len..14 + ip_len + usize::from(ip.payload_len)].to_vec();
+        let tcp::Header { seq, ack, flags, window, options, .. } = header;
+        Some(Said { seq, ack, flags, window, options, payload })
+    }
+}
+
+/// A transport that says what it is told to say.
+#[derive(Default)]
+pub struct Script {
+    pub seen: Vec<Said>,
+    pub out: Vec<Vec<u8>>,
+    pub in_order: InOrder,
+    pub acknowledged: u64,
+    pub taken: u64,
+    pub dies: Option<String>,
+}
+
+impl Transport for Script {
+    fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String> {
+        let (local_ip, local_port) = (*HERE.ip(), HERE.port());
+        let tuple = Ipv4Tuple { local_ip, local_port, remote_ip: *remote.ip(), remote_port: remote.port() };
+        Ok((Socket(0), tuple))
+    }
+    fn listen(&mut self, _: u16) -> Result<(), String> {
+        Ok(())
+    }
+    fn accept(&mut self) -> Option<(Socket, Ipv4Tuple)> {
+        None
+    }
+    fn send(&mut self, _: Socket, bytes: u64) -> Result<u64, String> {
+        self.taken += bytes;
+        Ok(bytes)
+    }
+    fn acknowledged(&mut self, _: Socket) -> u64 {
+        self.acknowledged
+    }
+    fn in_order(&mut self, _: Socket) -> Result<InOrder, String> {
+        self.dies.clone().map_or(Ok(std::mem::take(&mut self.in_order)), Err)
+    }
+    fn end(&mut self, _: Socket) {}
+    fn close(&mut self, _: Socket) {}
+    fn headers_in(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        for frame in frames.drain(..) {
+            self.seen.extend(Said::of(&frame));
+            pool.put(frame);
+        }
+    }
+    fn headers_out(&mut self, _: Nanos, _: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        for bytes in self.out.drain(..) {
+            let mut frame = pool.small();
+            frame.bytes_vec().extend_from_slice(&bytes);
+            into.push(frame);
+        }
+        into.len()
+    }
+}
+
+/// A wire that gives what it is given, and keeps what is sent.
+#[derive(Default)]
+pub struct Line {
+    pub to_receive: Vec<Vec<u8>>,
+    pub sent: Vec<Said>,
+}
+
+impl Port for Line {
+    fn name(&self) -> String {
+        "line".into()
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { mtu: 1500, super_segment: 0, checksum: false }
+    }
+    fn mac(&self) -> Mac {
+        Mac([2, 0, 0, 0, 0, 1])
+    }
+    fn receive(&mut self, _: Nanos, _: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        for bytes in self.to_receive.drain(..) {
+            let mut frame = pool.small();
+            frame.bytes_vec().extend_from_slice(&bytes);
+            into.push(frame);
+        }
+        into.len()
+    }
+    fn send(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, _: &mut PortDrops) {
+        for frame in frames.drain(..) {
+            assert_eq!(frame.checksum, Checksum::Complete);
+            let layers = wire::rewrite::Layers::of(frame.bytes()).unwrap();
+            assert!(layers.tcp_is_sound(frame.bytes()), "a wrong checksum leaves: {:?}", Said::of(&frame));
+            self.sent.extend(Said::of(&frame));
+            pool.put(frame);
+        }
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+    fn has_work(&self, _: Nanos) -> bool {
+        true
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// A stack with one connection, whose SYNs have passed.
+pub struct Scene {
+    pub stack: Stack<Script, Plain>,
+    pub line: Line,
+    pub connection: Connection,
+    pub now: Nanos,
+}
+
+impl Scene {
+    pub fn new(shortage: Shortage) -> Scene {
+        let pool = FramePool::new(64);
+        let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
+        let connection = stack.connect(THERE, DOMAIN).unwrap();
+        let mut scene = Scene { stack, line: Line::default(), connection, now: 1 };
+        let options = Options { window_scale: Some(10), ..Options::default() };
+        let syn = Said { options, ..Said::new(OURS - 1u32, Seq(0), Flags::SYN, &[]) };
+        scene.transport_says(std::slice::from_ref(&syn));
+        scene.peer_says(&[Said { options, ..Said::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]) }]);
+        let syn = scene.line.sent.pop().unwrap();
+        assert_eq!((syn.options.window_scale, syn.window), (Some(6), 0), "nothing is posted yet");
+        scene.stack.transport().seen.clear();
+        scene
+    }
+
+    pub fn poll(&mut self) {
+        self.now += 1_000;
+        self.stack.poll(self.now, &mut self.line, &mut PortDrops::default());
+    }
+
+    /// Frames come from the peer.
+    pub fn peer_says(&mut self, said: &[Said]) {
+        self.line.to_receive = said.iter().map(|said| said.frame(THERE, HERE)).collect();
+        self.poll();
+    }
+
+    /// The transport sends headers; their payload is dummy.
+    pub fn transport_says(&mut self, said: &[Said]) {
+        self.stack.transport().out = said.iter().map(|said| said.frame(HERE, THERE)).collect();
+        self.poll();
+    }
+
+    pub fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.stack.next_event()).collect()
+    }
+
+    /// What the transport has seen since the last call.
+    pub fn seen(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.stack.transport().seen)
+    }
+}

@@ -1,0 +1,193 @@
+//! RDMA between OpenTOE and Linux' own rxe, in a virtual machine: one line each, the count at the end.
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use tests::guest::Guest;
+use tests::lab::{DEVICE, Lab, Link};
+use tests::leaks::Before;
+use tests::process::{Process, Session};
+use tests::report::{Outcome, Report};
+use tests::{network, process};
+
+const USAGE: &str = "usage: interop [--filter TEXT] [--list]
+Runs Debian's RDMA programs between OpenTOE and Linux' rxe in a virtual machine, both ways.
+  --filter TEXT    only the cases whose name contains TEXT
+  --list           print the cases and run nothing";
+
+/// Making the guest's files and booting it, in software emulation and beside other programs.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// A case: the guest is slow.
+const LIMIT: Duration = Duration::from_secs(90);
+/// The kernel's own address on the link.
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
+/// A program, the options of both sides, and how a side is told who it is and who its peer is.
+struct Case {
+    name: &'static str,
+    program: &'static str,
+    options: &'static str,
+    ends: Ends,
+}
+
+/// How a program is told the addresses.
+#[derive(Clone, Copy)]
+enum Ends {
+    /// It is a client where it gets a server's address.
+    Peer,
+    /// `-s`, or `-c`; the server's address with `-a`.
+    Rping,
+    /// The server's address: its own with `-b`, the peer's with `-s`.
+    Bound,
+    /// The same, of a program that has a port of its own.
+    Fixed(u16),
+}
+
+const fn case(name: &'static str, program: &'static str, options: &'static str) -> Case {
+    Case { name, program, options, ends: Ends::Peer }
+}
+
+/// With connection management, and addresses as the program has them.
+const fn managed(name: &'static str, program: &'static str, options: &'static str, ends: Ends) -> Case {
+    Case { name, program, options, ends }
+}
+
+const CASES: &[Case] = &[
+    case("RC pingpong", "ibv_rc_pingpong", "-g 1 -c -n 200"),
+    case("RC pingpong, 64 KiB, MTU 1024", "ibv_rc_pingpong", "-g 1 -c -n 50 -s 65536 -m 1024"),
+    case("RC pingpong with events", "ibv_rc_pingpong", "-g 1 -c -e -n 100"),
+    case("UC pingpong", "ibv_uc_pingpong", "-g 1 -c -n 200"),
+    case("UD pingpong", "ibv_ud_pingpong", "-g 1 -c -n 200 -s 1000"),
+    case("SRQ pingpong", "ibv_srq_pingpong", "-g 1 -c -n 20 -q 4"),
+    case("SEND", "ib_send_bw", "-x 1 -F -n 200 -s 5000"),
+    case("WRITE, all sizes", "ib_write_bw", "-x 1 -F -n 20 -a"),
+    case("READ, all sizes", "ib_read_bw", "-x 1 -F -n 20 -a"),
+    case("fetch and add", "ib_atomic_bw", "-x 1 -F -n 200 -A FETCH_AND_ADD"),
+    case("compare and swap", "ib_atomic_bw", "-x 1 -F -n 200 -A CMP_AND_SWAP"),
+    case("SEND of datagrams", "ib_send_bw", "-x 1 -F -c UD -n 200 -s 1000"),
+    managed("CM: rping", "rping", "-V -v -C 20 -S 1000", Ends::Rping),
+    managed("CM: ucmatose, 8 connections", "ucmatose", "-c 8 -C 5 -S 500", Ends::Bound),
+    managed("CM: udaddy (SIDR)", "udaddy", "-c 4 -C 5 -S 500", Ends::Fixed(7174)),
+    case("CM: WRITE, perftest -R", "ib_write_bw", "-R -F -n 100 -s 5000"),
+    case("CM: SEND, perftest -R", "ib_send_bw", "-R -F -n 100 -s 5000"),
+];
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let (mut filter, mut list) = (String::new(), false);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--filter" => filter = words.next().unwrap_or_default(),
+            "--list" => list = true,
+            "--help" | "-h" => return println!("{USAGE}"),
+            other => {
+                eprintln!("interop: unknown option {other}\n{USAGE}");
+                std::process::exit(2);
+            }
+        }
+    }
+    if list {
+        return CASES.iter().for_each(|case| println!("{}", case.name));
+    }
+    match run(&filter) {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("interop: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn run(filter: &str) -> Result<bool, String> {
+    network::sweep();
+    process::sweep();
+    let session = Session::new()?;
+    let mut report = Report::default();
+    let before = Before::look();
+    session.begin_case(BOOT_LIMIT);
+    let lab = Lab::new(&session, Link::TapServer, "flextoe")?;
+    let guest = Guest::boot(&session, &lab.near, DEVICE, NEAR, lab.client.address)?;
+    for (turn, case) in CASES.iter().filter(|case| case.name.contains(filter)).enumerate() {
+        let port = 20_000 + 2 * turn as u16;
+        let bench = Bench { session: &session, lab: &lab, guest: &guest };
+        report.case(&session, &format!("client in Linux  {}", case.name), LIMIT, || bench.serve(case, port));
+        report.case(&session, &format!("server in Linux  {}", case.name), LIMIT, || bench.call(case, port + 1));
+    }
+    drop(guest);
+    report.case(&session, "nothing left behind", LIMIT, || end(&session, lab, &before));
+    Ok(report.finish(&session))
+}
+
+fn end(session: &Session, mut lab: Lab, before: &Before) -> Outcome {
+    let daemon = lab.daemon.take().map_or(Ok(String::new()), |daemon| daemon.finish(session));
+    drop(lab);
+    let machine = before.compare()?;
+    daemon.map(|words| format!("{words}; {machine}"))
+}
+
+struct Bench<'a> {
+    session: &'a Session,
+    lab: &'a Lab<'a>,
+    guest: &'a Guest<'a>,
+}
+
+impl Case {
+    /// Arguments of the server at this address.
+    fn serving(&self, port: u16, own: Ipv4Addr) -> String {
+        match self.ends {
+            Ends::Peer => format!("{} -p {port}", self.options),
+            Ends::Rping => format!("-s -a {own} {} -p {port}", self.options),
+            Ends::Bound => format!("-b {own} {} -p {port}", self.options),
+            Ends::Fixed(_) => format!("-b {own} {}", self.options),
+        }
+    }
+
+    /// The port on which its server listens.
+    fn port(&self, given: u16) -> u16 {
+        if let Ends::Fixed(port) = self.ends { port } else { given }
+    }
+
+    /// Arguments of the client of this address.
+    fn calling(&self, port: u16, address: Ipv4Addr) -> String {
+        match self.ends {
+            Ends::Peer => format!("{} -p {port} {address}", self.options),
+            Ends::Rping => format!("-c -a {address} {} -p {port}", self.options),
+            Ends::Bound => format!("-s {address} {} -p {port}", self.options),
+            Ends::Fixed(_) => format!("-s {address} {}", self.options),
+        }
+    }
+}
+
+impl<'a> Bench<'a> {
+    /// The server on OpenTOE, the client in the guest.
+    fn serve(&self, case: &Case, port: u16) -> Outcome {
+        let mut server = self.start(case, &case.serving(port, self.lab.server.address))?;
+        self.session.until("the server to listen", || {
+            server.running()?;
+            self.lab.listens(case.port(port))
+        })?;
+        self.guest.run(&format!("{} {}", case.program, case.calling(port, self.lab.server.address)))?;
+        server.succeed().map(|printed| summary(&printed))
+    }
+
+    /// The server in the guest, the client on OpenTOE.
+    fn call(&self, case: &Case, port: u16) -> Outcome {
+        let mut server = self.guest.start(&format!("{} {}", case.program, case.serving(port, self.guest.address)))?;
+        self.session.until("the server to listen", || self.guest.listens(case.port(port)))?;
+        let mut client = self.start(case, &case.calling(port, self.guest.address))?;
+        let printed = client.succeed()?;
+        server.succeed()?;
+        Ok(summary(&printed))
+    }
+
+    fn start(&self, case: &Case, arguments: &str) -> Result<Process<'a>, String> {
+        let mut command = self.lab.on_server(case.program);
+        command.args(arguments.split_whitespace());
+        self.session.spawn(command)
+    }
+}
+
+/// The program's line of figures.
+fn summary(printed: &str) -> String {
+    let mut lines = printed.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('-'));
+    lines.next_back().unwrap_or_default().trim().into()
+}

@@ -1,0 +1,189 @@
+//! Programs of verbs, as Debian ships them: queries, the ping-pong examples, perftest. Both sides are on OpenTOE: the
+//! kernel's own verbs need a module that these machines lack.
+use super::{Bench, number_after};
+use crate::report::Outcome;
+
+/// The port of `udaddy`, which has no option for another one.
+const UDADDY: u16 = 7174;
+/// The GID that is the host's IPv4 address.
+const GID: [&str; 2] = ["-g", "1"];
+
+/// `ibv_devices` and `ibv_devinfo -v` show the device.
+pub(super) fn devices(bench: &Bench) -> Outcome {
+    let list = bench.client("ibv_devices", &[])?;
+    let all = bench.client("ibv_devinfo", &["-v"])?;
+    let expected = ["hca_id:\ttoe0", "PORT_ACTIVE (4)", "link_layer:\t\tEthernet", "RoCE v2"];
+    if let Some(missing) = expected.iter().find(|words| !all.contains(**words)) {
+        return Err(format!("ibv_devinfo -v does not say '{missing}':\n{all}"));
+    }
+    if !list.contains("toe0") {
+        return Err(format!("ibv_devices does not list toe0:\n{list}"));
+    }
+    let gids = all.lines().filter(|line| line.contains("GID[")).count();
+    Ok(format!("toe0, {gids} GIDs"))
+}
+
+pub(super) fn reliable(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_rc_pingpong", &["-c"])
+}
+
+pub(super) fn reliable_events(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_rc_pingpong", &["-c", "-e"])
+}
+
+pub(super) fn reliable_new_calls(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_rc_pingpong", &["-c", "-N", "-t"])
+}
+
+pub(super) fn unreliable(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_uc_pingpong", &["-c"])
+}
+
+pub(super) fn datagrams(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_ud_pingpong", &["-c", "-s", "1000"])
+}
+
+pub(super) fn shared_receives(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_srq_pingpong", &["-c"])
+}
+
+pub(super) fn shared_receives_events(bench: &Bench) -> Outcome {
+    pingpong(bench, "ibv_srq_pingpong", &["-c", "-e"])
+}
+
+/// One of the ping-pong examples, both sides with the same options. They look at each byte they receive.
+fn pingpong(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
+    let port = bench.port();
+    let common = [&["-p", &port][..], &GID, options].concat();
+    let mut server = bench.server(bench.lab.on_server(program), &common)?;
+    let printed = bench.client(program, &[&common[..], &[&bench.address()]].concat())?;
+    let said = server.succeed()?;
+    for text in [&printed, &said] {
+        if text.contains("invalid data") {
+            return Err(format!("{program}: {text}"));
+        }
+    }
+    let usec = number_after(&printed, "seconds =")?;
+    Ok(format!("{usec:.1} us a round trip"))
+}
+
+pub(super) fn send_bandwidth(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_bw", &["-a", "-n", "20"])
+}
+
+pub(super) fn send_bandwidth_events(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_bw", &["-e", "-n", "1000"])
+}
+
+pub(super) fn send_bandwidth_shared(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_bw", &["--use-srq", "-q", "4", "-n", "1000"])
+}
+
+pub(super) fn send_bandwidth_both_ways(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_bw", &["-b", "-n", "1000"])
+}
+
+pub(super) fn send_latency(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_lat", &["-a", "-n", "20"])
+}
+
+pub(super) fn write_bandwidth(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_write_bw", &["-a", "-n", "20"])
+}
+
+pub(super) fn write_bandwidth_both_ways(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_write_bw", &["-b", "-n", "1000"])
+}
+
+pub(super) fn write_latency(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_write_lat", &["-a", "-n", "20"])
+}
+
+pub(super) fn read_bandwidth(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_read_bw", &["-a", "-n", "20"])
+}
+
+pub(super) fn read_latency(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_read_lat", &["-a", "-n", "20"])
+}
+
+pub(super) fn atomic_bandwidth(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_atomic_bw", &["-n", "1000"])
+}
+
+pub(super) fn atomic_latency(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_atomic_lat", &["-n", "1000", "-A", "CMP_AND_SWAP"])
+}
+
+pub(super) fn write_bandwidth_managed(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_write_bw", &["-R", "-n", "200"])
+}
+
+pub(super) fn send_latency_managed(bench: &Bench) -> Outcome {
+    perftest(bench, "ib_send_lat", &["-R", "-n", "200"])
+}
+
+/// `rping -V` compares each byte that it reads and writes.
+pub(super) fn rping(bench: &Bench) -> Outcome {
+    let common = ["-V", "-v", "-C", "50", "-S", "4000"];
+    let printed = managed(bench, "rping", &[&["-s"], &common[..]].concat(), "-c", "-a", &common)?;
+    match printed.matches("rdma-ping-49").count() {
+        1 => Ok("50 pings".into()),
+        _ => Err(format!("rping did not print its last ping:\n{printed}")),
+    }
+}
+
+pub(super) fn ucmatose(bench: &Bench) -> Outcome {
+    let common = ["-c", "20", "-C", "10", "-S", "1000"];
+    managed(bench, "ucmatose", &common, "", "-s", &common)?;
+    Ok("20 connections, 10 messages each way".into())
+}
+
+pub(super) fn udaddy(bench: &Bench) -> Outcome {
+    let common = ["-c", "8", "-C", "10", "-S", "1000"];
+    let mut server = bench.server_on(UDADDY, bench.lab.on_server("udaddy"), &common)?;
+    bench.client("udaddy", &[&common[..], &["-s", &bench.address()]].concat())?;
+    server.succeed()?;
+    Ok("8 lookups, 10 datagrams each way".into())
+}
+
+/// The programs that call `rdma_create_ep` and `rdma_get_request`.
+pub(super) fn endpoints(bench: &Bench) -> Outcome {
+    let mut server = bench.server(bench.lab.on_server("rdma_server"), &["-p", &bench.port()])?;
+    let printed = bench.client("rdma_client", &["-s", &bench.address(), "-p", &bench.port()])?;
+    let said = server.succeed()?;
+    match (printed.contains("end 0"), said.contains("end 0")) {
+        (true, true) => Ok("a message each way".into()),
+        _ => Err(format!("rdma_server: {said}; rdma_client: {printed}")),
+    }
+}
+
+/// A program whose client names the server with `option`; what the client printed.
+fn managed(bench: &Bench, program: &str, serving: &[&str], role: &str, option: &str, calling: &[&str]) -> Outcome {
+    let (port, address) = (bench.port(), bench.address());
+    let mut server = bench.server(bench.lab.on_server(program), &[serving, &["-p", &port]].concat())?;
+    let role: &[&str] = if role.is_empty() { &[] } else { &[role] };
+    let printed = bench.client(program, &[role, calling, &["-p", &port, option, &address]].concat())?;
+    server.succeed()?;
+    Ok(printed)
+}
+
+/// One of perftest's programs, both sides with the same options; its last line of numbers.
+fn perftest(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
+    let port = bench.port();
+    // GID index; no complaint about the frequency of the processor.
+    let common = [&["-p", &port, "-x", "1", "-F"][..], options].concat();
+    let mut server = bench.server(bench.lab.on_server(program), &common)?;
+    let printed = bench.client(program, &[&common[..], &[&bench.address()]].concat())?;
+    server.succeed()?;
+    let numbers = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.len() > 3 && words.iter().all(|word| word.parse::<f64>().is_ok())
+    };
+    let last = printed.lines().rfind(numbers).ok_or(format!("{program} printed no result:\n{printed}"))?;
+    let words: Vec<&str> = last.split_whitespace().collect();
+    Ok(match program.ends_with("_lat") {
+        true => format!("{} bytes: {} us", words[0], words[4]),
+        false => format!("{} bytes: {} MB/s", words[0], words[3]),
+    })
+}
