@@ -81,14 +81,16 @@ fn poll_ends_when_its_time_is_over() {
         assert_eq!(script.poll_for(fd, libc::POLLIN, 30), 0);
         let alone = script.now_us() - begin;
         assert!((30_000..30_010).contains(&alone), "{alone} us");
+        let begun = std::sync::Barrier::new(2);
         let beside = std::thread::scope(|scope| {
-            let poller = scope.spawn(move || {
+            let poller = scope.spawn(|| {
                 let begin = script.now_us();
+                begun.wait();
                 (script.poll_for(fd, libc::POLLIN, 30), script.now_us() - begin)
             });
-            while !poller.is_finished() {
-                script.sleep_ms(1000);
-            }
+            // No time passes before the poller waits; one sleep, since many would outlive the connection.
+            begun.wait();
+            script.sleep_ms(1000);
             poller.join().unwrap()
         });
         assert_eq!(beside.0, 0);
