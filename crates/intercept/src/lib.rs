@@ -4,17 +4,29 @@
 //! that can concern the caller by jumps. From then on such a call first comes to [`Rules::ask`], which says what
 //! becomes of it. `docs/SYSTEM-CALLS.md` compares this with other techniques and says what it does not reach.
 //!
+//! [`spread_net`] catches what is not rewritten, code that is loaded later included.
+//!
 //! From the outside in: `objects` (what is loaded), `sites` (which instructions, pure), `stubs` (what a jump leads
-//! to), `patch` (memory), `entry` (registers).
+//! to), `patch` (memory), `entry` (registers). Of the net: `net` (the signal), `dispositions` (the program's signals),
+//! `places` (which stub), `running` (what can be rewritten while threads run), `pool` (its stubs).
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+mod dispositions;
 mod entry;
+mod net;
 mod objects;
 mod patch;
+mod places;
+mod pool;
+mod running;
 mod sites;
 mod stubs;
 
+pub use dispositions::{Action, BIT as NEVER_BLOCKED, change as change_action};
 pub use entry::{Ask, Call, Class, NUMBERS, Rules, Verdict};
+pub use net::{
+    go_on_in_child, is_there as has_net, put_back as put_net_back, say, take_away as take_net_away, what_is_lost,
+};
 pub use sites::Reason;
 
 /// What [`install`] did.
@@ -55,4 +67,16 @@ pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
         }
     }
     report
+}
+
+/// Catches all system calls that are not rewritten, of this thread and of all that it makes. Behind [`install`].
+///
+/// # Errors
+/// The system's error number where it has no syscall user dispatch (Linux 5.11), or refuses it.
+///
+/// # Safety
+/// As [`install`].
+pub unsafe fn spread_net() -> Result<(), libc::c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { net::start(entry::address()) }
 }

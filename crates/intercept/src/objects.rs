@@ -47,6 +47,12 @@ pub fn loaded() -> Vec<Object> {
     found
 }
 
+/// The executable range that an address is in.
+pub fn code_around(address: u64) -> Option<Code> {
+    let all = loaded().into_iter().flat_map(|object| object.code);
+    all.into_iter().find(|code| (code.start..code.start + code.len as u64).contains(&address))
+}
+
 fn is_linkers_or_kernels(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with("ld-linux") || name.starts_with("ld.so") || name.starts_with("linux-vdso")

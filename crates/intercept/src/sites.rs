@@ -244,19 +244,23 @@ fn check(site: Site, is_target: impl Fn(u64) -> bool) -> Result<Site, Reason> {
     if hit { Err(Reason::JumpTarget) } else { Ok(site) }
 }
 
+/// Whether an instruction does the same elsewhere, and goes on behind itself.
+pub fn does_the_same_elsewhere(one: &Instruction) -> bool {
+    one.flow_control() == FlowControl::Next && !one.is_ip_rel_memory_operand() && one.code() != Code::Syscall
+}
+
 /// Whether instructions do the same elsewhere. Behind a return, only padding follows.
 fn can_move(before: &[Instruction], behind: &[Instruction]) -> bool {
-    let anywhere = |one: &Instruction| {
-        one.flow_control() == FlowControl::Next && !one.is_ip_rel_memory_operand() && one.code() != Code::Syscall
-    };
     let is_padding = |one: &Instruction| matches!(one.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
     let returns = behind.iter().position(|one| one.flow_control() == FlowControl::Return).unwrap_or(behind.len());
     let (first, rest) = behind.split_at(returns);
-    before.iter().all(anywhere) && first.iter().all(anywhere) && rest.iter().skip(1).all(is_padding)
+    before.iter().all(does_the_same_elsewhere)
+        && first.iter().all(does_the_same_elsewhere)
+        && rest.iter().skip(1).all(is_padding)
 }
 
 /// Whether a jump with a distance of 32 bits ends with these two bytes of opcode (Intel SDM vol. 2: JMP, Jcc).
-fn is_jump(opcode: [u8; 2]) -> bool {
+pub fn is_jump(opcode: [u8; 2]) -> bool {
     opcode[1] == 0xe9 || opcode[0] == 0x0f && opcode[1] & 0xf0 == 0x80
 }
 

@@ -22,9 +22,19 @@ pub fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
         // Where that is not possible any more, waits under the filter fail with the reason.
         let _ = thread::prepare_single(&lib.link);
     }
+    // The filter may refuse what the net needs: a handler's return, changes of memory.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    let lost = intercept::what_is_lost();
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    intercept::take_net_away();
     let result = call();
     if result == T::from(0) {
         CONFINED.store(true, Relaxed);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        lost.iter().for_each(|sentence| intercept::say(sentence));
+    } else {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        intercept::put_net_back();
     }
     result
 }

@@ -53,6 +53,8 @@ impl Forking {
     }
 
     fn in_child(mut self) {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        intercept::go_on_in_child();
         in_child(&mut self.lib, self.token);
     }
 }

@@ -35,7 +35,13 @@ impl BlockedSignals {
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
             before
         };
-        BlockedSignals { before, outside: mask.unwrap_or(before) }
+        let mut outside = mask.unwrap_or(before);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if intercept::has_net() {
+            // SAFETY: a local set.
+            unsafe { libc::sigdelset(&mut outside, libc::SIGSYS) };
+        }
+        BlockedSignals { before, outside }
     }
 
     /// The mask in force while the thread sleeps.

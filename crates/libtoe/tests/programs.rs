@@ -128,10 +128,15 @@ fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
 }
 
 fn compile(place: &Place, name: &str) -> PathBuf {
+    compile_with(place, "cc", name, name, &["-pthread"])
+}
+
+/// A program of tests/ by a compiler, with its options.
+fn compile_with(place: &Place, compiler: &str, name: &str, binary: &str, options: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (source, include) = (here.join("tests").join(format!("{name}.c")), here.join("../../include"));
-    let binary = place.folder.join(name);
-    text(Command::new("cc").args(["-O1", "-pthread", "-I"]).arg(include).arg("-o").arg(&binary).arg(source));
+    let binary = place.folder.join(binary);
+    text(Command::new(compiler).arg("-O1").args(options).arg("-I").arg(include).arg("-o").arg(&binary).arg(source));
     binary
 }
 
@@ -159,6 +164,21 @@ fn system_calls_below_the_symbols_are_seen() {
     assert_eq!(text(place.command(&below).arg(&address).env("TOE_INTERCEPT", "syscalls")), on_kernel);
     let symbols = run(place.command(&below).args([&address, "executed"]));
     assert!(!symbols.status.success(), "symbols are enough: {symbols:?}");
+    place.finish();
+}
+
+/// The same program as a library that is loaded when another one runs: nothing of it can be rewritten before.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_of_code_that_is_loaded_later_are_seen() {
+    let place = Place::new("late");
+    let late = compile(&place, "late");
+    let library = compile_with(&place, "cc", "below", "below.so", &["-pthread", "-shared", "-fPIC"]);
+    let on_kernel = text(Command::new(&late).env("LATE", &library).arg("127.0.0.1"));
+    assert!(on_kernel.lines().count() >= 13);
+    let address = ADDRESS.to_string();
+    let with_net = |command: &mut Command| text(command.env("LATE", &library).env("TOE_INTERCEPT", "syscalls"));
+    assert_eq!(with_net(place.command(&late).arg(&address)), on_kernel);
     place.finish();
 }
 

@@ -5,6 +5,7 @@
 //! What the library itself asks of the kernel does not come here: its own instructions are not rewritten, and `real`
 //! goes past the C library where a call would come back.
 use super::events::{self, Sets};
+use super::masks;
 use super::system_call::{self, at};
 use crate::errno;
 use crate::table::{self, Entry};
@@ -31,12 +32,20 @@ pub fn start() {
     // SAFETY: the dynamic linker runs this before the program has threads or handlers.
     let report = unsafe { intercept::install(&rules, is_own) };
     if report.rewritten == 0 {
-        say("the system does not let code in memory be changed");
+        return say("the system does not let code in memory be changed");
+    }
+    // SAFETY: as above.
+    if let Err(error) = unsafe { intercept::spread_net() } {
+        let error = std::io::Error::from_raw_os_error(error);
+        write(&format!("libtoe: system calls of code that is loaded later are not intercepted: {error}\n"));
     }
 }
 
 fn say(why: &str) {
-    let line = format!("libtoe: system calls are not intercepted, only the C library's functions are: {why}\n");
+    write(&format!("libtoe: system calls are not intercepted, only the C library's functions are: {why}\n"));
+}
+
+fn write(line: &str) {
     // SAFETY: a local buffer.
     unsafe { real::write(2, line.as_ptr().cast(), line.len()) };
 }
@@ -55,29 +64,42 @@ fn class_of(number: usize) -> Class {
         libc::SYS_connect | libc::SYS_shutdown | libc::SYS_getsockname | libc::SYS_getpeername => Class::Descriptor,
         libc::SYS_setsockopt | libc::SYS_getsockopt => Class::Descriptor,
         libc::SYS_close | libc::SYS_dup | libc::SYS_fcntl | libc::SYS_ioctl => Class::Descriptor,
-        libc::SYS_epoll_ctl | libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Class::Descriptor,
-        libc::SYS_epoll_pwait2 => Class::Descriptor,
+        libc::SYS_epoll_ctl | libc::SYS_epoll_wait => Class::Descriptor,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Class::Ask,
         libc::SYS_socket | libc::SYS_sendfile | libc::SYS_splice => Class::Ask,
         libc::SYS_dup2 | libc::SYS_dup3 | libc::SYS_close_range => Class::Ask,
         libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => Class::Ask,
         libc::SYS_epoll_create | libc::SYS_epoll_create1 => Class::Ask,
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => Class::Ask,
         libc::SYS_execve | libc::SYS_execveat | libc::SYS_prctl | libc::SYS_seccomp => Class::Ask,
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask | libc::SYS_rt_sigsuspend => Class::Ask,
         _ => Class::Pass,
     }
 }
 
 extern "C" fn ask(call: &mut Call) -> Verdict {
     let errno = errno::get();
+    let verdict = if intercept::has_net() {
+        // SAFETY: the program's arguments for this call.
+        unsafe { masks::with_open_net(call, answer) }
+    } else {
+        answer(call, call.arguments)
+    };
+    errno::set(errno);
+    verdict
+}
+
+/// Asks the interposed functions.
+fn answer(call: &mut Call, arguments: [usize; 6]) -> Verdict {
     let number = call.number as c_long;
     // SAFETY: the program's arguments for this call.
     let (verdict, result) = unsafe {
         if spawn::in_child() {
-            spawn::call(number, call.arguments).map_or((Verdict::InPlace, 0), |result| (Verdict::Done, result))
-        } else if let Some(made) = process(number, call.arguments) {
+            spawn::call(number, arguments).map_or((Verdict::InPlace, 0), |result| (Verdict::Done, result))
+        } else if let Some(made) = process(number, arguments) {
             made
-        } else if concerns(number, call.arguments) {
-            system_call::take(number, call.arguments).map_or((Verdict::Pass, 0), |result| (Verdict::Done, result))
+        } else if concerns(number, arguments) {
+            system_call::take(number, arguments).map_or((Verdict::Pass, 0), |result| (Verdict::Done, result))
         } else {
             (Verdict::Pass, 0)
         }
@@ -85,7 +107,6 @@ extern "C" fn ask(call: &mut Call) -> Verdict {
     if verdict == Verdict::Done {
         call.number = if result == -1 { -(errno::get() as isize) } else { result as isize };
     }
-    errno::set(errno);
     verdict
 }
 

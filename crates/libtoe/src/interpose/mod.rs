@@ -12,6 +12,8 @@ mod io;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod layer;
 mod log;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod masks;
 mod messages;
 mod process;
 mod sockets;
