@@ -9,6 +9,7 @@ mod iperf;
 mod memcached;
 mod nginx;
 mod redis;
+mod rsockets;
 mod rsync;
 mod runtimes;
 mod socat;
@@ -127,6 +128,13 @@ pub const ALL: &[Case] = &[
     rdma("ucmatose", verbs::ucmatose),
     rdma("udaddy", verbs::udaddy),
     rdma("rdma_server, rdma_client", verbs::endpoints),
+    rdma("rstream -T v", rsockets::stream),
+    rdma("rstream -T b -T v", rsockets::stream_blocking),
+    rdma("rstream -T a -T v", rsockets::stream_polled),
+    rdma("riostream -T v", rsockets::placed),
+    rdma("rcopy", rsockets::copy),
+    rdma("librspreload, curl", rsockets::curl),
+    rdma("librspreload, iperf3", rsockets::iperf),
     rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
     rdma("ib_send_lat -R", verbs::send_latency_managed),
 ];
@@ -233,6 +241,7 @@ impl Files {
             ("memcached_client.py", include_str!("../peers/memcached_client.py")),
             ("asyncio_echo.py", include_str!("../peers/asyncio_echo.py")),
             ("bulk.py", include_str!("../peers/bulk.py")),
+            ("rsocket_http.py", include_str!("../peers/rsocket_http.py")),
             ("frames.py", include_str!("../peers/frames.py")),
             ("neighbour.py", include_str!("../peers/neighbour.py")),
             ("roce.py", include_str!("../peers/roce.py")),

@@ -1,14 +1,14 @@
 //! `libibverbs.so.1` and `librdmacm.so.1`, preloaded or found in place of the system's (docs/VERBS.md).
 //!
-//! It has no protocol and no policy: control calls are requests to the daemon over the attach socket, data calls go
-//! through pipes in shared memory (crate `verbs`, docs/RDMA.md). Its C functions are exported by the program
-//! `libibverbs` of this crate, with the versions of `versions.map`.
+//! It has no policy, and no protocol but that of rsockets. Control calls are requests to the daemon over the attach
+//! socket. Data calls go through pipes in shared memory (crate `verbs`, docs/RDMA.md). The program `libibverbs` of this
+//! crate exports its C functions, with the versions of `versions.map`.
 //!
-//! From the outside in: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`, `post`,
-//! `extended_send`, `shared_receive`, `events`, `region`, `handle`, `channel`, `domain` (what programs call); `cm`
-//! (librdmacm); `strings`, `rates`, `system`, `provider`, `rsockets` (what they call seldom); `allocator`, `buffers`
-//! (memory that the data-path can map); `completion_queue`, `queue_pair`, `attributes`, `build`, `polled`, `queues`,
-//! `context`, `attachment` (what stands behind it); `abi` (the structures of C); `lock`, `errno`.
+//! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
+//! `post`, `extended_send`, `shared_receive`, `events`, `region`, `handle`, `channel`, `domain`.
+//! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
+//! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
+//! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `errno`.
 //!
 //! What a program passes is checked where C could not express it. A pointer is believed, as by every C library: the
 //! `SAFETY` comments say which call gave it out.

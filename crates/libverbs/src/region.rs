@@ -58,7 +58,12 @@ fn range(address: *mut c_void, len: usize, named: u64) -> Range {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr(domain: *mut IbvPd, address: *mut c_void, len: usize, access: c_int) -> *mut IbvMr {
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    domain: *mut IbvPd,
+    address: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> *mut IbvMr {
     let range = range(address, len, address.addr() as u64);
     // SAFETY: `ibv_alloc_pd` gave the domain.
     errno::pointer(unsafe { register(domain, range, access as c_uint) })
@@ -127,7 +132,7 @@ unsafe extern "C" fn ibv_rereg_mr(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dereg_mr(region: *mut IbvMr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(region: *mut IbvMr) -> c_int {
     // SAFETY: a region of the program's.
     let of = unsafe { &*region.cast::<Region>() };
     // SAFETY: its domain: one that has regions is not freed.

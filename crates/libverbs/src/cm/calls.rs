@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut RdmaCmId, _timeout: 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_listen(id: *mut RdmaCmId, backlog: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_listen(id: *mut RdmaCmId, backlog: c_int) -> c_int {
     // SAFETY: the program passes an identifier.
     let of = unsafe { Id::of(id) };
     let request = Request::Listen { id: of.number, backlog: backlog.max(0) as u32 };
@@ -141,7 +141,7 @@ unsafe extern "C" fn rdma_listen(id: *mut RdmaCmId, backlog: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_set_option(
+pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut RdmaCmId,
     level: c_int,
     name: c_int,

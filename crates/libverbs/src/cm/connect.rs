@@ -79,7 +79,7 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
     // SAFETY: the program passes an identifier, and parameters or null.
     errno::minus_one(service().and_then(|service| unsafe {
         let most = service.attachment.device().limits.reads;
@@ -90,7 +90,7 @@ unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, given: *mut RdmaConnParam) 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
     // SAFETY: the program passes an identifier, and parameters or null.
     errno::minus_one(service().and_then(|service| unsafe {
         let of = Id::of(id);
@@ -114,7 +114,7 @@ unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, given: *mut RdmaConnParam) -
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_reject(id: *mut RdmaCmId, data: *const c_void, len: u8) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_reject(id: *mut RdmaCmId, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the program passes an identifier, and so many bytes.
     let request = unsafe { Request::Reject { id: Id::of(id).number, data: bytes(data, len) } };
     errno::minus_one(service().and_then(|service| service.done(request)))

@@ -17,3 +17,13 @@ mod refused;
 mod resolver;
 mod resources;
 mod service;
+
+pub(crate) use address::{plain, read as read_address};
+pub(crate) use calls::{rdma_bind_addr, rdma_listen, rdma_resolve_addr, rdma_resolve_route, rdma_set_option};
+pub(crate) use connect::{rdma_accept, rdma_connect, rdma_reject};
+pub(crate) use events::next as next_event;
+pub(crate) use held::{kind, rdma_ack_cm_event};
+pub(crate) use identifier::{Channel, Id, SPACE_TCP};
+pub(crate) use lifetime::{create as create_id, destroy as destroy_id, migrate as migrate_id};
+pub(crate) use resources::{create as create_queue_pair, rdma_destroy_qp};
+pub(crate) use service::{Service, service};
