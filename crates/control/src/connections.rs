@@ -94,6 +94,13 @@ impl Connections {
         }
     }
 
+    /// A spliced connection is over. Its four-tuple may be another one's already.
+    pub fn remove_splice(&mut self, tuple: &FourTuple) {
+        if matches!(self.get(tuple), Some(Stage::Splice(..))) {
+            self.remove(tuple);
+        }
+    }
+
     /// Local ports that connections use.
     pub fn ports(&self) -> &PortSet {
         &self.ports

@@ -1,8 +1,9 @@
 //! Attached applications, with their slots.
 use crate::labels::Labels;
+use crate::outbox::Outbox;
 use ::host::Slab;
 use context::{ControlEnd, Geometry, Reply, Slot, Turns};
-use engine::{ContextId, FlowId};
+use engine::{Command, ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -140,7 +141,7 @@ impl Context {
 pub(crate) struct Contexts {
     all: Slab<Context>,
     /// Whose requests are taken in a round.
-    pub turns: Turns,
+    turns: Turns,
     /// Who was told something in this round: their bells are rung at its end.
     told: Vec<ContextId>,
 }
@@ -163,6 +164,101 @@ impl Contexts {
         Contexts { all: Slab::new(most), turns: Turns::default(), told: Vec::new() }
     }
 
+    /// Adds an application that attaches; `None` where there is no room.
+    pub fn add(&mut self, context: Context) -> Option<ContextId> {
+        let key = self.all.insert(context)?;
+        self.turns.add(key);
+        Some(ContextId(key))
+    }
+
+    /// Adds an application under the number that it had; `None` where there is no room.
+    pub fn add_at(&mut self, id: ContextId, context: Context) -> Option<()> {
+        self.all.insert_at(id.0, context)?;
+        self.turns.add(id.0);
+        // Its replies may wait for room.
+        self.told.push(id);
+        Some(())
+    }
+
+    /// Programs of a user that are attached.
+    pub fn of_user(&self, uid: u32) -> usize {
+        let is_of_user = |(_, context): &(u32, &Context)| context.application.uid == uid && context.alive();
+        self.iter().filter(is_of_user).count()
+    }
+
+    /// Whose turn it is to have requests taken. They are given back after the round ([`Contexts::set_turns`]).
+    pub fn take_turns(&mut self) -> Turns {
+        std::mem::take(&mut self.turns)
+    }
+
+    pub fn set_turns(&mut self, turns: Turns) {
+        self.turns = turns;
+    }
+
+    /// Before the requests of an application are taken: replies that wait go into its ring. False where it is gone.
+    pub fn begin_turn(&mut self, id: ContextId) -> bool {
+        let Some(context) = self.all.get_mut(id.0) else { return false };
+        if context.is_backlogged() {
+            context.push_replies();
+            self.told.push(id);
+        }
+        true
+    }
+
+    /// A holder can still act: a process that has ended cannot.
+    pub fn runs(&self, holder: Holder) -> bool {
+        match holder {
+            Holder::Context(id) => self.get(id.0).is_some_and(|context| context.alive()),
+            Holder::Hold(_) | Holder::Listener(_) => true,
+        }
+    }
+
+    /// An application has a share of a binding.
+    pub fn has_binding(&self, id: ContextId, binding: u32) -> bool {
+        self.get(id.0).is_some_and(|context| context.bindings.contains(&binding))
+    }
+
+    /// Its slots are used up, or as many as an application may have.
+    pub fn is_full(&self, out: &Outbox<'_>, id: ContextId) -> bool {
+        let limit = out.config.limits.connections_per_application;
+        let full = |context: &Context| context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
+        self.get(id.0).is_none_or(full)
+    }
+
+    /// Nothing more is asked by a context or told to it. First the engine empties its ring: what the process wrote
+    /// before its end is sent.
+    pub fn end(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        let Some(context) = self.get_mut(id.0).filter(|context| context.alive()) else { return };
+        context.life = Life::Draining;
+        out.commands.push(Command::Drain(id));
+    }
+
+    /// The daemon says that the process of a context is gone.
+    pub fn release(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        if let Some(context) = self.get_mut(id.0) {
+            context.released = true;
+        }
+        self.end(out, id);
+        self.retire(out, id);
+    }
+
+    /// Gives a slot back; a context that is gone and has no slot in use any more is forgotten.
+    pub fn free_slot(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot) {
+        if let Some(context) = self.get_mut(id.0) {
+            context.slots.free(slot, &context.end);
+        }
+        self.retire(out, id);
+    }
+
+    /// Forgets a context whose process is gone once no flow needs its name or its rings.
+    pub fn retire(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        let Some(context) = self.get(id.0) else { return };
+        if context.life == Life::Gone && context.released && context.slots.used() == 0 {
+            self.all.remove(id.0);
+            out.commands.push(Command::Detach(id));
+        }
+    }
+
     /// Tells an application something.
     pub fn reply(&mut self, id: ContextId, reply: Reply) {
         if let Some(context) = self.all.get_mut(id.0) {
@@ -171,11 +267,6 @@ impl Contexts {
                 self.told.push(id);
             }
         }
-    }
-
-    /// An application has replies that wait for room in its ring.
-    pub fn reply_later(&mut self, id: ContextId) {
-        self.told.push(id);
     }
 
     /// Some were told something, and their bells are not rung yet.

@@ -2,13 +2,12 @@
 use crate::flow_options::FlowOptions;
 use crate::holders::Holders;
 use crate::timing::Pace;
-use ::host::Slab;
 use context::Slot;
 use engine::ContextId;
 use engine::stream::FlowStats;
 use serde::{Deserialize, Serialize};
-use shm::{Pool, Pooled};
-use std::ops::{Deref, DerefMut, Index, IndexMut};
+use shm::Pooled;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tcp::{Agreed, Closing, State};
 use wire::{CompactTuple, Mac, Seq};
@@ -40,36 +39,6 @@ pub(crate) struct Flow {
     pub spliced: Spliced,
     /// What comes on it is records of its context's log.
     pub logged: bool,
-}
-
-/// The flows of a host, by number.
-pub(crate) struct Flows {
-    pub all: Slab<Flow>,
-    /// Where their counters lie.
-    pub stats: Pool<FlowStats>,
-    /// Those that are timed now.
-    pub timed: u32,
-    /// Of flows of which nothing was asked: they share them.
-    pub options: Arc<FlowOptions>,
-}
-
-impl Flows {
-    pub fn new(most: u32, options: FlowOptions) -> Flows {
-        Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options) }
-    }
-}
-
-impl Deref for Flows {
-    type Target = Slab<Flow>;
-    fn deref(&self) -> &Slab<Flow> {
-        &self.all
-    }
-}
-
-impl DerefMut for Flows {
-    fn deref_mut(&mut self) -> &mut Slab<Flow> {
-        &mut self.all
-    }
 }
 
 /// Whether a connection was joined with another one.

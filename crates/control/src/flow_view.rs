@@ -1,9 +1,12 @@
 //! What people and machines see of a host's connections: plain values, a bounded number at a time, so that tens of
 //! thousands of connections can be listed and added up while their data-path runs.
+use crate::contexts::Contexts;
 use crate::flow::Spliced;
-use crate::openings::Opening;
-use crate::plane::Plane;
-use crate::splice::Side;
+use crate::flows::Flows;
+use crate::opening::Opening;
+use crate::openings::Openings;
+use crate::splice::{Side, Splices};
+use crate::waits::Waits;
 use engine::{DropReason, FlowId};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -80,7 +83,16 @@ enum Row<'a> {
     Side(u32, usize, &'a Side),
 }
 
-impl Plane {
+/// The tables that a host's connections are in.
+pub(crate) struct Tables<'a> {
+    pub contexts: &'a Contexts,
+    pub flows: &'a Flows,
+    pub openings: &'a Openings,
+    pub waits: &'a Waits,
+    pub splices: &'a Splices,
+}
+
+impl Tables<'_> {
     /// At most `most` connections from place `from` on; 0 is the first place.
     pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
         let mut rows = self.rows(from);
@@ -123,7 +135,7 @@ impl Plane {
         let openings = self.openings.iter_from(first(1));
         let openings = openings.map(move |(key, opening)| (place(1, key), Row::Opening(opening)));
         let waits = self.waits.iter_from(first(2)).map(move |(key, wait)| (place(2, key), Row::Wait(wait)));
-        let splices = self.splices.all.iter_from(first(3) / 2).flat_map(move |(key, splice)| {
+        let splices = self.splices.iter_from(first(3) / 2).flat_map(move |(key, splice)| {
             let sides = splice.sides.iter().enumerate();
             sides.map(move |(at, side)| (place(3, key * 2 + at as u32), Row::Side(key, at, side)))
         });

@@ -1,15 +1,6 @@
 //! Who has a share of a flow: mostly one application, and then it takes no memory of its own.
 use crate::contexts::Holder;
-use engine::{ContextId, FlowId};
 use std::collections::BTreeSet;
-
-/// What a process had when it forked, held until its child attaches.
-pub(crate) struct Hold {
-    pub parent: ContextId,
-    pub uid: u32,
-    pub flows: Vec<FlowId>,
-    pub bindings: Vec<u32>,
-}
 
 /// A set of holders.
 #[derive(Debug, Clone, Default)]

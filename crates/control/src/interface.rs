@@ -3,8 +3,10 @@ use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
-use crate::plane::{MILLISECOND, Plane};
+use crate::outbox::Queues;
+use crate::plane::Plane;
 use crate::splice::SpliceTable;
+use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
 use ::host::{Arp, ArpTiming, Link, Net, NetConfig, NetContext, RouteTable};
@@ -56,9 +58,10 @@ impl Tcp {
         if !features.starts_small {
             config.memory.small_bytes = 0;
         }
-        let mut plane = Plane::new(config, links, features.carries, secret);
-        plane.logs.kept = features.keeps_logs;
-        Tcp::of(plane, engine)
+        let mut queues = Queues::new(config, secret);
+        let mut plane = Plane::new(&mut queues, links, features.carries);
+        plane.set_keeps_logs(features.keeps_logs);
+        Tcp::of(plane, queues, engine)
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its
@@ -71,13 +74,12 @@ impl Tcp {
         token: Option<u64>,
     ) -> Result<ContextId, String> {
         let (plane, mut out) = self.parts(context);
-        plane.attach(&mut out, application, ends, token)
+        plane.attach(&mut out, application, ends.0, ends.1, token)
     }
 
     /// The process of a context is gone: its sockets are closed as the kernel closes those of a process that ends.
     pub fn detach(&mut self, context: NetContext<'_>, id: ContextId) {
         let (plane, mut out) = self.parts(context);
-        plane.take_last_requests(&mut out, id);
         plane.detach(&mut out, id);
     }
 
@@ -99,12 +101,12 @@ impl Tcp {
     /// What another daemon needs to go on. The host has stopped.
     pub fn state(&self, now: Nanos, net: &Net) -> HostState {
         let engine = (self.engine.name().into(), self.engine.features().transport.carries);
-        self.plane.state(now, net, self.geometry(), engine)
+        self.plane.state(now, net, &self.queues, engine)
     }
 
     /// The descriptors of a context: its region, this side's end of its doorbell, and this side's own doorbell.
     pub fn descriptors(&self, context: ContextId) -> Option<[BorrowedFd<'_>; 3]> {
-        self.plane.contexts.get(context.0).map(|context| context.end.descriptors())
+        self.plane.contexts().get(context.0).map(|context| context.end.descriptors())
     }
 
     /// A stopped host goes on: nobody took it over.
@@ -121,7 +123,7 @@ impl Tcp {
         state: HostState,
         ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
     ) -> Result<(), String> {
-        let name = self.plane.config.name.clone();
+        let name = self.queues.config.name.clone();
         let links = context.net.links().iter().map(|link| (link.address, link.mac));
         if !links.eq(state.links.iter().copied()) || state.geometry() != self.geometry() {
             return Err(format!(
@@ -142,7 +144,7 @@ impl Tcp {
 
     /// What to sleep on for a context: its doorbell's descriptor.
     pub fn bell(&self, context: ContextId) -> Option<BorrowedFd<'_>> {
-        self.plane.contexts.get(context.0).map(|context| context.end.daemon_bell.fd())
+        self.plane.contexts().get(context.0).map(|context| context.end.daemon_bell.fd())
     }
 
     /// The splice module of the data-path was loaded, or unloaded: then what is spliced is passed on by the control
@@ -153,17 +155,17 @@ impl Tcp {
 
     /// The addresses of a flow.
     pub fn tuple(&self, flow: FlowId) -> Option<FourTuple> {
-        self.plane.flows.get(flow.0).map(|flow| flow.tuple.get())
+        self.plane.flows().get(flow.0).map(|flow| flow.tuple.get())
     }
 
     /// Its configuration, as far as its engine goes along with it.
     pub fn config(&self) -> &HostConfig {
-        &self.plane.config
+        &self.queues.config
     }
 
     /// Sizes of the regions that applications get.
     pub fn geometry(&self) -> Geometry {
-        self.plane.config.memory.geometry()
+        self.queues.config.memory.geometry()
     }
 
     /// `flextoe`, ...
@@ -173,42 +175,42 @@ impl Tcp {
 
     /// All connections: for hosts with few of them. See [`Tcp::flow_page`].
     pub fn flows(&self) -> Vec<FlowView> {
-        self.plane.flow_page(0, usize::MAX).flows
+        self.plane.tables().flow_page(0, usize::MAX).flows
     }
 
     /// At most `most` connections from place `from` on; 0 is the first place, [`FlowPage::next`] names later ones.
     pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
-        self.plane.flow_page(from, most)
+        self.plane.tables().flow_page(from, most)
     }
 
     /// Adds up at most `most` connections from place `from` on; returns where to go on, none after the last one.
     pub fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
-        self.plane.add_up(totals, from, most)
+        self.plane.tables().add_up(totals, from, most)
     }
 
     /// A connection that the engine runs, by its number there.
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
-        self.plane.flow_view(flow)
+        self.plane.tables().flow_view(flow)
     }
 
     /// Connections that are installed in the engine or have a name in an application.
     pub fn flow_count(&self) -> usize {
-        self.plane.flows.len()
+        self.plane.flows().len()
     }
 
     /// All attached applications.
     pub fn contexts(&self) -> Vec<ContextView> {
-        self.plane.context_views()
+        self.plane.contexts().views()
     }
 
     /// All reserved local addresses.
     pub fn bindings(&self) -> Vec<BindingView> {
-        self.plane.binding_views()
+        self.plane.bindings().views()
     }
 
     /// What an application said of a descriptor; none where it said nothing.
     pub fn label(&self, pid: u32, fd: u32) -> Option<LabelView> {
-        self.plane.label_view(pid, fd)
+        self.plane.contexts().label_view(pid, fd)
     }
 
     /// How much is in the control plane's tables.
@@ -224,7 +226,7 @@ impl Tcp {
     /// As [`Engine::load`]: nothing has changed then.
     pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
         self.engine.load(program)?;
-        self.plane.logs.kept = self.engine.features().transport.keeps_logs;
+        self.plane.set_keeps_logs(self.engine.features().transport.keeps_logs);
         Ok(())
     }
 
@@ -250,7 +252,7 @@ impl Tcp {
 
     /// Figures of the engine's modules, and of what is spliced: module, counter, value.
     pub fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
-        let splices = self.plane.splices.figures().into_iter();
+        let splices = self.plane.splice_figures().into_iter();
         let mut stats = self.engine.module_stats();
         stats.extend(splices.map(|(counter, value)| ("splice".into(), counter, value)));
         stats

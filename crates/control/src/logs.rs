@@ -1,18 +1,52 @@
 //! Shared logs (docs/SHARED-LOG.md): what an application may ask for. The engine keeps them.
+use crate::contexts::Contexts;
 use crate::flow::{Place, Spliced};
+use crate::flows::Flows;
 use crate::outbox::Outbox;
-use crate::plane::Plane;
-use context::{LogShape, Reply, Slot};
+use context::{LogShape, Reply};
 use engine::stream::{self, LogRefusal, MOST_LOGS};
 use engine::{ContextId, FlowId};
+use std::collections::VecDeque;
 
-impl Plane {
+/// What the control plane has of shared logs.
+#[derive(Default)]
+pub(crate) struct Logs {
+    /// The engine keeps them.
+    kept: bool,
+    /// Flows that the engine was told to let join a log, in order: who asked, and with which tag.
+    joins: VecDeque<(FlowId, ContextId, u32)>,
+}
+
+/// A connection that is to join its application's log.
+pub(crate) struct Join {
+    pub context: ContextId,
+    pub tag: u32,
+    pub flow: FlowId,
+    /// How far the application has read it.
+    pub rx_head: u32,
+    /// What its records bear.
+    pub mark: u64,
+}
+
+impl Logs {
+    /// The engine keeps logs from now on, or does not.
+    pub fn set_kept(&mut self, kept: bool) {
+        self.kept = kept;
+    }
+
     /// An application registers its log.
-    pub fn open_log(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, shape: LogShape) -> Result<(), i32> {
-        let (rx_bytes, room) = (self.config.memory.rx_bytes, self.config.memory.log_bytes);
-        let keeps_logs = self.logs.kept && room > 0;
-        let others = self.contexts.iter().filter(|(_, context)| context.has_log).count();
-        let context = self.contexts.get_mut(id.0).ok_or(libc::EINVAL)?;
+    pub fn open(
+        &self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        id: ContextId,
+        tag: u32,
+        shape: LogShape,
+    ) -> Result<(), i32> {
+        let (rx_bytes, room) = (out.config.memory.rx_bytes, out.config.memory.log_bytes);
+        let keeps_logs = self.kept && room > 0;
+        let others = contexts.iter().filter(|(_, context)| context.has_log).count();
+        let context = contexts.get_mut(id.0).ok_or(libc::EINVAL)?;
         if !keeps_logs {
             return Err(libc::EOPNOTSUPP);
         }
@@ -36,24 +70,17 @@ impl Plane {
         let end = context.end.open_log(shape).map_err(|_| libc::ENOMEM)?;
         context.has_log = true;
         out.commands.push(stream::Command::OpenLog(id, Box::new(end)).into());
-        self.contexts.reply(id, Reply::Done { tag });
+        contexts.reply(id, Reply::Done { tag });
         Ok(())
     }
 
     /// What comes on a connection is to be records of the application's log.
-    pub fn join_log(
-        &mut self,
-        out: &mut Outbox<'_>,
-        id: ContextId,
-        tag: u32,
-        slot: Slot,
-        (rx_head, mark): (u32, u64),
-    ) -> Result<(), i32> {
-        let flow_id = self.named(id, slot).ok_or(libc::EBADF)?;
-        if self.contexts.get(id.0).is_none_or(|context| !context.has_log) {
+    pub fn join(&mut self, out: &mut Outbox<'_>, contexts: &Contexts, flows: &Flows, join: Join) -> Result<(), i32> {
+        let Join { context, tag, flow: id, rx_head, mark } = join;
+        if contexts.get(context.0).is_none_or(|context| !context.has_log) {
             return Err(libc::EBADF);
         }
-        let flow = self.flows.get(flow_id.0).ok_or(libc::EBADF)?;
+        let flow = flows.get(id.0).ok_or(libc::EBADF)?;
         if flow.place != Place::Engine {
             return Err(libc::ENOTCONN);
         }
@@ -64,23 +91,23 @@ impl Plane {
         if flow.freezing > 0 {
             return Err(libc::EAGAIN);
         }
-        self.logs.joins.push_back((flow_id, id, tag));
-        out.commands.push(stream::Command::JoinLog { flow: flow_id, rx_head, mark }.into());
+        self.joins.push_back((id, context, tag));
+        out.commands.push(stream::Command::JoinLog { flow: id, rx_head, mark }.into());
         Ok(())
     }
 
     /// The engine has answered the oldest question.
-    pub fn log_joined(&mut self, id: FlowId, result: Result<(), LogRefusal>) {
-        let Some((flow_id, context, tag)) = self.logs.joins.pop_front() else { return };
+    pub fn joined(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: FlowId, result: Result<(), LogRefusal>) {
+        let Some((flow_id, context, tag)) = self.joins.pop_front() else { return };
         debug_assert_eq!(flow_id, id, "answers come in order");
-        if let Some(flow) = self.flows.get_mut(id.0).filter(|_| result.is_ok()) {
+        if let Some(flow) = flows.get_mut(id.0).filter(|_| result.is_ok()) {
             flow.logged = true;
         }
         let reply = match result {
             Ok(()) => Reply::Done { tag },
             Err(refusal) => Reply::Failed { tag, errno: errno_of(refusal) as u16 },
         };
-        self.contexts.reply(context, reply);
+        contexts.reply(context, reply);
     }
 }
 

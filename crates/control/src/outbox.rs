@@ -1,9 +1,14 @@
 //! What the parts of the control plane use of what is around them, and where they leave what comes of it.
+use crate::config::HostConfig;
 use crate::packet;
+use crate::random::Random;
 use crate::timers::Timers;
 use ::host::{Net, NetContext};
+use context::Endpoint;
 use engine::stream::{FourTuple, Stream};
-use engine::{Command, DropCounts, Nanos};
+use engine::{Command, DropCounts, Exception, Nanos};
+use port::Frame;
+use trace::Tracer;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{Mac, Seq};
 
@@ -18,9 +23,34 @@ pub(crate) struct Outbox<'a> {
     pub commands: &'a mut Vec<Command<Stream>>,
     /// When connections are to be looked at again.
     pub timers: &'a mut Timers,
+    /// Frames that the engine or the pool gets.
+    pub frames: &'a mut KeptFrames,
+    pub random: &'a mut Random,
+    pub config: &'a HostConfig,
+    pub tracer: &'a Tracer,
+}
+
+/// Frames, and what becomes of them.
+#[derive(Default)]
+pub(crate) struct KeptFrames {
+    /// Of flows that the engine learns of only now, or that a module sent here; and why they came.
+    pub refeed: Vec<(Exception, Box<Frame>)>,
+    /// Of no use any more: the pool gets them back.
+    pub spent: Vec<Box<Frame>>,
 }
 
 impl Outbox<'_> {
+    /// The tuple of a connection to `remote` that is bound to no address.
+    pub fn tuple(&self, local_port: u16, remote: Endpoint) -> FourTuple {
+        FourTuple { local_ip: self.net.source(remote.ip), remote_ip: remote.ip, local_port, remote_port: remote.port }
+    }
+
+    /// The tuple of a connection from a bound address, or from a port of any address.
+    pub fn tuple_of(&self, local: Endpoint, remote: Endpoint) -> FourTuple {
+        let tuple = self.tuple(local.port, remote);
+        if local.ip == local.ip.any() { tuple } else { FourTuple { local_ip: local.ip, ..tuple } }
+    }
+
     /// Sends a segment without payload.
     pub fn send_tcp(&mut self, tuple: &FourTuple, header: Header) {
         self.net.send(self.now, packet::segment(tuple, &header), self.drops);
@@ -54,15 +84,30 @@ impl Outbox<'_> {
 }
 
 /// What lasts of an outbox from one use to the next.
-#[derive(Default)]
 pub(crate) struct Queues {
     pub commands: Vec<Command<Stream>>,
     pub timers: Timers,
+    pub frames: KeptFrames,
+    pub random: Random,
+    pub config: HostConfig,
+    pub tracer: Tracer,
 }
 
 impl Queues {
+    pub fn new(config: HostConfig, secret: [u8; 16]) -> Queues {
+        Queues {
+            commands: Vec::new(),
+            timers: Timers::default(),
+            frames: KeptFrames::default(),
+            random: Random::new(secret),
+            config,
+            tracer: Tracer::off(),
+        }
+    }
+
     pub fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
         let NetContext { now, net, drops } = context;
-        Outbox { now, net, drops, commands: &mut self.commands, timers: &mut self.timers }
+        let Queues { commands, timers, frames, random, config, tracer } = self;
+        Outbox { now, net, drops, commands, timers, frames, random, config, tracer }
     }
 }

@@ -3,9 +3,12 @@
 //! always find a port. Where most of the range is taken, maps of bits are searched, 64 ports at a time; and where all of it
 //! is, the connection that has been in TIME-WAIT for longest gives its port. So what a request costs does not grow with the
 //! connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
-use crate::connections::Stage;
+use crate::bindings::Bindings;
+use crate::connections::{Connections, Stage};
 use crate::outbox::Outbox;
-use crate::plane::Plane;
+use crate::port_turns::PortTurns;
+use crate::random::Random;
+use crate::waits::Waits;
 use context::Endpoint;
 use engine::Nanos;
 use engine::stream::FourTuple;
@@ -40,60 +43,93 @@ fn search(
     None
 }
 
-impl Plane {
-    fn ephemeral(&self) -> RangeInclusive<u16> {
-        self.config.ephemeral_first..=self.config.ephemeral_last
+/// The local ports of a host's connections: whose turn it is.
+pub(crate) struct Ports {
+    turns: PortTurns,
+    ephemeral: RangeInclusive<u16>,
+}
+
+/// What is known of the ports and connections that there are.
+pub(crate) struct InUse<'a> {
+    pub bindings: &'a Bindings,
+    pub connections: &'a mut Connections,
+    pub waits: &'a Waits,
+}
+
+impl Ports {
+    pub fn new(ephemeral: RangeInclusive<u16>, random: u64) -> Ports {
+        Ports { turns: PortTurns::new(random), ephemeral }
     }
 
-    fn random_port(&mut self) -> u16 {
-        let random = self.random.next();
-        self.ephemeral_at(random)
+    /// Begins elsewhere: the host goes on where another one was.
+    pub fn begin_anew(&mut self, random: u64) {
+        self.turns = PortTurns::new(random);
     }
 
     /// The port of the range so far from its begin, and around.
     fn ephemeral_at(&self, distance: u64) -> u16 {
-        let range = self.ephemeral();
+        let range = &self.ephemeral;
         let count = u64::from(range.end() - range.start()) + 1;
         range.start() + (distance % count) as u16
     }
 
     /// The port whose turn it is for a connection to `remote`.
-    fn next_port(&mut self, remote: Endpoint) -> u16 {
-        let distance = self.port_turns.next(self.random.port_place(remote), self.random.next());
+    fn next_port(&mut self, random: &mut Random, remote: Endpoint) -> u16 {
+        let distance = self.turns.next(random.port_place(remote), random.next());
         self.ephemeral_at(distance)
     }
 
     /// A port of the ephemeral range that nothing uses.
-    pub fn free_port(&mut self) -> Option<u16> {
+    pub fn free_port(&self, random: &mut Random, in_use: &InUse<'_>) -> Option<u16> {
+        let InUse { bindings, connections, .. } = in_use;
         for _ in 0..TRIES {
-            let port = self.random_port();
-            if !self.bindings.has_port(port) && !self.connections.uses_port(port) {
+            let port = self.ephemeral_at(random.next());
+            if !bindings.has_port(port) && !connections.uses_port(port) {
                 return Some(port);
             }
         }
-        let start = self.random_port();
-        let (bound, used) = (self.bindings.ports(), self.connections.ports());
-        search(self.ephemeral(), start, |at| bound.word(at) | used.word(at), |_| true)
+        let start = self.ephemeral_at(random.next());
+        let (bound, used) = (bindings.ports(), connections.ports());
+        search(self.ephemeral.clone(), start, |at| bound.word(at) | used.word(at), |_| true)
     }
 
     /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
-    pub fn port_towards(&mut self, out: &mut Outbox<'_>, remote: Endpoint) -> Option<u16> {
+    pub fn port_towards(&mut self, out: &mut Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
         for _ in 0..TRIES {
-            let port = self.next_port(remote);
-            if self.fits(out, port, remote) {
+            let port = self.next_port(out.random, remote);
+            if in_use.fits(out, port, remote) {
                 return Some(port);
             }
         }
-        let start = self.next_port(remote);
-        let (bound, peer) = (self.bindings.ports(), self.connections.towards(remote));
+        let start = self.next_port(out.random, remote);
+        let (bound, peer) = (in_use.bindings.ports(), in_use.connections.towards(remote));
         let taken = |at| bound.word(at) | peer.map_or(0, |peer| peer.word(at));
-        let found = search(self.ephemeral(), start, taken, |port| self.fits(out, port, remote));
-        found.or_else(|| self.oldest_wait(out, remote))
+        let found = search(self.ephemeral.clone(), start, taken, |port| in_use.fits(out, port, remote));
+        found.or_else(|| self.oldest_wait(out, in_use, remote))
     }
 
-    fn fits(&self, out: &mut Outbox<'_>, port: u16, remote: Endpoint) -> bool {
+    /// The port of the connection to `remote` that came into TIME-WAIT first, if it may be used again now. What can never
+    /// be is looked at once only.
+    fn oldest_wait(&self, out: &Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
+        loop {
+            let (since, port) = *in_use.connections.towards(remote)?.waits.front()?;
+            let wait = in_use.wait_of(&out.tuple(port, remote)).filter(|wait| wait.since == since);
+            let from = wait.and_then(|wait| wait.reusable_locally_from());
+            if from.is_some_and(|from| out.now < from) {
+                return None;
+            }
+            in_use.connections.pop_wait(remote);
+            if from.is_some() && self.ephemeral.contains(&port) && !in_use.bindings.has_port(port) {
+                return Some(port);
+            }
+        }
+    }
+}
+
+impl InUse<'_> {
+    fn fits(&self, out: &Outbox<'_>, port: u16, remote: Endpoint) -> bool {
         let to_itself = out.net.is_own(remote.ip) && port == remote.port;
-        !to_itself && !self.bindings.has_port(port) && self.is_vacant(out.now, &self.tuple(out, port, remote))
+        !to_itself && !self.bindings.has_port(port) && self.is_vacant(out.now, &out.tuple(port, remote))
     }
 
     fn wait_of(&self, tuple: &FourTuple) -> Option<&Wait> {
@@ -106,23 +142,6 @@ impl Plane {
     fn is_vacant(&self, now: Nanos, tuple: &FourTuple) -> bool {
         let waits = || self.wait_of(tuple).is_some_and(|wait| wait.may_be_reused_locally(now));
         self.connections.get(tuple).is_none() || waits()
-    }
-
-    /// The port of the connection to `remote` that came into TIME-WAIT first, if it may be used again now. What can never
-    /// be is looked at once only.
-    fn oldest_wait(&mut self, out: &mut Outbox<'_>, remote: Endpoint) -> Option<u16> {
-        loop {
-            let (since, port) = *self.connections.towards(remote)?.waits.front()?;
-            let wait = self.wait_of(&self.tuple(out, port, remote)).filter(|wait| wait.since == since);
-            let from = wait.and_then(|wait| wait.reusable_locally_from());
-            if from.is_some_and(|from| out.now < from) {
-                return None;
-            }
-            self.connections.pop_wait(remote);
-            if from.is_some() && self.ephemeral().contains(&port) && !self.bindings.has_port(port) {
-                return Some(port);
-            }
-        }
     }
 }
 

@@ -3,6 +3,9 @@
 use ::host::{Calendar, Deadlines};
 use engine::Nanos;
 
+/// One millisecond.
+pub(crate) const MILLISECOND: Nanos = 1_000_000;
+
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {

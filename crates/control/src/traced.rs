@@ -1,29 +1,32 @@
 //! What the control plane says at tracepoints. Most of it is read off the commands that it gives the engine, once a
 //! round, where something is on.
-use crate::plane::Plane;
+use crate::contexts::Contexts;
+use crate::flows::Flows;
 use crate::timers::Timer;
 use context::{Endpoint, Request};
 use engine::stream::{self, FourTuple, Stream};
 use engine::{Command, Event, Exception, FlowId, Nanos};
-use trace::{NO_FLOW, Point, Traces};
+use trace::{NO_FLOW, Point, Tracer};
 
-impl Plane {
-    /// Writes to these tracepoints from now on.
-    pub fn trace(&mut self, traces: &Traces) {
-        self.tracer = traces.tracer("control");
-    }
+/// What the commands to the engine are read with.
+pub(crate) struct Reader<'a> {
+    pub tracer: &'a Tracer,
+    pub contexts: &'a Contexts,
+    pub flows: &'a Flows,
+}
 
+impl Reader<'_> {
     /// Reads off the commands what the control plane decided.
     #[inline]
-    pub fn trace_commands(&self, commands: &[Command<Stream>]) {
+    pub fn commands(&self, commands: &[Command<Stream>]) {
         if self.tracer.is_active() {
-            commands.iter().for_each(|command| self.trace_command(command));
+            commands.iter().for_each(|command| self.command(command));
         }
     }
 
     #[cold]
-    fn trace_command(&self, command: &Command<Stream>) {
-        let tracer = &self.tracer;
+    fn command(&self, command: &Command<Stream>) {
+        let tracer = self.tracer;
         let event = |point, flow: &FlowId, values| tracer.event(point, flow.0, values);
         match command {
             Command::Attach(context, _) => {
@@ -58,43 +61,39 @@ impl Plane {
             _ => {}
         }
     }
+}
 
-    /// Something that the engine said.
-    #[inline]
-    pub fn trace_event(&self, event: &Event<Stream>) {
-        if let Event::Transport(stream::Event::Active(flow)) = event {
-            self.tracer.event(Point::FlowActive, flow.0, [0; 2]);
-        }
+/// Something that the engine said.
+#[inline]
+pub(crate) fn event(tracer: &Tracer, event: &Event<Stream>) {
+    if let Event::Transport(stream::Event::Active(flow)) = event {
+        tracer.event(Point::FlowActive, flow.0, [0; 2]);
     }
+}
 
-    /// A frame of the exception path.
-    #[inline]
-    pub fn trace_exception(&self, why: Exception, bytes: usize) {
-        let word = match why {
-            Exception::Foreign => 0,
-            Exception::NoFlow => 1,
-            Exception::Redirected => 2,
-        };
-        self.tracer.event(Point::Exception, NO_FLOW, [word, bytes as u64]);
-    }
+/// A frame of the exception path.
+#[inline]
+pub(crate) fn exception(tracer: &Tracer, why: Exception, bytes: usize) {
+    let word = match why {
+        Exception::Foreign => 0,
+        Exception::NoFlow => 1,
+        Exception::Redirected => 2,
+    };
+    tracer.event(Point::Exception, NO_FLOW, [word, bytes as u64]);
+}
 
-    /// A timer fired.
-    #[inline]
-    pub fn trace_timer(&self, timer: Timer, late: Nanos) {
-        let (word, flow) = match timer {
-            Timer::Opening(_) => (0, NO_FLOW),
-            Timer::Flow(flow) => (1, flow),
-            Timer::Wait(_) => (2, NO_FLOW),
-            Timer::Hold(_) => (4, NO_FLOW),
-            Timer::Splice(_) => (5, NO_FLOW),
-        };
-        self.trace_fired(word, flow, late);
-    }
-
-    fn trace_fired(&self, word: u64, flow: u32, late: Nanos) {
-        self.tracer.value(Point::TimerLate, flow, late);
-        self.tracer.event(Point::TimerFired, flow, [word, 0]);
-    }
+/// A timer fired.
+#[inline]
+pub(crate) fn timer(tracer: &Tracer, timer: Timer, late: Nanos) {
+    let (word, flow) = match timer {
+        Timer::Opening(_) => (0, NO_FLOW),
+        Timer::Flow(flow) => (1, flow),
+        Timer::Wait(_) => (2, NO_FLOW),
+        Timer::Hold(_) => (4, NO_FLOW),
+        Timer::Splice(_) => (5, NO_FLOW),
+    };
+    tracer.value(Point::TimerLate, flow, late);
+    tracer.event(Point::TimerFired, flow, [word, 0]);
 }
 
 /// Both ends of a connection, as [`trace::Unit::Endpoint`].

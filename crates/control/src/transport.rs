@@ -1,6 +1,7 @@
 //! TCP as a transport of a host: the control plane and an engine, as one object.
 use crate::outbox::{Outbox, Queues};
 use crate::plane::Plane;
+use crate::traced;
 use ::host::{Claim, Io, Neighbour, NetContext, Transport, Unreachable, of_control, protocol_of};
 use engine::stream::Stream;
 use engine::{Burst, Engine, Event, Exception, Nanos, Worker};
@@ -64,13 +65,13 @@ impl Transport for Tcp {
 
     /// Requests, timers, received frames, transmissions.
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
-        self.plane.tracer.refresh();
+        self.queues.tracer.refresh();
         self.polled = now;
         let mut back = std::mem::take(&mut self.back);
         if io.looped > 0 {
             back.extend(rx.drain(..io.looped).map(|frame| (Exception::NoFlow, frame)));
         }
-        if self.plane.stopped.is_some() {
+        if self.plane.is_stopping() {
             // Only the engine works, until it has given up everything.
             self.kept.append(&mut back);
             let done = self.round(now, (rx, &mut back), io);
@@ -80,13 +81,13 @@ impl Transport for Tcp {
         back.append(&mut self.kept);
         let out = &mut self.queues.outbox(io.context(now));
         let mut done = self.plane.take_requests(out) + fire_timers(&mut self.plane, out);
-        self.plane.engine_work = 0;
+        self.plane.begin_round();
         io.flush(now);
         done += self.round(now, (rx, &mut back), io);
         // Answers go out before what the engine sends on connections that were opened just now.
         io.flush(now);
-        if !self.queues.commands.is_empty() || !self.plane.frames.refeed.is_empty() {
-            back.append(&mut self.plane.frames.refeed);
+        if !self.queues.commands.is_empty() || !self.queues.frames.refeed.is_empty() {
+            back.append(&mut self.queues.frames.refeed);
             done += self.round(now, (rx, &mut back), io);
             io.flush(now);
         }
@@ -98,8 +99,8 @@ impl Transport for Tcp {
         let mut back = std::mem::take(&mut self.back);
         with_burst!(self, (&mut Vec::new(), &mut back), io, |burst| self.engine.egress(now, from, burst));
         self.back = back;
-        self.plane.contexts.ring(&self.plane.tracer);
-        self.plane.frames.spent.drain(..).for_each(|frame| io.pool.put(frame));
+        self.plane.ring(&self.queues.tracer);
+        self.queues.frames.spent.drain(..).for_each(|frame| io.pool.put(frame));
     }
 
     fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
@@ -115,37 +116,38 @@ impl Transport for Tcp {
     }
 
     fn sends_to_self(&self) -> bool {
-        self.plane.connections.to_self()
+        self.plane.sends_to_self()
     }
 
     fn handover_obstacle(&self) -> Option<String> {
-        let (name, engine) = (&self.plane.config.name, self.engine.name());
+        let (name, engine) = (&self.queues.config.name, self.engine.name());
         if !self.engine.features().hands_over {
             return Some(format!("host {name} runs {engine}, whose connections cannot be handed over"));
         }
-        self.plane.handover_obstacle()
+        let what = self.plane.handover_obstacle()?;
+        Some(format!("host {name} has {what}, which cannot be handed over"))
     }
 
     fn has_work(&self, now: Nanos) -> bool {
         let plane = &self.plane;
         !self.kept.is_empty()
             || !self.queues.commands.is_empty()
-            || !plane.frames.refeed.is_empty()
-            || plane.contexts.owe_bells()
+            || !self.queues.frames.refeed.is_empty()
+            || plane.contexts().owe_bells()
             || self.queues.timers.next().is_some_and(|due| due <= now)
             || self.engine.has_work(now)
-            || plane.contexts.iter().any(|(_, context)| context.has_work())
+            || plane.contexts().iter().any(|(_, context)| context.has_work())
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         // Nobody rings when there is room in a ring of replies again.
-        let waits = self.plane.contexts.iter().any(|(_, context)| context.alive() && context.is_backlogged());
+        let waits = self.plane.contexts().iter().any(|(_, context)| context.alive() && context.is_backlogged());
         let retry = waits.then_some(self.polled + REPLY_RETRY);
         [self.queues.timers.next(), self.engine.next_deadline(), retry].into_iter().flatten().min()
     }
 
     fn prepare_to_sleep(&self) {
-        let alive = self.plane.contexts.iter().filter(|(_, context)| context.alive());
+        let alive = self.plane.contexts().iter().filter(|(_, context)| context.alive());
         let bells: Vec<&Doorbell> = alive.map(|(_, context)| &context.end.daemon_bell).collect();
         Doorbell::prepare_all(bells.iter().copied());
     }
@@ -153,7 +155,7 @@ impl Transport for Tcp {
     /// Nobody reads the bells, which would wait where an application has made them block: they are watched
     /// edge-triggered.
     fn awake(&self) {
-        for (_, context) in self.plane.contexts.iter() {
+        for (_, context) in self.plane.contexts().iter() {
             context.end.daemon_bell.reset();
         }
     }
@@ -163,14 +165,13 @@ impl Transport for Tcp {
     }
 
     fn trace(&mut self, traces: &Traces) {
-        self.plane.trace(traces);
+        self.queues.tracer = traces.tracer("control");
         self.engine.trace(traces);
     }
 }
 
 impl Tcp {
-    pub(crate) fn of(plane: Plane, engine: Box<dyn Engine<Stream>>) -> Tcp {
-        let queues = Queues::default();
+    pub(crate) fn of(plane: Plane, queues: Queues, engine: Box<dyn Engine<Stream>>) -> Tcp {
         let (back, kept, exceptions, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Tcp { plane, engine, queues, back, exceptions, events, kept, polled: 0 }
     }
@@ -182,16 +183,16 @@ impl Tcp {
 
     /// Runs the engine once, and the control plane on what it says.
     fn round(&mut self, now: Nanos, received: Received<'_>, io: &mut Io<'_>) -> usize {
-        self.plane.trace_commands(&self.queues.commands);
+        self.plane.trace_reader(&self.queues.tracer).commands(&self.queues.commands);
         let done = with_burst!(self, received, io, |burst| self.engine.poll(now, burst));
-        self.plane.engine_work += done;
+        self.plane.note_engine_work(done);
         let done = done + self.events.len() + self.exceptions.len();
         let out = &mut self.queues.outbox(io.context(now));
         for event in self.events.drain(..) {
-            self.plane.trace_event(&event);
+            traced::event(out.tracer, &event);
             self.plane.on_event(out, event);
         }
-        if self.plane.stopped.is_some() {
+        if self.plane.is_stopping() {
             // What was still on its way through the engine would begin new connections: it waits for whoever goes on.
             self.kept.append(&mut self.exceptions);
             return done;
@@ -207,14 +208,14 @@ impl Tcp {
     /// A frame that the engine does not process: the control plane's, or nobody's.
     fn on_exception(&mut self, now: Nanos, why: Exception, mut frame: Box<Frame>, io: &mut Io<'_>) {
         let bytes = frame.len();
-        self.plane.trace_exception(why, bytes);
+        traced::exception(&self.queues.tracer, why, bytes);
         if protocol_of(&frame) != Some(ipv4::TCP) {
             return io.pass_on(frame);
         }
-        let traced = self.plane.tracer.is_on(Point::ControlDropped);
+        let traced = self.queues.tracer.is_on(Point::ControlDropped);
         let record = io.recorder.is_some() && !frame.recorded;
         let before = (traced || record).then(|| io.drops.clone());
-        let (held, this) = (self.plane.frames.held, std::ptr::from_ref(&*frame));
+        let (held, this) = (self.plane.held_frames(), std::ptr::from_ref(&*frame));
         if let Some(recorder) = io.recorder.as_deref_mut().filter(|_| record) {
             recorder.keep(&frame);
             // Where it is kept, it comes to the engine later: then it is known already.
@@ -227,18 +228,18 @@ impl Tcp {
         let Some(before) = before else { return };
         let dropped = io.drops.since(&before);
         for reason in dropped.iter() {
-            self.plane.tracer.event(Point::ControlDropped, NO_FLOW, [reason as u64, bytes as u64]);
+            self.queues.tracer.event(Point::ControlDropped, NO_FLOW, [reason as u64, bytes as u64]);
         }
         if let Some(recorder) = io.recorder.as_deref_mut().filter(|_| record) {
             if let Some((_, frame)) =
-                self.plane.frames.refeed.iter_mut().find(|(_, frame)| std::ptr::eq(&**frame, this))
+                self.queues.frames.refeed.iter_mut().find(|(_, frame)| std::ptr::eq(&**frame, this))
             {
                 // It goes to the engine at once, which then knows more.
                 frame.recorded = false;
                 return;
             }
             let fate = match Fate::of_received(dropped) {
-                Fate::Accepted if self.plane.frames.held > held => Fate::Held,
+                Fate::Accepted if self.plane.held_frames() > held => Fate::Held,
                 fate => fate,
             };
             recorder.record_kept(now, &of_control(Direction::In, fate));
@@ -253,7 +254,7 @@ fn fire_timers(plane: &mut Plane, out: &mut Outbox<'_>) -> usize {
     let mut due = || {
         let late = out.now.saturating_sub(out.timers.next()?);
         let timer = out.timers.pop(out.now)?;
-        plane.trace_timer(timer, late);
+        traced::timer(out.tracer, timer, late);
         plane.on_timer(out, timer);
         Some(())
     };

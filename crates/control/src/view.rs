@@ -1,5 +1,6 @@
 //! What people and machines see of a host: plain values. Its connections are in `flow_view`.
-use crate::plane::Plane;
+use crate::bindings::{Binding, Bindings};
+use crate::contexts::{Context, Contexts, Holder};
 use context::Unaccelerated;
 use engine::{DropCounts, DropReason};
 use host::Net;
@@ -84,9 +85,10 @@ pub struct DropView {
     pub count: u64,
 }
 
-impl Plane {
-    pub fn context_views(&self) -> Vec<ContextView> {
-        let view = |(id, context): (u32, &crate::contexts::Context)| ContextView {
+impl Contexts {
+    /// All of them.
+    pub fn views(&self) -> Vec<ContextView> {
+        let view = |(id, context): (u32, &Context)| ContextView {
             context: id,
             pid: context.application.pid,
             uid: context.application.uid,
@@ -96,36 +98,13 @@ impl Plane {
             slots: context.end.geometry().slots,
             bindings: context.bindings.iter().copied().collect(),
         };
-        self.contexts.iter().map(view).collect()
-    }
-
-    pub fn binding_views(&self) -> Vec<BindingView> {
-        let view = |(id, binding): (u32, &crate::bindings::Binding)| {
-            let listener = binding.listener.as_ref();
-            BindingView {
-                binding: id,
-                local: binding.local.into(),
-                listening: listener.is_some(),
-                backlog: listener.map_or(0, |listener| listener.backlog),
-                half_open: listener.map_or(0, |listener| listener.half_open),
-                waiting: listener.map_or(0, |listener| (listener.ready.len() + listener.parked.len()) as u32),
-                contexts: binding
-                    .holders
-                    .iter()
-                    .filter_map(|holder| match holder {
-                        crate::contexts::Holder::Context(id) => Some(id.0),
-                        _ => None,
-                    })
-                    .collect(),
-            }
-        };
-        self.bindings.iter().map(view).collect()
+        self.iter().map(view).collect()
     }
 
     /// What an application said of a descriptor; none where it said nothing.
     pub fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
-        let mut contexts = self.contexts.iter().map(|(_, context)| context);
-        let own = |context: &&crate::contexts::Context| context.alive() && context.application.pid == pid;
+        let mut contexts = self.iter().map(|(_, context)| context);
+        let own = |context: &&Context| context.alive() && context.application.pid == pid;
         contexts.by_ref().filter(own).find_map(|context| {
             let label = context.labels.get(fd)?;
             Some(LabelView {
@@ -138,19 +117,31 @@ impl Plane {
             })
         })
     }
+}
 
-    pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("connections", self.connections.len() as u64),
-            ("openings", self.openings.len() as u64),
-            ("flows", self.flows.len() as u64),
-            ("time_wait", self.waits.len() as u64),
-            ("contexts", self.contexts.len() as u64),
-            ("splices", self.splices.all.len() as u64),
-            ("fork_holds", self.holds.len() as u64),
-            ("held_frames", self.frames.held as u64),
-            ("timed_flows", self.flows.timed as u64),
-        ]
+impl Bindings {
+    /// All of them.
+    pub fn views(&self) -> Vec<BindingView> {
+        let view = |(id, binding): (u32, &Binding)| {
+            let listener = binding.listener.as_ref();
+            BindingView {
+                binding: id,
+                local: binding.local.into(),
+                listening: listener.is_some(),
+                backlog: listener.map_or(0, |listener| listener.backlog),
+                half_open: listener.map_or(0, |listener| listener.half_open),
+                waiting: listener.map_or(0, |listener| (listener.ready.len() + listener.parked.len()) as u32),
+                contexts: binding
+                    .holders
+                    .iter()
+                    .filter_map(|holder| match holder {
+                        Holder::Context(id) => Some(id.0),
+                        _ => None,
+                    })
+                    .collect(),
+            }
+        };
+        self.iter().map(view).collect()
     }
 }
 

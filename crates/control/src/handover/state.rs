@@ -4,7 +4,7 @@ use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::Name;
 use crate::flow_options::FlowOptions;
 use crate::labels::Label;
-use crate::openings::Owner;
+use crate::opening::Owner;
 use context::{Endpoint, Geometry};
 use engine::stream::{Carries, FlowEnd, FourTuple};
 use engine::{ContextId, FlowId, Nanos};

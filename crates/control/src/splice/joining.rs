@@ -1,15 +1,15 @@
 //! Joining two connections: both are stopped where nothing is on its way, then the pair takes their places.
-use super::table::{Joining, Seen, Side, Splice};
-use crate::connections::Stage;
+use super::table::{Answer, Joining, Seen, Side, Splice, Splices};
+use crate::connections::{Connections, Stage};
 use crate::flow::{After, Flow, Place, Spliced};
+use crate::flows::Flows;
 use crate::outbox::Outbox;
-use crate::plane::Plane;
-use context::{Reply, SpliceEnd};
+use context::SpliceEnd;
 use engine::stream::{self, FlowEnd};
 use engine::{ContextId, DropReason, FlowId, Nanos};
 use tcp::Agreed;
 use wire::tcp::{Flags, Header, Options, Timestamps};
-use wire::{FourTuple, IpAddress, Seq, Translation};
+use wire::{IpAddress, Seq, Translation};
 
 /// Pairs that are being joined at once: each takes a round or two.
 const MOST: usize = 256;
@@ -24,32 +24,41 @@ struct Stand {
     snd_wnd: u32,
 }
 
-impl Plane {
-    /// An application wants two of its connections joined.
-    pub fn splice(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, ends: [SpliceEnd; 2]) -> Result<(), i32> {
-        if self.splices.table.is_none() {
-            return Err(libc::EOPNOTSUPP);
-        }
-        let mut named = || Some([self.named(id, ends[0].slot)?, self.named(id, ends[1].slot)?]);
-        let flows = named().ok_or(libc::EBADF)?;
+/// Two connections that an application wants joined.
+pub(crate) struct Ask {
+    pub context: ContextId,
+    pub tag: u32,
+    pub flows: [FlowId; 2],
+    pub ends: [SpliceEnd; 2],
+}
+
+impl Splices {
+    /// Connections can be joined at all: a module that does it is loaded.
+    pub fn are_supported(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// An application wants two of its connections joined: the engine is asked to stop both.
+    pub fn ask(&mut self, out: &mut Outbox<'_>, table: &mut Flows, ask: &Ask) -> Result<(), i32> {
+        let Ask { context, tag, flows, ends } = *ask;
         if flows[0] == flows[1] {
             return Err(libc::EINVAL);
         }
-        let [a, b] = flows.map(|flow| self.flows.get(flow.0));
+        let [a, b] = flows.map(|flow| table.get(flow.0));
         let (a, b) = (a.ok_or(libc::EBADF)?, b.ok_or(libc::EBADF)?);
         may_be_joined(a, b)?;
-        if !self.splices.have_room() {
-            self.splices.totals.refused += 1;
+        if !self.have_room() {
+            self.totals.refused += 1;
             return Err(libc::ENOBUFS);
         }
-        let joining = self.splices.joining.iter().any(|joining| flows.iter().any(|flow| joining.flows.contains(flow)));
-        let resting = flows.iter().any(|id| self.flows.get(id.0).is_some_and(|flow| flow.resting.is_some()));
-        if joining || resting || self.splices.joining.len() >= MOST {
+        let joining = self.joining.iter().any(|joining| flows.iter().any(|flow| joining.flows.contains(flow)));
+        let resting = flows.iter().any(|id| table.get(id.0).is_some_and(|flow| flow.resting.is_some()));
+        if joining || resting || self.joining.len() >= MOST {
             return Err(libc::EAGAIN);
         }
-        self.splices.joining.push(Joining { context: id, tag, flows, answers: [None; 2] });
+        self.joining.push(Joining { context, tag, flows, answers: [Answer::None; 2] });
         for (id, SpliceEnd { tx_head, rx_head, .. }) in flows.into_iter().zip(ends) {
-            if let Some(flow) = self.flows.get_mut(id.0) {
+            if let Some(flow) = table.get_mut(id.0) {
                 flow.freezing += 1;
             }
             out.commands.push(stream::Command::Freeze { flow: id, tx_head, rx_head }.into());
@@ -57,76 +66,64 @@ impl Plane {
         Ok(())
     }
 
-    /// The engine has stopped a flow, or says that it is not quiet.
-    pub fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        flow.freezing = flow.freezing.saturating_sub(1);
-        if flow.freezing > 0 {
-            // The answer to an earlier question, which was withdrawn.
-            return;
-        }
-        if self.rest_answered(out, id, end.is_some()) {
-            return;
-        }
-        let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) else { return };
-        let joining = &mut self.splices.joining[at];
+    /// The engine has stopped a flow, or says that it is not quiet. Gives the pair back where that was the last answer.
+    pub fn answered(&mut self, id: FlowId, end: Option<FlowEnd>) -> Option<Joining> {
+        let at = self.joining.iter().position(|joining| joining.flows.contains(&id))?;
+        let joining = &mut self.joining[at];
         for (flow, answer) in joining.flows.iter().zip(&mut joining.answers) {
             if *flow == id {
-                *answer = Some(end);
+                *answer = end.map_or(Answer::Busy, Answer::Stands);
             }
         }
-        let [Some(a), Some(b)] = joining.answers else { return };
-        let joining = self.splices.joining.swap_remove(at);
-        let joined = a.zip(b).is_some_and(|(a, b)| self.join(out, &joining, [a, b]).is_some());
-        if joined {
-            self.contexts.reply(joining.context, Reply::Done { tag: joining.tag });
-        } else {
-            self.give_up_joining(out, &joining);
-        }
+        let complete = !joining.answers.iter().any(|answer| matches!(answer, Answer::None));
+        complete.then(|| self.joining.swap_remove(at))
     }
 
-    /// One of two flows that are being joined is closed, or fails: both go on as they are.
-    pub fn leave_joining(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        self.leave_resting(out, id);
-        if let Some(at) = self.splices.joining.iter().position(|joining| joining.flows.contains(&id)) {
-            let joining = self.splices.joining.swap_remove(at);
-            self.give_up_joining(out, &joining);
-        }
+    /// One of two flows that are being joined is closed, or fails. Gives the pair back: both go on as they are.
+    pub fn withdraw(&mut self, id: FlowId) -> Option<Joining> {
+        let at = self.joining.iter().position(|joining| joining.flows.contains(&id))?;
+        Some(self.joining.swap_remove(at))
     }
 
-    fn give_up_joining(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
+    /// Both flows of a pair go on as they are.
+    pub fn give_up(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
         out.commands.extend(joining.flows.map(|id| stream::Command::Thaw(id).into()));
-        self.splices.totals.refused += 1;
-        self.contexts.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
+        self.totals.refused += 1;
     }
 
-    /// The pair takes the place of two flows that stand still.
-    fn join(&mut self, out: &mut Outbox<'_>, joining: &Joining, ends: [FlowEnd; 2]) -> Option<()> {
+    /// The pair takes the place of two flows that stand still. `None` where they do not, or there is no room.
+    pub fn join(
+        &mut self,
+        out: &mut Outbox<'_>,
+        table: &mut Flows,
+        connections: &mut Connections,
+        joining: &Joining,
+    ) -> Option<()> {
         let flows = joining.flows;
-        if !self.splices.have_room() {
+        let [Answer::Stands(a), Answer::Stands(b)] = joining.answers else { return None };
+        let ends = [a, b];
+        if !self.have_room() {
             return None;
         }
         let stand = |at: usize| {
-            let flow = self.flows.get(flows[at].0).filter(|flow| flow.place == Place::Engine)?;
+            let flow = table.get(flows[at].0).filter(|flow| flow.place == Place::Engine)?;
             Some(Stand::of(out.now, flow, ends[at]))
         };
         let stands = [stand(0)?, stand(1)?];
         let side = |at: usize| {
-            let (flow, other) = (self.flows.get(flows[at].0)?, self.flows.get(flows[1 - at].0)?);
+            let (flow, other) = (table.get(flows[at].0)?, table.get(flows[1 - at].0)?);
             let src_mac = out.net.link_towards(other.tuple.get().remote_ip).mac;
             let translation = translation(src_mac, other, &stands[at], &stands[1 - at])?;
-            let tuple = flow.tuple.get();
-            let next_hop = out.net.next_hop(tuple.remote_ip);
-            Some(Side::new((tuple, next_hop), flows[at], translation, &stands[at]))
+            let next_hop = out.net.next_hop(flow.tuple.get().remote_ip);
+            Some(Side::new(flow, flows[at], next_hop, translation, &stands[at]))
         };
         let sides = [side(0)?, side(1)?];
-        let key =
-            self.splices.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: out.now, segments: 0 })?;
-        self.splices.totals.made += 1;
+        let key = self.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: out.now, segments: 0 })?;
+        self.totals.made += 1;
         for (at, side) in sides.iter().enumerate() {
-            self.remove_flow(out, flows[at], After::Splice);
-            self.connections.set(side.tuple, Stage::Splice(key, at));
-            if let Some(flow) = self.flows.get_mut(flows[at].0) {
+            table.leave(out, flows[at], After::Splice);
+            connections.set(side.tuple, Stage::Splice(key, at));
+            if let Some(flow) = table.get_mut(flows[at].0) {
                 flow.spliced = Spliced::In(key);
             }
             self.start_direction(key, at);
@@ -134,7 +131,7 @@ impl Plane {
             let header = opening_ack(side, &stands[at], &stands[1 - at]);
             out.send_tcp(&side.tuple, header);
         }
-        self.time_splice(out, key);
+        self.time(out, key);
         Some(())
     }
 }
@@ -198,10 +195,10 @@ fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Opt
 }
 
 impl Side {
-    fn new((tuple, next_hop): (FourTuple, IpAddress), id: FlowId, translation: Translation, stand: &Stand) -> Side {
+    fn new(flow: &Flow, id: FlowId, next_hop: IpAddress, translation: Translation, stand: &Stand) -> Side {
         let seen = Seen { next: stand.end.rcv_nxt, ack: stand.end.snd_nxt, window: stand.snd_wnd, ..Seen::default() };
         Side {
-            tuple,
+            tuple: flow.tuple.get(),
             next_hop,
             translation,
             clock_offset: stand.agreed.ts_offset,

@@ -1,14 +1,13 @@
 //! What the module hands over of a splice: FIN, RST, SYN, and what it cannot translate. And the end of a splice.
 use super::joining::REFUSED;
-use super::table::{Seen, Side, Splice};
+use super::table::{Over, Seen, Side, Splice, Splices};
 use crate::outbox::Outbox;
-use crate::plane::{MILLISECOND, Plane};
-use crate::timers::Timer;
-use engine::{DropReason, Nanos};
+use crate::timers::{MILLISECOND, Timer};
+use engine::{DropReason, FlowId, Nanos};
 use port::{Checksum, Frame};
 use tcp::{Ends, Segment, State, TimestampState, Wait};
+use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
-use wire::{Mac, Seq};
 
 /// How long a splice that was reset is kept: a peer that has not heard of it is told again by the other one.
 const RESET_LINGER: Nanos = 2000 * MILLISECOND;
@@ -17,29 +16,46 @@ const LOOK: Nanos = 30_000 * MILLISECOND;
 /// How far above the last sequence number a connection starts that uses the four-tuple again.
 const REUSE_DISTANCE: u32 = 65_535 + 2;
 
-impl Plane {
-    /// A segment of a splice that the data-path does not pass on. Gives the frame back where it goes no further.
-    pub fn on_spliced(
+/// What became of a segment of a splice.
+pub(crate) struct Passed {
+    /// The frame, where it goes no further.
+    pub frame: Option<Box<Frame>>,
+    pub then: Then,
+}
+
+/// What follows from a segment of a splice, or from its clock.
+pub(crate) enum Then {
+    GoesOn,
+    /// It was reset: its applications hear of that at once, the pair itself is kept for a while.
+    Reset(Vec<FlowId>),
+    /// It is over.
+    Over(Over),
+    /// It is over, and the segment is the SYN of a new connection, whose sequence numbers begin above this one.
+    Reopened(Over, Seq),
+}
+
+impl Splices {
+    /// A segment of a splice that the data-path does not pass on.
+    pub fn on_segment(
         &mut self,
         out: &mut Outbox<'_>,
-        (key, side): (u32, usize),
+        key: u32,
+        side: usize,
         segment: &Segment,
-        src_mac: Mac,
         frame: Box<Frame>,
-    ) -> Option<Box<Frame>> {
-        let seen = [0, 1].map(|side| self.splices.seen(key, side));
-        let splice = self.splices.all.get_mut(key)?;
+    ) -> Passed {
+        let seen = [0, 1].map(|side| self.seen(key, side));
+        let Some(splice) = self.all.get_mut(key) else { return Passed { frame: None, then: Then::GoesOn } };
         if segment.syn() {
-            self.on_spliced_syn(out, (key, side), segment, src_mac);
-            return Some(frame);
+            return Passed { frame: Some(frame), then: self.on_syn(out, key, side, segment) };
         }
         let ending = segment.fin() || segment.rst();
         let window = seen[1 - side].window.max(u16::MAX as u32);
         if ending && splice.distance(side, segment.header.seq, seen[1 - side].ack) > window {
             // A stranger's guess: the peer behind would not believe it either, and nothing ends.
             out.drops.count(REFUSED);
-            self.splices.hand_over(key, side);
-            return Some(frame);
+            self.hand_over(key, side);
+            return Passed { frame: Some(frame), then: Then::GoesOn };
         }
         splice.heard_at = out.now;
         splice.note(side, segment);
@@ -48,24 +64,31 @@ impl Plane {
             // The peer goes on: it was somebody else who sent the RST.
             splice.reset = None;
         }
+        let frame = self.pass(out, key, side, segment, frame);
+        Passed { frame, then: self.after(out, key, side, segment, revived) }
+    }
+
+    /// What a segment that was passed on means for the splice.
+    fn after(&mut self, out: &mut Outbox<'_>, key: u32, side: usize, segment: &Segment, revived: bool) -> Then {
+        let Some(splice) = self.all.get_mut(key) else { return Then::GoesOn };
         let (reset, closed) = (splice.reset.is_some(), splice.both_closed());
         let over = splice.sides.iter().all(|side| side.fin_acked);
-        let passed = self.pass(out, key, side, segment, frame);
         if segment.rst() {
-            self.splices.take_back(key);
-            self.splices.totals.resets += 1;
-            self.tell_reset(key);
-            self.time_splice(out, key);
+            let told = splice.sides.iter_mut().filter_map(|side| side.flow.take()).collect();
+            self.take_back(key);
+            self.totals.resets += 1;
+            self.time(out, key);
+            return Then::Reset(told);
         } else if over && !reset {
-            self.close_splice(out, key);
+            return self.close(out, key);
         } else if closed {
-            self.splices.take_back(key);
-            self.time_splice(out, key);
+            self.take_back(key);
+            self.time(out, key);
         } else if segment.fin() || revived {
-            self.splices.hand_over(key, side);
-            self.splices.hand_over(key, 1 - side);
+            self.hand_over(key, side);
+            self.hand_over(key, 1 - side);
         }
-        passed
+        Then::GoesOn
     }
 
     /// Translates a segment and sends it on.
@@ -77,7 +100,7 @@ impl Plane {
         segment: &Segment,
         mut frame: Box<Frame>,
     ) -> Option<Box<Frame>> {
-        let splice = self.splices.all.get_mut(key)?;
+        let splice = self.all.get_mut(key)?;
         let translation = splice.sides[side].translation;
         let Ok(end) = translation.apply(frame.bytes_mut()) else {
             out.drops.count(REFUSED);
@@ -91,69 +114,60 @@ impl Plane {
             splice.sides[side].stamps.0 = stamps.value;
             splice.sides[1 - side].stamps.1 = stamps.value.wrapping_add(value);
         }
-        self.splices.totals.passed += 1;
+        self.totals.passed += 1;
         out.net.forward(frame);
         None
     }
 
     /// SYN on a splice: that of a new connection where this one is over; else the peer is asked (RFC 5961 section 4).
-    fn on_spliced_syn(&mut self, out: &mut Outbox<'_>, (key, side): (u32, usize), segment: &Segment, src_mac: Mac) {
-        let seen = self.splices.seen(key, side);
-        let Some(splice) = self.splices.all.get(key) else { return };
+    fn on_syn(&mut self, out: &mut Outbox<'_>, key: u32, side: usize, segment: &Segment) -> Then {
+        let seen = self.seen(key, side);
+        let Some(splice) = self.all.get(key) else { return Then::GoesOn };
         if !segment.ack() && (splice.reset.is_some() || splice.both_closed()) {
             let errno = if splice.reset.is_some() { libc::ECONNRESET } else { 0 };
-            self.end_splice(out, key, errno);
-            return self.on_listen(out, segment, src_mac, Some(seen.ack + REUSE_DISTANCE));
+            return match self.end(out, key) {
+                Some(Splice { sides, .. }) => {
+                    Then::Reopened(Over { sides, errno, wait: None }, seen.ack + REUSE_DISTANCE)
+                }
+                None => Then::GoesOn,
+            };
         }
         let header = splice.sides[side].acknowledgement(out.now, &seen);
         out.drops.count(DropReason::SynChallenged);
-        self.splices.hand_over(key, side);
-        let most = self.config.limits.challenges_per_interval();
-        let side = self.splices.all.get_mut(key).map(|splice| &mut splice.sides[side]);
+        self.hand_over(key, side);
+        let most = out.config.limits.challenges_per_interval();
+        let side = self.all.get_mut(key).map(|splice| &mut splice.sides[side]);
         if side.is_some_and(|side| side.challenges.allow_of(out.now, most)) {
             out.send_tcp(&segment.tuple, header);
         } else {
             out.drops.count(DropReason::ChallengeLimit);
         }
+        Then::GoesOn
     }
 
     /// Both sides have closed and know it. The side that this host closed first, to its peer, keeps TIME-WAIT
     /// (RFC 9293 section 3.6): the one whose own FIN came second.
-    fn close_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
-        let Some(splice) = self.end_splice(out, key, 0) else { return };
+    fn close(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
+        let Some(splice) = self.end(out, key) else { return Then::GoesOn };
         let second = 1 - splice.first_fin.unwrap_or(0);
         let (side, other) = (&splice.sides[second], &splice.sides[1 - second]);
-        let (Some(fin), Some(own_fin)) = (side.fin, other.fin) else { return };
-        let snd_nxt = other.translation.seq(own_fin);
-        let timestamps = side
-            .clock_offset
-            .map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(out.now, offset) });
-        let (tuple, challenges) = (side.tuple, side.challenges);
-        self.waits.start(
-            out,
-            &mut self.connections,
-            Wait {
-                tuple,
-                snd_nxt,
-                rcv_nxt: fin,
-                timestamps,
-                ends: Ends::of(State::TimeWait),
-                since: out.now,
-                challenges,
-            },
-        );
-    }
-
-    /// The applications hear of a reset at once; the pair itself is kept for a while.
-    fn tell_reset(&mut self, key: u32) {
-        let Some(splice) = self.splices.all.get_mut(key) else { return };
-        let flows: Vec<_> = splice.sides.iter_mut().filter_map(|side| side.flow.take()).collect();
-        flows.into_iter().for_each(|flow| self.tell_over(flow, libc::ECONNRESET));
+        let wait = side.fin.zip(other.fin).map(|(fin, own_fin)| Wait {
+            tuple: side.tuple,
+            snd_nxt: other.translation.seq(own_fin),
+            rcv_nxt: fin,
+            timestamps: side
+                .clock_offset
+                .map(|offset| TimestampState { recent: side.stamps.0, offset: side.offset(out.now, offset) }),
+            ends: Ends::of(State::TimeWait),
+            since: out.now,
+            challenges: side.challenges,
+        });
+        Then::Over(Over { sides: splice.sides, errno: 0, wait })
     }
 
     /// How long a splice may be silent.
-    fn splice_patience(&self, splice: &Splice) -> Nanos {
-        let timers = &self.config.timers;
+    fn patience(out: &Outbox<'_>, splice: &Splice) -> Nanos {
+        let timers = &out.config.timers;
         if splice.reset.is_some() {
             RESET_LINGER
         } else if splice.both_closed() {
@@ -164,45 +178,50 @@ impl Plane {
     }
 
     /// Sets the clock of a splice.
-    pub fn time_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
-        let Some(splice) = self.splices.all.get(key) else { return };
-        let patience = self.splice_patience(splice);
+    pub(super) fn time(&mut self, out: &mut Outbox<'_>, key: u32) {
+        let Some(splice) = self.all.get(key) else { return };
+        let patience = Splices::patience(out, splice);
         let due = (splice.heard_at + patience).max(out.now + MILLISECOND);
         out.timers.set(Timer::Splice(key), due.min(out.now + (patience / 4).clamp(MILLISECOND, LOOK)));
     }
 
     /// Looks whether a splice lives.
-    pub fn splice_due(&mut self, out: &mut Outbox<'_>, key: u32) {
-        let segments = [0, 1].map(|side| self.splices.seen(key, side).segments).iter().sum();
-        let Some(splice) = self.splices.all.get_mut(key) else { return };
+    pub fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
+        let segments = [0, 1].map(|side| self.seen(key, side).segments).iter().sum();
+        let Some(splice) = self.all.get_mut(key) else { return Then::GoesOn };
         if splice.segments != segments {
             (splice.segments, splice.heard_at) = (segments, out.now);
         }
         let (heard_at, reset, closed) = (splice.heard_at, splice.reset.is_some(), splice.both_closed());
         let hops = [0, 1].map(|side| splice.sides[side].next_hop);
-        let Some(patience) = self.splices.all.get(key).map(|splice| self.splice_patience(splice)) else { return };
+        let patience = Splices::patience(out, splice);
         if out.now.saturating_sub(heard_at) < patience {
             for hop in hops {
                 out.net.resolve(out.now, hop);
             }
-            return self.time_splice(out, key);
+            self.time(out, key);
+            return Then::GoesOn;
         }
         match (reset, closed) {
-            (true, _) => drop(self.end_splice(out, key, libc::ECONNRESET)),
-            (_, true) => self.close_splice(out, key),
-            _ => self.reset_splice(out, key),
+            (true, _) => match self.end(out, key) {
+                Some(Splice { sides, .. }) => Then::Over(Over { sides, errno: libc::ECONNRESET, wait: None }),
+                None => Then::GoesOn,
+            },
+            (_, true) => self.close(out, key),
+            _ => self.time_out(out, key),
         }
     }
 
     /// Nothing was heard for long: both peers are told.
-    fn reset_splice(&mut self, out: &mut Outbox<'_>, key: u32) {
-        let seen = [0, 1].map(|side| self.splices.seen(key, side));
-        let Some(splice) = self.end_splice(out, key, libc::ETIMEDOUT) else { return };
-        self.splices.totals.resets += 1;
-        for (side, seen) in splice.sides.iter().zip(seen) {
+    fn time_out(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
+        let seen = [0, 1].map(|side| self.seen(key, side));
+        let Some(Splice { sides, .. }) = self.end(out, key) else { return Then::GoesOn };
+        self.totals.resets += 1;
+        for (side, seen) in sides.iter().zip(seen) {
             let stamp = side.acknowledgement(out.now, &seen).options.timestamps;
             out.reset(&side.tuple, seen.ack, Some(seen.next), stamp);
         }
+        Then::Over(Over { sides, errno: libc::ETIMEDOUT, wait: None })
     }
 }
 

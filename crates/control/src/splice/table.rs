@@ -63,8 +63,19 @@ pub(crate) struct Joining {
     pub context: ContextId,
     pub tag: u32,
     pub flows: [FlowId; 2],
-    /// What the engine said of each: where it stands, or that it is not quiet.
-    pub answers: [Option<Option<FlowEnd>>; 2],
+    /// What the engine said of each.
+    pub(super) answers: [Answer; 2],
+}
+
+/// What the engine said of a flow that it was asked to stop.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// Nothing yet.
+    None,
+    /// It is not quiet.
+    Busy,
+    /// It stands here.
+    Stands(FlowEnd),
 }
 
 /// Two connections that are joined.
@@ -85,15 +96,24 @@ impl Splice {
     }
 }
 
+/// A splice that is over.
+pub(crate) struct Over {
+    pub sides: [Side; 2],
+    /// What its applications are told.
+    pub errno: i32,
+    /// The side that keeps TIME-WAIT.
+    pub wait: Option<tcp::Wait>,
+}
+
 /// All splices of a host.
 pub(crate) struct Splices {
-    pub all: Slab<Splice>,
+    pub(super) all: Slab<Splice>,
     /// Pairs that are being joined.
-    pub joining: Vec<Joining>,
+    pub(super) joining: Vec<Joining>,
     /// The module, where one is loaded.
-    pub table: Option<Box<dyn SpliceTable>>,
+    pub(super) table: Option<Box<dyn SpliceTable>>,
     /// Of splices that are over, and of all.
-    pub totals: Totals,
+    pub(super) totals: Totals,
 }
 
 /// What was spliced since the host began, splices that go on not counted among segments and bytes.
@@ -113,8 +133,18 @@ impl Splices {
         Splices { all: Slab::new(most), joining: Vec::new(), table: None, totals: Totals::default() }
     }
 
+    /// Pairs that are joined.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Those whose keys are not below `first`.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &Splice)> {
+        self.all.iter_from(first)
+    }
+
     /// One more pair can be joined.
-    pub fn have_room(&self) -> bool {
+    pub(super) fn have_room(&self) -> bool {
         let room = |table: &dyn SpliceTable| self.all.vacant().is_some_and(|key| 2 * key + 1 < table.capacity());
         self.table.as_deref().is_some_and(room)
     }
@@ -137,7 +167,7 @@ impl Splices {
 
     /// Hands a direction to the module, as long as its peer may send more than acknowledgements that the control
     /// plane has to see: those of the second FIN.
-    pub fn hand_over(&mut self, key: u32, side: usize) {
+    pub(super) fn hand_over(&mut self, key: u32, side: usize) {
         let (Some(splice), Some(table)) = (self.all.get(key), self.table.as_mut()) else { return };
         let direction = 2 * key + side as u32;
         if splice.reset.is_none() && !splice.both_closed() && direction < table.capacity() {
@@ -148,7 +178,7 @@ impl Splices {
     }
 
     /// Takes both directions back: their segments come to the control plane.
-    pub fn take_back(&mut self, key: u32) {
+    pub(super) fn take_back(&mut self, key: u32) {
         if let (Some(splice), Some(table)) = (self.all.get(key), self.table.as_mut()) {
             splice.sides.iter().for_each(|side| table.remove(&side.tuple));
         }

@@ -1,13 +1,14 @@
 //! Closing flows: shares of connections, errors, and what becomes of a connection when its flow leaves the engine.
-use crate::bindings::Listener;
-use crate::contexts::{Holder, Life};
-use crate::flow::{After, Place};
+use super::Plane;
+use crate::contexts::Holder;
+use crate::flow::{After, Place, Spliced};
+use crate::flows::Due;
 use crate::outbox::Outbox;
-use crate::plane::{MILLISECOND, Plane};
-use crate::timers::Timer;
-use context::{Reply, Slot};
+use crate::splice::{Joining, Over, Then};
+use crate::timers::{MILLISECOND, Timer};
+use context::Reply;
 use engine::stream::{self, FlowEnd, Stream};
-use engine::{Command, ContextId, Event, FlowId};
+use engine::{ContextId, Event, FlowId};
 use tcp::{ChallengeLimit, ClosingEvent, State, Wait};
 use trace::Point;
 
@@ -21,7 +22,7 @@ pub(crate) struct Positions {
 impl Plane {
     /// Gives up a share of a flow; the last one closes the connection. Without `positions` (the process is gone) the
     /// engine's own knowledge of what was written counts.
-    pub fn give_up_share(
+    pub(super) fn give_up_share(
         &mut self,
         out: &mut Outbox<'_>,
         id: FlowId,
@@ -30,57 +31,18 @@ impl Plane {
         abort: bool,
     ) {
         self.leave_joining(out, id);
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if !flow.holders.remove(&holder) {
-            return;
-        }
-        let last = flow.holders.is_empty();
-        if let Holder::Context(context) = holder {
-            if let Some(at) = flow.name_in(context) {
-                flow.names[at].open = false;
-            }
-            if let Some(context) = self.contexts.get_mut(context.0) {
-                context.flows.remove(&id);
-            }
-        }
-        if last {
-            self.close_flow(out, id, positions, abort);
-        } else {
-            if let Some(Positions { tx_head, rx_head }) = positions {
-                flow.note_read(rx_head);
-                // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
-                out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
-            }
-            self.leave_name(out, id);
-        }
-    }
-
-    /// The name that notices go to was closed, but others share the flow: another open name takes its place. A
-    /// closed slot that holds neither the notices nor the buffers is free.
-    fn leave_name(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if !flow.name().open {
-            if let Some(other) = flow.names.iter().position(|name| name.open) {
-                flow.current = other;
-                let name = flow.name();
-                if flow.place == Place::Engine {
-                    out.commands
-                        .push(stream::Command::Rename { flow: id, context: name.context, slot: name.slot }.into());
+        match self.flows.take_share(&mut self.contexts, id, holder) {
+            None => {}
+            Some(false) => self.close_flow(out, id, positions, abort),
+            Some(true) => {
+                let flow = self.flows.get_mut(id.0);
+                if let Some((flow, Positions { tx_head, rx_head })) = flow.zip(positions) {
+                    flow.note_read(rx_head);
+                    // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
+                    out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
                 }
+                self.flows.leave_name(out, &mut self.contexts, id);
             }
-        }
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        let current = flow.current;
-        let mut freed = Vec::new();
-        for (at, name) in flow.names.iter_mut().enumerate() {
-            if at != 0 && at != current && !name.open && name.taken {
-                name.taken = false;
-                freed.push(*name);
-            }
-        }
-        for name in freed {
-            self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
-            self.free_slot(out, name.context, name.slot);
         }
     }
 
@@ -115,7 +77,7 @@ impl Plane {
             out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: true }.into());
         }
         out.commands.push(stream::Command::Orphan(id).into());
-        self.flow_active(out, id);
+        self.flows.active(out, id);
     }
 
     /// The engine has no more use for the flow: what follows depends on who closed first.
@@ -127,32 +89,31 @@ impl Plane {
     }
 
     /// Takes a flow out of the engine.
-    pub fn remove_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
+    fn remove_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
         self.leave_joining(out, id);
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.place != Place::Engine {
-            return;
-        }
-        flow.place = Place::Leaving(after);
-        self.flows.timed -= std::mem::take(&mut flow.pace.tracked) as u32;
-        out.timers.cancel(Timer::Flow(id.0));
-        out.commands.push(Command::Remove(id));
+        self.flows.leave(out, id, after);
     }
 
     /// The connection has failed: its applications are told, and it leaves the engine.
     // Meets RFC 9293: MUST-12, MUST-20.
-    pub fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
+    fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
         }
-        self.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
+        out.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
         flow.closing.life = tcp::Life::Dead;
-        let open: Vec<_> = flow.names.iter().filter(|name| name.open).copied().collect();
-        for name in open {
-            self.contexts.reply(name.context, Reply::Error { slot: name.slot, errno: errno as u16 });
-        }
+        flow.tell(&mut self.contexts, |slot| Reply::Error { slot, errno: errno as u16 });
         self.remove_flow(out, id, after);
+    }
+
+    /// It is time to look at a flow.
+    pub(super) fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        match self.flows.due(out, id) {
+            Due::GoesOn => {}
+            Due::Failed => self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset),
+            Due::Left => self.settle(out, id),
+        }
     }
 
     /// What an engine says.
@@ -163,14 +124,14 @@ impl Plane {
             Event::Drained(context) => self.context_drained(out, context),
             Event::RingCorrupt(context) => {
                 out.drops.count(engine::DropReason::RingCorrupt);
-                self.end_context(out, context);
+                self.contexts.end(out, context);
             }
         }
     }
 
     fn on_stream_event(&mut self, out: &mut Outbox<'_>, event: stream::Event) {
         match event {
-            stream::Event::Active(id) => self.flow_active(out, id),
+            stream::Event::Active(id) => self.flows.active(out, id),
             stream::Event::LocalFin(id) => self.advance_closing(out, id, ClosingEvent::LocalShutdown),
             stream::Event::PeerFin(id) => self.advance_closing(out, id, ClosingEvent::PeerFin),
             stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),
@@ -180,7 +141,9 @@ impl Plane {
             stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
             stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
             stream::Event::Busy(id) => self.freeze_answered(out, id, None),
-            stream::Event::LogJoined(id, result) => self.log_joined(id, result),
+            stream::Event::LogJoined(id, result) => {
+                self.logs.joined(&mut self.contexts, &mut self.flows, id, result);
+            }
         }
     }
 
@@ -205,7 +168,7 @@ impl Plane {
     }
 
     fn flow_removed(&mut self, out: &mut Outbox<'_>, id: FlowId, end: &FlowEnd) {
-        if self.take_end(id, end) {
+        if self.standstill.take(&self.flows, id, end) {
             return;
         }
         let Some(flow) = self.flows.get_mut(id.0) else { return };
@@ -220,11 +183,8 @@ impl Plane {
             After::Wait => {
                 let FlowEnd { snd_nxt, rcv_nxt, .. } = *end;
                 let challenges = ChallengeLimit::default();
-                self.waits.start(
-                    out,
-                    &mut self.connections,
-                    Wait { tuple, snd_nxt, rcv_nxt, timestamps, ends, since: out.now, challenges },
-                );
+                let wait = Wait { tuple, snd_nxt, rcv_nxt, timestamps, ends, since: out.now, challenges };
+                self.waits.start(out, &mut self.connections, wait);
             }
             After::Reset => {
                 let stamp = timestamps.map(|state| state.stamp(out.now));
@@ -236,7 +196,7 @@ impl Plane {
     }
 
     /// A flow that left the engine and that nobody has any more is forgotten, and its slots are free.
-    pub fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+    fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.place != Place::Gone || !flow.holders.is_empty() {
             return;
@@ -248,10 +208,10 @@ impl Plane {
             return out.timers.set(Timer::Flow(id.0), out.now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
-        self.forget_splice_name(id, flow.spliced);
+        self.splices.forget_name(id, flow.spliced);
         for name in flow.names.iter().filter(|name| name.taken) {
             self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
-            self.free_slot(out, name.context, name.slot);
+            self.contexts.free_slot(out, name.context, name.slot);
             self.place_for(out, name.context);
         }
     }
@@ -263,27 +223,66 @@ impl Plane {
         let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));
         let bindings: Vec<u32> = later.chain(first).copied().collect();
         for binding in bindings {
-            let waits = |listener: &mut Listener| !listener.ready.is_empty() || !listener.parked.is_empty();
-            if self.bindings.listener(binding).is_some_and(waits) {
+            if self.bindings.has_waiting(binding) {
                 self.place(out, binding);
             }
         }
     }
 
-    /// Gives a slot back; a context that is gone and has no slot in use any more is forgotten.
-    pub fn free_slot(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot) {
-        if let Some(context) = self.contexts.get_mut(id.0) {
-            context.slots.free(slot, &context.end);
+    /// The engine has stopped a flow, or says that it is not quiet.
+    fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
+        if !self.flows.freeze_answered(id) || self.flows.rest_answered(out, &mut self.contexts, id, end.is_some()) {
+            return;
         }
-        self.retire(out, id);
+        let Some(joining) = self.splices.answered(id, end) else { return };
+        let joined = self.splices.join(out, &mut self.flows, &mut self.connections, &joining);
+        match joined {
+            Some(()) => self.contexts.reply(joining.context, Reply::Done { tag: joining.tag }),
+            None => self.give_up_joining(out, &joining),
+        }
     }
 
-    /// Forgets a context whose process is gone once no flow needs its name or its rings.
-    pub fn retire(&mut self, out: &mut Outbox<'_>, id: ContextId) {
-        let Some(context) = self.contexts.get(id.0) else { return };
-        if context.life == Life::Gone && context.released && context.slots.used() == 0 {
-            self.contexts.remove(id.0);
-            out.commands.push(Command::Detach(id));
+    /// A flow is closed, or fails, while it is stopped or about to be: it goes on as it is.
+    fn leave_joining(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        self.flows.leave_resting(out, &mut self.contexts, id);
+        if let Some(joining) = self.splices.withdraw(id) {
+            self.give_up_joining(out, &joining);
         }
+    }
+
+    fn give_up_joining(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
+        self.splices.give_up(out, joining);
+        self.contexts.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
+    }
+
+    /// What follows for a spliced pair's connections and applications.
+    pub(super) fn after_splice(&mut self, out: &mut Outbox<'_>, then: Then) {
+        match then {
+            Then::GoesOn => {}
+            Then::Reset(flows) => flows.into_iter().for_each(|flow| self.tell_splice_over(flow, libc::ECONNRESET)),
+            Then::Over(over) | Then::Reopened(over, _) => {
+                self.splice_over(&over);
+                if let Some(wait) = over.wait {
+                    self.waits.start(out, &mut self.connections, wait);
+                }
+            }
+        }
+    }
+
+    /// A splice is over: its four-tuples are free, its applications are told.
+    fn splice_over(&mut self, over: &Over) {
+        for side in &over.sides {
+            self.connections.remove_splice(&side.tuple);
+            if let Some(flow) = side.flow {
+                self.tell_splice_over(flow, over.errno);
+            }
+        }
+    }
+
+    fn tell_splice_over(&mut self, id: FlowId, errno: i32) {
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let errno = errno as u16;
+        flow.spliced = Spliced::Over(errno);
+        flow.tell(&mut self.contexts, |slot| Reply::SpliceOver { slot, errno });
     }
 }

@@ -1,8 +1,8 @@
 //! Looks at flows that have something to time, and tells the engine what comes of it.
-use crate::flow::{After, Place};
+use super::Flows;
+use crate::flow::Place;
 use crate::outbox::Outbox;
-use crate::plane::{MILLISECOND, Plane};
-use crate::timers::{Timer, Timers};
+use crate::timers::{MILLISECOND, Timer, Timers};
 use crate::timing::Tick;
 use engine::stream;
 use engine::{Command, FlowId, Nanos};
@@ -16,21 +16,32 @@ const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 /// So many flows are no longer in the caches when they are looked at.
 const MANY: usize = 2048;
 
-impl Plane {
+/// What a look at a flow comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It goes on.
+    GoesOn,
+    /// Nobody answers: the connection has failed.
+    Failed,
+    /// No engine runs it.
+    Left,
+}
+
+impl Flows {
     /// The least time between two looks at a flow.
-    fn look_interval(&self) -> Nanos {
-        let configured = self.config.timers.congestion_interval_us as Nanos * 1000;
-        configured.max((self.flows.timed as Nanos * LOOK).min(LONGEST_INTERVAL))
+    fn look_interval(&self, out: &Outbox<'_>) -> Nanos {
+        let configured = out.config.timers.congestion_interval_us as Nanos * 1000;
+        configured.max((self.timed as Nanos * LOOK).min(LONGEST_INTERVAL))
     }
 
     /// The engine has something to time for a flow.
-    pub fn flow_active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        let interval = self.look_interval();
-        let Some(flow) = self.flows.all.get_mut(id.0) else { return };
+    pub fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        let interval = self.look_interval(out);
+        let Some(flow) = self.all.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
         }
-        self.flows.timed += !flow.pace.tracked as u32;
+        self.timed += !flow.pace.tracked as u32;
         let figures = flow.stats.read();
         let due = flow.pace.start(out.now, &figures, flow.options.ack_delay, interval, flow.agreed.mss as u32);
         out.timers.set(Timer::Flow(id.0), due);
@@ -38,31 +49,31 @@ impl Plane {
 
     /// Asks for what is known of flows that are to be looked at soon: with so many, no cache holds it.
     pub fn look_ahead(&self, timers: &Timers, most: usize) {
-        if self.flows.len() < MANY {
+        if self.len() < MANY {
             return;
         }
-        let flows = || timers.flows_soon(most).filter_map(|flow| self.flows.get_ahead(flow));
+        let flows = || timers.flows_soon(most).filter_map(|flow| self.get_ahead(flow));
         flows().for_each(shm::prefetch);
         flows().filter_map(Option::as_ref).for_each(|flow| shm::prefetch(&*flow.stats));
     }
 
     /// It is time to look at a flow.
-    pub fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        let interval = self.look_interval();
-        let Some(flow) = self.flows.all.get_mut(id.0) else { return };
+    pub fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
+        let interval = self.look_interval(out);
+        let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };
         if flow.place != Place::Engine {
-            return self.settle(out, id);
+            return Due::Left;
         }
         let figures = flow.stats.read();
         let (orphan, mss) = (flow.closing.is_orphan(), flow.agreed.mss as u32);
         let tick = flow.pace.tick(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
-        self.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
-        self.flows.timed -= tick.untrack as u32;
+        out.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
+        self.timed -= tick.untrack as u32;
         if tick.failed {
-            return self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset);
+            return Due::Failed;
         }
-        self.command_tick(out, id, &tick);
+        command(out, id, &tick);
         if tick.doubt_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
             let next_hop = out.net.next_hop(remote_ip);
@@ -72,20 +83,22 @@ impl Plane {
         if let Some(next) = tick.next {
             out.timers.set(Timer::Flow(id.0), next);
         }
+        Due::GoesOn
     }
+}
 
-    fn command_tick(&mut self, out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
-        let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
-        out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
-        out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
-        if retransmit {
-            out.commands.push(stream::Command::Retransmit(id).into());
-        }
-        if probe {
-            out.commands.push(stream::Command::Probe(id).into());
-        }
-        if untrack {
-            out.commands.push(stream::Command::Untrack(id).into());
-        }
+/// Tells the engine what a look came to.
+fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
+    let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
+    out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
+    out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
+    if retransmit {
+        out.commands.push(stream::Command::Retransmit(id).into());
+    }
+    if probe {
+        out.commands.push(stream::Command::Probe(id).into());
+    }
+    if untrack {
+        out.commands.push(stream::Command::Untrack(id).into());
     }
 }

@@ -1,16 +1,17 @@
 //! The exception path: frames that the engine does not process.
+use super::Plane;
 use crate::connections::Stage;
-use crate::cookies::Cookie;
 use crate::flow::Place;
-use crate::openings::{Opening, Owner};
+use crate::icmp;
+use crate::openings::{Cookie, Told};
 use crate::outbox::Outbox;
 use crate::packet::read_segment;
-use crate::plane::Plane;
-use ::host::Received;
-use engine::stream::FourTuple;
-use engine::{Command, DropReason, Exception, FlowId};
+use crate::splice::{Passed, Then};
+use ::host::{Received, Unreachable};
+use engine::{DropReason, Exception, FlowId};
 use port::Frame;
 use tcp::Segment;
+use wire::icmpv4::FRAGMENTATION_NEEDED;
 use wire::{IpAddress, Mac};
 
 impl Plane {
@@ -40,7 +41,15 @@ impl Plane {
         match self.connections.get(&segment.tuple) {
             Some(Stage::Flow(id)) => return self.on_early_segment(out, why, id, frame),
             Some(Stage::Opening(key)) => return self.on_opening_segment(out, key, segment, src_mac, frame),
-            Some(Stage::Splice(key, side)) => return self.on_spliced(out, (key, side), segment, src_mac, frame),
+            Some(Stage::Splice(key, side)) => {
+                let Passed { frame, then } = self.splices.on_segment(out, key, side, segment, frame);
+                let above = if let Then::Reopened(_, above) = then { Some(above) } else { None };
+                self.after_splice(out, then);
+                if above.is_some() {
+                    self.on_listen(out, segment, src_mac, above);
+                }
+                return frame;
+            }
             Some(Stage::Wait(key)) => {
                 if let Some(above) = self.waits.on_segment(out, &mut self.connections, key, segment) {
                     self.on_listen(out, segment, src_mac, Some(above));
@@ -69,7 +78,7 @@ impl Plane {
             return Some(frame);
         }
         if self.flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine) {
-            self.frames.refeed.push((why, frame));
+            out.frames.refeed.push((why, frame));
             return None;
         }
         out.drops.count(DropReason::AfterClose);
@@ -78,26 +87,35 @@ impl Plane {
 
     /// A neighbour has this hardware address: whoever waited for it goes on, and flows through it follow.
     pub fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
-        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
-        let unsent = self.openings.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
-        let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
-        unsent.into_iter().for_each(|key| self.send_syn(out, key));
-        for (id, flow) in self.flows.iter_mut() {
-            if flow.remote_mac != mac && out.net.next_hop(flow.tuple.get().remote_ip) == ip {
-                flow.remote_mac = mac;
-                out.commands.push(Command::NextHop(FlowId(id), mac));
-            }
-        }
-        self.splice_next_hop(ip, mac);
+        self.openings.neighbour_learned(out, ip);
+        self.flows.neighbour_learned(out, ip, mac);
+        self.splices.neighbour_learned(ip, mac);
     }
 
     /// A neighbour does not answer: connections that are being opened through it fail.
     pub fn neighbour_unreachable(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
-        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
-        let waits = |it: &Opening| matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple);
-        let waiting: Vec<u32> = self.openings.iter().filter(|(_, it)| waits(it)).map(|(key, _)| key).collect();
-        for key in waiting {
+        for key in self.openings.through(out, ip) {
             self.fail_opening(out, key, libc::EHOSTUNREACH);
+        }
+    }
+
+    /// An ICMP error. Returns whether it is believed.
+    // Meets RFC 9293: MUST-54, MUST-56.
+    pub fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
+        let Unreachable { code, mtu, quote } = error;
+        let Some(quoted) = icmp::quoted(quote) else { return false };
+        match self.connections.get(&quoted.tuple) {
+            Some(Stage::Opening(key)) => match self.openings.on_unreachable(key, *code, quoted.seq) {
+                Told::Nothing => false,
+                Told::Soft => true,
+                Told::Fails(errno) => {
+                    self.fail_opening(out, key, errno);
+                    true
+                }
+            },
+            Some(Stage::Flow(id)) if *code == FRAGMENTATION_NEEDED => self.flows.lower_mss(out, id, *mtu, &quoted),
+            // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
+            _ => false,
         }
     }
 }

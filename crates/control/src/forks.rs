@@ -1,0 +1,175 @@
+//! Fork: a child shares what its parent had. Until it attaches, the host holds its shares.
+use crate::bindings::Bindings;
+use crate::contexts::{Contexts, Holder};
+use crate::flow::{Name, Place, Spliced};
+use crate::flows::Flows;
+use crate::outbox::Outbox;
+use crate::timers::{MILLISECOND, Timer};
+use context::{Reply, Slot};
+use engine::stream;
+use engine::{ContextId, FlowId, Nanos};
+use std::collections::BTreeMap;
+
+/// What a process had when it forked, held until its child attaches.
+pub(crate) struct Hold {
+    pub parent: ContextId,
+    pub uid: u32,
+    pub flows: Vec<FlowId>,
+    pub bindings: Vec<u32>,
+}
+
+/// Children that have not attached yet, and claims of those that have.
+#[derive(Default)]
+pub(crate) struct Forks {
+    /// By the token that the child shows.
+    holds: BTreeMap<u64, Hold>,
+    /// The number of the last claim of a shared connection; 0 before the first.
+    claims: u32,
+}
+
+/// A child's claim: the notices of a connection that it inherited are to come to it.
+pub(crate) struct Claim {
+    pub child: ContextId,
+    pub tag: u32,
+    /// The connection's name in the parent.
+    pub parent: ContextId,
+    pub slot: Slot,
+}
+
+impl Forks {
+    pub fn len(&self) -> usize {
+        self.holds.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Hold)> {
+        self.holds.iter().map(|(token, hold)| (*token, hold))
+    }
+
+    /// The number of the last claim.
+    pub fn claims(&self) -> u32 {
+        self.claims
+    }
+
+    /// Goes on after another host's last claim.
+    pub fn go_on_after(&mut self, claims: u32) {
+        self.claims = claims;
+    }
+
+    /// A token is that of a process of this user that forked lately.
+    pub fn has(&self, token: u64, uid: u32) -> bool {
+        self.holds.get(&token).is_some_and(|hold| hold.uid == uid)
+    }
+
+    /// Holds shares for a child, for a while.
+    pub fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
+        self.holds.insert(token, hold);
+        out.timers.set(Timer::Hold(token), out.now + out.config.timers.fork_hold_ms as Nanos * MILLISECOND);
+    }
+
+    /// Holds a child's shares no more.
+    pub fn take(&mut self, out: &mut Outbox<'_>, token: u64) -> Option<Hold> {
+        out.timers.cancel(Timer::Hold(token));
+        self.holds.remove(&token)
+    }
+
+    /// A process is about to fork.
+    pub fn fork(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        flows: &mut Flows,
+        bindings: &mut Bindings,
+        parent: ContextId,
+    ) -> Result<u64, i32> {
+        let token = out.random.next();
+        let pending = self.holds.values().filter(|hold| hold.parent == parent).count();
+        if pending >= out.config.limits.forks_per_application as usize {
+            return Err(libc::EAGAIN);
+        }
+        let context = contexts.get(parent.0).ok_or(libc::EINVAL)?;
+        let uid = context.application.uid;
+        let inherited: Vec<u32> = context.bindings.iter().copied().collect();
+        let mut shared: Vec<FlowId> = context.flows.iter().copied().collect();
+        shared.retain(|id| flows.get(id.0).is_some_and(|flow| flow.unaccepted.is_none()));
+        for id in &shared {
+            if let Some(flow) = flows.get_mut(id.0) {
+                flow.holders.insert(Holder::Hold(token));
+            }
+        }
+        for id in &inherited {
+            if let Some(binding) = bindings.get_mut(*id) {
+                binding.holders.insert(Holder::Hold(token));
+            }
+        }
+        self.hold(out, token, Hold { parent, uid, flows: shared, bindings: inherited });
+        Ok(token)
+    }
+
+    /// A child has attached: what was held for it is its own.
+    pub fn inherit(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        flows: &mut Flows,
+        bindings: &mut Bindings,
+        child: ContextId,
+        token: u64,
+    ) {
+        let Some(hold) = self.take(out, token) else { return };
+        let Some(context) = contexts.get_mut(child.0) else { return };
+        let held = Holder::Hold(token);
+        for id in hold.flows {
+            let flow = flows.get_mut(id.0);
+            if let Some(flow) = flow.filter(|flow| flow.holders.contains(&held)) {
+                flow.holders.remove(&held);
+                flow.holders.insert(Holder::Context(child));
+                context.flows.insert(id);
+            }
+        }
+        for id in hold.bindings {
+            let binding = bindings.get_mut(id);
+            if let Some(binding) = binding.filter(|binding| binding.holders.contains(&held)) {
+                binding.holders.remove(&held);
+                binding.holders.insert(Holder::Context(child));
+                context.bindings.insert(id);
+            }
+        }
+    }
+
+    /// A child takes over the notices of a connection that it inherited.
+    pub fn claim(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        flows: &mut Flows,
+        claim: &Claim,
+    ) -> Result<(), i32> {
+        let Claim { child, tag, parent, slot } = *claim;
+        let context = contexts.get_mut(child.0).ok_or(libc::EINVAL)?;
+        let called = |id: &&FlowId| flows.get(id.0).is_some_and(|flow| flow.is_called(parent, slot));
+        let id = *context.flows.iter().find(called).ok_or(libc::EBADF)?;
+        let flow = flows.get_mut(id.0).ok_or(libc::EBADF)?;
+        let at = match flow.name_in(child) {
+            Some(at) => at,
+            None => {
+                let slot = context.slots.take().ok_or(libc::ENOBUFS)?;
+                context.slots.assign(slot, id);
+                flow.names.push(Name { context: child, slot, open: true, taken: true })
+            }
+        };
+        flow.current = at;
+        let (slot, alive, spliced) = (flow.names[at].slot, flow.place == Place::Engine, flow.spliced);
+        self.claims = self.claims.checked_add(1).unwrap_or(1);
+        contexts.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
+        if alive {
+            out.commands.push(stream::Command::Rename { flow: id, context: child, slot }.into());
+        } else {
+            match spliced {
+                Spliced::No => contexts.reply(child, flows.end_reply(id, slot)),
+                Spliced::In(_) => {}
+                Spliced::Over(errno) => contexts.reply(child, Reply::SpliceOver { slot, errno }),
+            }
+        }
+        Ok(())
+    }
+}

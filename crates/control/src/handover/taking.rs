@@ -1,0 +1,96 @@
+//! What the parts of a host are while nothing runs.
+use super::standstill::Standstill;
+use super::state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
+use crate::bindings::{Binding, Bindings, Listener};
+use crate::contexts::{Context, Contexts};
+use crate::flow::Flow;
+use crate::forks::{Forks, Hold};
+use crate::opening::Opening;
+use crate::openings::Openings;
+use engine::FlowId;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(crate) fn context_states(contexts: &Contexts) -> Vec<ContextState> {
+    let state = |(id, context): (u32, &Context)| ContextState {
+        id,
+        application: context.application.clone(),
+        alive: context.alive(),
+        released: context.released,
+        slots: context.slots.state(),
+        flows: context.flows.iter().copied().collect(),
+        bindings: context.bindings.iter().copied().collect(),
+        connects: context.connects.iter().map(|(tag, key)| (*tag, *key)).collect(),
+        labels: context.labels.iter().collect(),
+        replies: context.waiting_replies(),
+    };
+    contexts.iter().map(state).collect()
+}
+
+pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
+    let listener = |listener: &Listener| ListenerState {
+        backlog: listener.backlog,
+        half_open: listener.half_open,
+        cookie_sent: listener.cookie_sent,
+        ready: listener.ready.iter().copied().collect(),
+        parked: listener.parked.iter().copied().collect(),
+        armed: listener.armed.iter().map(|(id, credits)| (*id, *credits)).collect(),
+        last: listener.last,
+    };
+    let state = |(id, binding): (u32, &Binding)| BindingState {
+        id,
+        local: binding.local,
+        uid: binding.uid,
+        reuse: (binding.reuse_address, binding.reuse_port),
+        holders: binding.holders.iter().copied().collect(),
+        listener: binding.listener.as_ref().map(listener),
+    };
+    bindings.iter().map(state).collect()
+}
+
+pub(crate) fn opening_states(openings: &Openings) -> Vec<OpeningState> {
+    let state = |(key, opening): (u32, &Opening)| OpeningState {
+        key,
+        tuple: opening.tuple,
+        handshake: opening.handshake.clone(),
+        owner: opening.owner,
+        congestion: opening.congestion,
+        rto: opening.rto,
+        tries: opening.tries,
+        unsent: opening.unsent,
+        soft_error: opening.soft_error,
+        peer_mac: opening.peer_mac,
+        open: opening.open,
+    };
+    openings.iter().map(state).collect()
+}
+
+pub(crate) fn hold_states(forks: &Forks) -> Vec<HoldState> {
+    let state = |(token, hold): (u64, &Hold)| HoldState {
+        token,
+        parent: hold.parent,
+        uid: hold.uid,
+        flows: hold.flows.clone(),
+        bindings: hold.bindings.clone(),
+    };
+    forks.iter().map(state).collect()
+}
+
+pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowState {
+    FlowState {
+        id,
+        tuple: flow.tuple.get(),
+        remote_mac: flow.remote_mac,
+        agreed: flow.agreed,
+        iss: flow.iss,
+        names: flow.names.iter().copied().collect(),
+        current: flow.current,
+        holders: flow.holders.iter().copied().collect(),
+        unaccepted: flow.unaccepted,
+        closing: flow.closing,
+        options: *flow.options,
+        congestion: flow.pace.policy.kind(),
+        rtt: flow.pace.rtt.srtt(),
+        bytes: (flow.stats.rx_bytes.load(Relaxed), flow.stats.tx_bytes.load(Relaxed)),
+        end: standstill.end_of(FlowId(id)),
+    }
+}

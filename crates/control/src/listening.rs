@@ -1,0 +1,168 @@
+//! Listeners: who may bind and listen, which connection goes to which application, and what listeners lose.
+use crate::bindings::{Binding, Bindings, Listener};
+use crate::config::PortRule;
+use crate::contexts::{Application, Contexts, Holder};
+use crate::flows::Flows;
+use crate::outbox::Outbox;
+use context::Endpoint;
+use engine::{ContextId, FlowId};
+
+impl Bindings {
+    /// The listener for a connection. A process that has ended listens no more, although what it left is still looked at.
+    pub fn listener_of(&self, contexts: &Contexts, local: Endpoint, spread: u64) -> Option<u32> {
+        self.listener_for(local, spread, |holder| contexts.runs(holder))
+    }
+
+    /// An application reserves a local address. `in_use` says that a connection has the port.
+    // Meets RFC 9293: MUST-43.
+    pub fn bind(&mut self, contexts: &mut Contexts, id: ContextId, binding: Binding, in_use: bool) -> Result<u32, i32> {
+        let runs = |holder| contexts.runs(holder);
+        // Connections that outlive their listener keep its port, unless the new one says otherwise.
+        let in_use = !binding.reuse_address && !self.is_held(binding.local.port, runs) && in_use;
+        if in_use || self.conflicts(&binding, runs) {
+            return Err(libc::EADDRINUSE);
+        }
+        let binding = self.add(binding);
+        if let Some(context) = contexts.get_mut(id.0) {
+            context.bindings.insert(binding);
+        }
+        Ok(binding)
+    }
+
+    /// An application listens on its binding.
+    // Meets RFC 9293: MUST-41, MUST-42.
+    pub fn listen(&mut self, out: &Outbox<'_>, contexts: &Contexts, binding: u32, backlog: u32) -> Result<(), i32> {
+        if self.listener_conflicts(binding, |holder| contexts.runs(holder)) {
+            return Err(libc::EADDRINUSE);
+        }
+        let most = out.config.limits.max_backlog.max(1);
+        let entry = self.get_mut(binding).ok_or(libc::EINVAL)?;
+        entry.listener.get_or_insert_with(Listener::default).backlog = backlog.clamp(1, most);
+        Ok(())
+    }
+
+    /// So many connections of the listener wait for a context that no other one may.
+    pub fn is_overrun(&self, binding: u32) -> bool {
+        let listener = self.get(binding).and_then(|binding| binding.listener.as_ref());
+        listener.is_some_and(|listener| listener.ready.len() as u32 >= listener.backlog)
+    }
+
+    /// Connections of a listener wait for a context that takes them.
+    pub fn has_waiting(&self, binding: u32) -> bool {
+        let listener = self.get(binding).and_then(|binding| binding.listener.as_ref());
+        listener.is_some_and(|listener| !listener.ready.is_empty() || !listener.parked.is_empty())
+    }
+
+    /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
+    /// among equals, the next one after the last. Only those whose next buffers are not halved more often than that.
+    pub fn choose(&self, out: &Outbox<'_>, contexts: &Contexts, binding: u32, halvings: u32) -> Option<ContextId> {
+        let listener = self.get(binding)?.listener.as_ref()?;
+        if listener.ready.is_empty() && listener.parked.is_empty() {
+            return None;
+        }
+        let last = listener.last;
+        listener
+            .armed
+            .iter()
+            .filter(|(_, credits)| **credits > 0)
+            .filter_map(|(id, _)| {
+                let context = contexts.get(id.0)?;
+                let fits = !contexts.is_full(out, *id) && context.slots.next_halvings() <= halvings;
+                (context.alive() && fits).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
+            })
+            .min()
+            .map(|(_, _, id)| id)
+    }
+
+    /// A context has got a connection of a listener.
+    pub fn take_credit(&mut self, contexts: &mut Contexts, binding: u32, context: ContextId) {
+        if let Some(served) = contexts.get_mut(context.0).map(|context| &mut context.served) {
+            *served = binding;
+        }
+        if let Some(listener) = self.listener(binding) {
+            listener.last = Some(context);
+            if let Some(credits) = listener.armed.get_mut(&context) {
+                *credits -= 1;
+            }
+        }
+    }
+
+    /// A context gives up its share of a binding: connections that it was to accept wait for another one.
+    pub fn leave(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: ContextId, binding: u32) {
+        let Some(context) = contexts.get_mut(id.0) else { return };
+        context.bindings.remove(&binding);
+        let accepted: Vec<FlowId> = context.flows.iter().copied().collect();
+        if let Some(listener) = self.listener(binding) {
+            listener.armed.remove(&id);
+        }
+        for flow in accepted {
+            self.take_back(contexts, flows, flow, id, binding);
+        }
+    }
+
+    /// A connection that `context` was to accept waits for another one.
+    fn take_back(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: FlowId, context: ContextId, binding: u32) {
+        let Some(flow) = flows.get_mut(id.0) else { return };
+        // Who has written to a connection has accepted it, whatever else it said.
+        let figures = flow.stats.read();
+        let written = figures.tx_bytes > 0 || figures.unsent > 0;
+        if flow.unaccepted != Some(binding) || written || !flow.holders.remove(&Holder::Context(context)) {
+            return;
+        }
+        flow.holders.insert(Holder::Listener(binding));
+        flow.names.iter_mut().for_each(|name| name.open = false);
+        if let Some(context) = contexts.get_mut(context.0) {
+            context.flows.remove(&id);
+        }
+        if let Some(listener) = self.listener(binding) {
+            listener.parked.push_back(id);
+        }
+    }
+
+    /// Gives up a share of a binding; the last one frees the address. Gives back the listener that ended so.
+    pub fn give_up(&mut self, id: u32, holder: Holder) -> Option<Listener> {
+        let binding = self.get_mut(id)?;
+        binding.holders.remove(&holder);
+        if !binding.holders.is_empty() {
+            return None;
+        }
+        self.remove(id)?.listener
+    }
+}
+
+/// Port partitioning (FlexTOE appendix D).
+pub(crate) fn may_bind(rules: &[PortRule], unprivileged_from: u16, application: &Application, port: u16) -> bool {
+    let mut naming = rules.iter().filter(|rule| (rule.first..=rule.last).contains(&port)).peekable();
+    if naming.peek().is_none() {
+        return port >= unprivileged_from || application.uid == 0;
+    }
+    let first = application.command.split_whitespace().next().unwrap_or_default();
+    let program = first.rsplit('/').next().unwrap_or_default();
+    naming.any(|rule| {
+        let user = rule.uids.is_empty() || rule.uids.contains(&application.uid);
+        user && (rule.commands.is_empty() || rule.commands.iter().any(|command| command == program))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_partitioned_by_user_and_program() {
+        let application = |uid, command: &str| Application { pid: 1, uid, gid: uid, command: command.into() };
+        let rule = |uids: &[u32], commands: &[&str]| PortRule {
+            first: 6000,
+            last: 6999,
+            uids: uids.to_vec(),
+            commands: commands.iter().map(|command| command.to_string()).collect(),
+        };
+        let rules = [rule(&[7], &[]), rule(&[], &["redis-server"])];
+        assert!(may_bind(&rules, 1024, &application(7, "anything"), 6379));
+        assert!(may_bind(&rules, 1024, &application(8, "/usr/bin/redis-server *:6379"), 6379));
+        assert!(!may_bind(&rules, 1024, &application(8, "memcached"), 6379));
+        assert!(may_bind(&rules, 1024, &application(8, "memcached"), 11211));
+        assert!(!may_bind(&rules, 1024, &application(8, "nginx"), 80));
+        assert!(may_bind(&rules, 1024, &application(0, "nginx"), 80));
+    }
+}

@@ -1,0 +1,385 @@
+//! Connections that are being opened (RFC 9293 sections 3.5 and 3.10.7.3): their handshakes, their SYNs' timers, and
+//! what comes for those that are open and wait for an application.
+mod cookies;
+
+pub(crate) use cookies::{Cookie, Listening, may_return};
+
+use crate::connections::{Connections, Stage};
+use crate::opening::{Opening, Owner};
+use crate::outbox::Outbox;
+use crate::redeemed::Redeemed;
+use crate::timers::{MILLISECOND, Timer};
+use crate::traced;
+use ::host::Slab;
+use ::tcp::congestion::CongestionName;
+use ::tcp::{ChallengeLimit, Disposition, Established, Handshake, Offer, Segment};
+use engine::stream::{Carries, FourTuple};
+use engine::{DropReason, Nanos};
+use port::Frame;
+use std::ops::Deref;
+use trace::{NO_FLOW, Point};
+use wire::tcp::Header;
+use wire::{IpAddress, Mac, Seq, ipv4, tcp};
+
+/// Frames kept for one connection that waits to be accepted.
+const HELD_PER_CONNECTION: usize = 4;
+
+/// The connections of a host that are being opened.
+pub(crate) struct Openings {
+    all: Slab<Opening>,
+    redeemed: Redeemed,
+    /// Frames that are kept for connections that nobody has accepted yet.
+    held: u32,
+    /// TCP options that the engine carries.
+    carries: Carries,
+}
+
+/// A connection that begins to be opened.
+pub(crate) struct Start {
+    pub tuple: FourTuple,
+    pub handshake: Handshake,
+    pub owner: Owner,
+    pub congestion: CongestionName,
+    /// The station that the SYN came from, where one came.
+    pub peer_mac: Option<Mac>,
+}
+
+/// What became of a segment for a connection being opened.
+pub(crate) enum Answered {
+    /// It is dealt with. The frame, unless it is kept.
+    Done(Option<Box<Frame>>),
+    /// The connection fails with this error number.
+    Failed(i32, Box<Frame>),
+    /// The handshake is done. The frame, unless it is kept.
+    Opened(Owner, Option<Box<Frame>>),
+}
+
+/// What an ICMP error means for a connection being opened.
+pub(crate) enum Told {
+    /// It is not believed.
+    Nothing,
+    /// It is the reason if nobody answers (RFC 9293 section 3.9.2.2).
+    Soft,
+    /// The attempt fails with this error number.
+    Fails(i32),
+}
+
+impl Deref for Openings {
+    type Target = Slab<Opening>;
+    fn deref(&self) -> &Slab<Opening> {
+        &self.all
+    }
+}
+
+impl Openings {
+    pub fn new(most: u32, carries: Carries) -> Openings {
+        Openings { all: Slab::new(most), redeemed: Redeemed::default(), held: 0, carries }
+    }
+
+    /// Frames that are kept for connections that nobody has accepted yet.
+    pub fn held_frames(&self) -> u32 {
+        self.held
+    }
+
+    /// There is room for one more connection in the engine, which has so many, counting those being opened.
+    pub fn has_room_beside(&self, out: &Outbox<'_>, flows: usize) -> bool {
+        flows + self.len() < out.config.max_flows as usize && !self.is_full()
+    }
+
+    /// What this host offers to a peer.
+    // Meets RFC 9293: MUST-67.
+    pub fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, mss: u16) -> Offer {
+        let most = out.net.link_towards(tuple.remote_ip).caps.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
+        let shift = out.config.window_shift();
+        // Which slot it will have is not known yet: the window is that of the smallest buffer.
+        let geometry = out.config.memory.geometry();
+        let rx_bytes = geometry.rx_len(geometry.slots - 1);
+        // Where the peer does not scale, such an engine's windows are read smaller than they are. What the handshake told
+        // must not be more, or the window's edge would move back (RFC 9293 section 3.8.6).
+        let first = if self.carries.one_shift { rx_bytes >> shift } else { rx_bytes };
+        Offer {
+            mss: if mss == 0 { most } else { most.min(mss) },
+            shift,
+            window: first.min(u16::MAX as u32) as u16,
+            ecn: out.config.ecn,
+            ecn_tries: 1,
+            timestamp_offset: out.random.timestamp_offset(tuple),
+            timestamps: self.carries.timestamps,
+            sack: self.carries.sack,
+        }
+    }
+
+    /// Adds a connection; `None` where there is no room.
+    pub fn start(&mut self, out: &Outbox<'_>, connections: &mut Connections, start: Start) -> Option<u32> {
+        let Start { tuple, handshake, owner, congestion, peer_mac } = start;
+        let opening = Opening {
+            tuple,
+            handshake,
+            owner,
+            congestion,
+            rto: out.config.timers.syn_rto_ms as Nanos * MILLISECOND,
+            tries: 0,
+            unsent: false,
+            soft_error: None,
+            peer_mac,
+            open: None,
+            challenges: ChallengeLimit::default(),
+            held: Vec::new(),
+        };
+        let key = self.all.insert(opening)?;
+        connections.set(tuple, Stage::Opening(key));
+        Some(key)
+    }
+
+    /// Goes on with another host's; `None` where there is no room.
+    pub fn go_on(
+        &mut self,
+        out: &mut Outbox<'_>,
+        connections: &mut Connections,
+        key: u32,
+        opening: Opening,
+    ) -> Option<()> {
+        let (tuple, waits, rto) = (opening.tuple, opening.open.is_none(), opening.rto);
+        self.all.insert_at(key, opening)?;
+        connections.set(tuple, Stage::Opening(key));
+        if waits {
+            out.timers.set(Timer::Opening(key), out.now + rto);
+        }
+        Some(())
+    }
+
+    /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is
+    /// sent as soon as it does: of many at once, ARP would keep one.
+    pub fn send_syn(&mut self, out: &mut Outbox<'_>, key: u32) {
+        let Some(opening) = self.all.get_mut(key) else { return };
+        let tuple = opening.tuple;
+        out.timers.set(Timer::Opening(key), out.now + opening.rto);
+        // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes up
+        // would fill the table.
+        if opening.peer_mac.is_some() && matches!(opening.owner, Owner::Listener(_)) {
+            let (header, mac) = (opening.handshake.syn(out.now, &tuple), opening.peer_mac);
+            out.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
+            return out.answer(&tuple, header, mac);
+        }
+        opening.unsent = !out.net.reaches(out.now, tuple.remote_ip);
+        if !opening.unsent {
+            let header = opening.handshake.syn(out.now, &tuple);
+            out.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
+            out.send_tcp(&tuple, header);
+        }
+    }
+
+    /// No answer to a SYN or SYN-ACK. Returns the error number with which the connection fails, where it does.
+    // Meets RFC 9293: MUST-22, MUST-47, SHLD-25.
+    pub fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Option<i32> {
+        let timers = &out.config.timers;
+        let (most, longest) = (timers.syn_retries, timers.max_rto_ms as Nanos * MILLISECOND);
+        let most_passive = timers.syn_ack_retries;
+        let opening = self.all.get_mut(key)?;
+        opening.tries += 1;
+        opening.rto = (opening.rto * 2).min(longest);
+        let remote = traced::ends(&opening.tuple)[1];
+        out.tracer.event(Point::SynTimeout, NO_FLOW, [remote, opening.tries.into()]);
+        let most = if matches!(opening.owner, Owner::Listener(_)) { most_passive } else { most };
+        if opening.tries > most {
+            return Some(opening.soft_error.unwrap_or(libc::ETIMEDOUT));
+        }
+        self.send_syn(out, key);
+        None
+    }
+
+    /// A segment for a connection being opened. Where its listener is `overrun`, its handshake does not end.
+    pub fn on_segment(
+        &mut self,
+        out: &mut Outbox<'_>,
+        key: u32,
+        segment: &Segment,
+        src_mac: Mac,
+        frame: Box<Frame>,
+        overrun: bool,
+    ) -> Answered {
+        let Some(opening) = self.all.get_mut(key) else { return Answered::Done(None) };
+        opening.peer_mac = Some(src_mac);
+        if let Some(open) = opening.open {
+            return self.on_waiting_segment(out, key, segment, &open, src_mac, frame);
+        }
+        let tuple = opening.tuple;
+        match opening.handshake.on_segment(out.now, segment) {
+            Disposition::Drop(reason) => out.drops.count(reason.into()),
+            Disposition::Challenge(reason) => {
+                let ack = opening.handshake.ack(out.now, &tuple);
+                out.drops.count(reason.into());
+                self.challenge(out, key, ack, src_mac);
+            }
+            Disposition::Reset(seq) => {
+                let stamp = opening.handshake.ack(out.now, &tuple).options.timestamps;
+                out.reset(&tuple, seq, None, stamp);
+            }
+            Disposition::Resend => {
+                let header = opening.handshake.syn(out.now, &tuple);
+                self.challenge(out, key, header, src_mac);
+            }
+            Disposition::Refused => return Answered::Failed(libc::ECONNREFUSED, frame),
+            // The peer will see the SYN-ACK again, and there may be room then.
+            Disposition::Established(_) if overrun => out.drops.count(DropReason::Backlog),
+            Disposition::Established(open) => {
+                if open.acknowledge {
+                    let ack = opening.handshake.ack(out.now, &tuple);
+                    out.answer(&tuple, ack, Some(src_mac));
+                }
+                return self.opened(out, key, open, frame);
+            }
+        }
+        Answered::Done(Some(frame))
+    }
+
+    /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station
+    /// that the segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has
+    /// ended, and begin it anew.
+    fn challenge(&mut self, out: &mut Outbox<'_>, key: u32, header: Header, station: Mac) {
+        let most = out.config.limits.challenges_per_interval();
+        let Some(opening) = self.all.get_mut(key) else { return };
+        if opening.challenges.allow_of(out.now, most) {
+            let tuple = opening.tuple;
+            out.answer(&tuple, header, Some(station));
+        } else {
+            out.drops.count(DropReason::ChallengeLimit);
+        }
+    }
+
+    /// The handshake is done. Keeps the frame where it has payload for the engine.
+    fn opened(&mut self, out: &mut Outbox<'_>, key: u32, open: Established, frame: Box<Frame>) -> Answered {
+        out.timers.cancel(Timer::Opening(key));
+        let Some(opening) = self.all.get_mut(key) else { return Answered::Done(None) };
+        opening.open = Some(open);
+        out.tracer.event(Point::Established, NO_FLOW, traced::ends(&opening.tuple));
+        let owner = opening.owner;
+        let frame = if open.pass_on { self.hold(out, key, frame) } else { Some(frame) };
+        Answered::Opened(owner, frame)
+    }
+
+    /// A segment for an open connection that no context has taken yet. A few frames are kept; the rest comes again.
+    fn on_waiting_segment(
+        &mut self,
+        out: &mut Outbox<'_>,
+        key: u32,
+        segment: &Segment,
+        open: &Established,
+        src_mac: Mac,
+        frame: Box<Frame>,
+    ) -> Answered {
+        let rcv_nxt = open.irs + 1;
+        if segment.rst() {
+            if segment.header.seq == rcv_nxt {
+                return Answered::Failed(libc::ECONNRESET, frame);
+            }
+            out.drops.count(DropReason::OutsideWindow);
+            return Answered::Done(Some(frame));
+        }
+        if segment.syn() {
+            // The peer has not seen the last acknowledgement of its SYN.
+            let ack = self.all.get(key).map(|opening| opening.handshake.ack(out.now, &opening.tuple));
+            if let Some(ack) = ack {
+                self.challenge(out, key, ack, src_mac);
+            }
+            return Answered::Done(Some(frame));
+        }
+        Answered::Done(if segment.len() == 0 { Some(frame) } else { self.hold(out, key, frame) })
+    }
+
+    /// Keeps a frame for the engine, within limits.
+    fn hold(&mut self, out: &mut Outbox<'_>, key: u32, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+        let most = out.config.limits.held_frames;
+        let opening = self.all.get_mut(key)?;
+        if opening.held.len() >= HELD_PER_CONNECTION || self.held >= most {
+            out.drops.count(DropReason::NotAccepted);
+            return Some(frame);
+        }
+        // What the frame refers to is another host's memory, which does not wait.
+        frame.flatten();
+        opening.held.push(frame);
+        self.held += 1;
+        None
+    }
+
+    /// The frames that are kept for a connection: the engine takes it over.
+    pub fn take_held(&mut self, key: u32) -> Vec<Box<Frame>> {
+        let held = self.all.get_mut(key).map(|opening| std::mem::take(&mut opening.held)).unwrap_or_default();
+        self.held -= held.len() as u32;
+        held
+    }
+
+    /// A connection attempt, or a connection that nobody has taken, fails: its peer is told where it believes that the
+    /// connection is open. What its owner is told, the caller knows.
+    pub fn tell_failed(&self, out: &mut Outbox<'_>, key: u32, errno: i32) -> Option<&Opening> {
+        let opening = self.all.get(key)?;
+        let (tuple, open) = (opening.tuple, opening.open);
+        out.tracer.event(Point::OpeningFailed, NO_FLOW, [traced::ends(&tuple)[1], errno as u64]);
+        if open.is_some() && errno != libc::ECONNRESET {
+            let stamp = open.and_then(|open| open.timestamps()).map(|state| state.stamp(out.now));
+            out.reset(&tuple, opening.handshake.iss + 1, open.map(|open| open.irs + 1), stamp);
+        }
+        Some(opening)
+    }
+
+    /// The application gives a connection attempt up: a peer that has answered is told.
+    pub fn tell_cancelled(&self, out: &mut Outbox<'_>, key: u32) -> Option<&Opening> {
+        let opening = self.all.get(key)?;
+        let header = opening.handshake.ack(out.now, &opening.tuple);
+        if header.ack != Seq(0) {
+            out.reset(&opening.tuple, header.seq, Some(header.ack), header.options.timestamps);
+        }
+        Some(opening)
+    }
+
+    /// Forgets a connection: it is a flow now, or has failed.
+    pub fn finish(&mut self, out: &mut Outbox<'_>, key: u32) {
+        out.timers.cancel(Timer::Opening(key));
+        if let Some(opening) = self.all.remove(key) {
+            self.held -= opening.held.len() as u32;
+            out.frames.spent.extend(opening.held);
+        }
+    }
+
+    /// A router or the peer's host says that something is not reachable; `seq` is the sequence number that it quotes.
+    pub fn on_unreachable(&mut self, key: u32, code: u8, seq: Seq) -> Told {
+        let Some(opening) = self.all.get_mut(key).filter(|opening| opening.handshake.iss == seq) else {
+            return Told::Nothing;
+        };
+        match code {
+            0 | 6 | 9 | 11 => opening.soft_error = Some(libc::ENETUNREACH),
+            1 | 7 | 10 | 12 | 13 => opening.soft_error = Some(libc::EHOSTUNREACH),
+            // A port or protocol that is not there ends the attempt.
+            2 | 3 => return Told::Fails(libc::ECONNREFUSED),
+            _ => return Told::Nothing,
+        }
+        Told::Soft
+    }
+
+    /// A neighbour has a hardware address: SYNs that waited for it go.
+    pub fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
+        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let unsent = self.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
+        let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
+        unsent.into_iter().for_each(|key| self.send_syn(out, key));
+    }
+
+    /// Connections of this host's applications that are being opened through a neighbour.
+    pub fn through(&self, out: &Outbox<'_>, ip: IpAddress) -> Vec<u32> {
+        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let waits = |it: &Opening| matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple);
+        self.iter().filter(|(_, it)| waits(it)).map(|(key, _)| key).collect()
+    }
+
+    /// Connections of a listener that are being opened, or wait for an application.
+    pub fn of_listener(&self, binding: u32) -> Vec<u32> {
+        let mine = Owner::Listener(binding);
+        self.iter().filter(|(_, opening)| opening.owner == mine).map(|(key, _)| key).collect()
+    }
+}
+
+/// An initial sequence number, above one that was used before where that is given.
+pub(crate) fn isn(out: &Outbox<'_>, tuple: &FourTuple, above: Option<Seq>) -> Seq {
+    let isn = out.random.isn(tuple, out.now);
+    above.map_or(isn, |least| isn.max(least))
+}

@@ -1,0 +1,132 @@
+//! Handing a host over to another daemon, in three steps: it stops (its engine gives up every flow and every ring, at one
+//! moment), its state is taken down, and either another host goes on from that, or this one does as if nothing had been.
+//! docs/TAKEOVER.md is the page.
+use super::Plane;
+use crate::contexts::{Context, Life};
+use crate::flow::{Flow, Place, Spliced};
+use crate::forks::Hold;
+use crate::handover::{self, HostState};
+use crate::outbox::{Outbox, Queues};
+use ::host::Net;
+use context::{ControlEnd, EngineEnd};
+use engine::stream::{Carries, Stream};
+use engine::{Command, ContextId, FlowId, Nanos};
+use std::collections::HashMap;
+
+impl Plane {
+    /// What the host has that cannot be handed over.
+    pub fn handover_obstacle(&self) -> Option<&'static str> {
+        let spliced = self.flows.iter().any(|(_, flow)| flow.spliced != Spliced::No);
+        let logged = self.contexts.iter().any(|(_, context)| context.has_log);
+        match (spliced, logged) {
+            (true, _) => Some("joined connections"),
+            (_, true) => Some("shared logs"),
+            _ => None,
+        }
+    }
+
+    /// Nothing is in the middle of something that takes several rounds.
+    pub fn is_settled(&self) -> bool {
+        let leaving = |context: &Context| context.life == Life::Draining;
+        let stopping = |flow: &Flow| flow.freezing > 0 || flow.resting.is_some();
+        !self.contexts.iter().any(|(_, context)| leaving(context)) && !self.flows.iter().any(|(_, flow)| stopping(flow))
+    }
+
+    /// The engine gives everything up. First the flows, then the rings: so nothing is taken from a ring for a flow that
+    /// is gone, and what the applications wrote meanwhile waits for whoever goes on.
+    pub fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
+        let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
+        let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
+        commands.extend(flows.map(Command::Remove));
+        commands.extend(contexts.map(Command::Detach));
+        self.standstill.begin();
+    }
+
+    /// The host stands still, or is about to.
+    pub fn is_stopping(&self) -> bool {
+        self.standstill.is_on()
+    }
+
+    /// The engine has given everything up.
+    pub fn is_stopped(&self) -> bool {
+        self.standstill.is_complete(&self.flows)
+    }
+
+    /// A host that was stopped goes on by itself: nobody took it over.
+    pub fn go_on(&mut self, out: &mut Outbox<'_>) {
+        let ends = self.standstill.finish();
+        for (id, context) in self.contexts.iter() {
+            out.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
+        }
+        for (id, end) in ends {
+            handover::resume_flow(out, &mut self.contexts, &self.flows, id, &end);
+        }
+        self.place_all(out);
+    }
+
+    /// Slots may have come free while the host stood still.
+    fn place_all(&mut self, out: &mut Outbox<'_>) {
+        let listening: Vec<u32> =
+            self.bindings.iter().filter(|(_, binding)| binding.listener.is_some()).map(|(id, _)| id).collect();
+        listening.into_iter().for_each(|binding| self.place(out, binding));
+    }
+
+    /// Everything that another daemon needs. The host has stopped.
+    pub fn state(&self, now: Nanos, net: &Net, queues: &Queues, engine: (String, Carries)) -> HostState {
+        HostState {
+            name: queues.config.name.clone(),
+            links: net.links().iter().map(|link| (link.address, link.mac)).collect(),
+            stopped: now,
+            engine,
+            geometry: queues.config.memory.geometry(),
+            secret: queues.random.state(),
+            contexts: handover::context_states(&self.contexts),
+            bindings: handover::binding_states(&self.bindings),
+            last_binding: self.bindings.last(),
+            openings: handover::opening_states(&self.openings),
+            claims: self.forks.claims(),
+            flows: self.flows.iter().map(|(id, flow)| handover::flow_state(&self.standstill, id, flow)).collect(),
+            waits: self.waits.iter().map(|(key, wait)| (key, *wait)).collect(),
+            holds: handover::hold_states(&self.forks),
+        }
+    }
+
+    /// Takes over what another daemon's host was, with the ends of its contexts' rings. Fails with a sentence, and then
+    /// this host is of no use.
+    pub fn restore(
+        &mut self,
+        out: &mut Outbox<'_>,
+        state: HostState,
+        mut ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
+    ) -> Result<(), String> {
+        let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, claims, .. } =
+            state;
+        out.random.go_on(secret);
+        self.ports.begin_anew(out.random.next());
+        self.forks.go_on_after(claims);
+        for context in contexts {
+            let end = ends.remove(&ContextId(context.id)).ok_or("a context came without its descriptors")?;
+            handover::restore_context(out, &mut self.contexts, context, end.0, end.1)?;
+        }
+        for binding in bindings {
+            handover::restore_binding(&mut self.bindings, binding);
+        }
+        self.bindings.go_on_after(last_binding);
+        for opening in openings {
+            handover::restore_opening(out, &mut self.openings, &mut self.connections, opening)?;
+        }
+        for flow in flows {
+            handover::restore_flow(out, &mut self.contexts, &mut self.flows, &mut self.connections, flow)?;
+        }
+        waits.sort_by_key(|(_, wait)| wait.since);
+        for (_, wait) in waits {
+            self.waits.start(out, &mut self.connections, wait);
+        }
+        for hold in holds {
+            let held = Hold { parent: hold.parent, uid: hold.uid, flows: hold.flows, bindings: hold.bindings };
+            self.forks.hold(out, hold.token, held);
+        }
+        self.place_all(out);
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! The control plane of a host: it takes what happens to the part that it concerns, and what that part answers to the
+//! next one. Each part owns its state; what several parts need of the host is in the outbox.
+mod closing;
+mod handover;
+mod input;
+mod opening;
+mod placement;
+mod requests;
+mod shares;
+
+use crate::bindings::Bindings;
+use crate::connections::Connections;
+use crate::contexts::Contexts;
+use crate::flow_options::FlowOptions;
+use crate::flow_view::Tables;
+use crate::flows::Flows;
+use crate::forks::Forks;
+use crate::handover::Standstill;
+use crate::logs::Logs;
+use crate::openings::Openings;
+use crate::outbox::{Outbox, Queues};
+use crate::ports::{InUse, Ports};
+use crate::splice::{SpliceTable, Splices};
+use crate::timers::{Timer, Timers};
+use crate::traced;
+use crate::waits::Waits;
+use ::host::{Budget, Link};
+use context::Endpoint;
+use engine::FlowId;
+use engine::stream::Carries;
+use trace::Tracer;
+
+/// The control plane.
+pub(crate) struct Plane {
+    contexts: Contexts,
+    forks: Forks,
+    bindings: Bindings,
+    ports: Ports,
+    connections: Connections,
+    openings: Openings,
+    flows: Flows,
+    waits: Waits,
+    splices: Splices,
+    logs: Logs,
+    /// The host is being handed over, or was.
+    standstill: Standstill,
+    /// For answers to segments of no connection.
+    resets: Budget,
+    /// How much the engine did in the last round.
+    engine_work: usize,
+}
+
+impl Plane {
+    pub fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> Plane {
+        let config = &queues.config;
+        let addresses = links.iter().map(|link| link.address).collect();
+        let ephemeral = config.ephemeral_first..=config.ephemeral_last;
+        Plane {
+            contexts: Contexts::new(config.max_contexts),
+            forks: Forks::default(),
+            bindings: Bindings::default(),
+            ports: Ports::new(ephemeral.clone(), queues.random.next()),
+            connections: Connections::new(ephemeral, addresses),
+            openings: Openings::new(config.limits.max_openings, carries),
+            flows: Flows::new(config.max_flows, FlowOptions::of(&config.timers)),
+            waits: Waits::new(config),
+            splices: Splices::new(config.limits.max_splices),
+            logs: Logs::default(),
+            standstill: Standstill::default(),
+            resets: Budget::new(config.limits.resets_per_s),
+            engine_work: 0,
+        }
+    }
+
+    pub fn contexts(&self) -> &Contexts {
+        &self.contexts
+    }
+
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    pub fn flows(&self) -> &Flows {
+        &self.flows
+    }
+
+    /// All tables of connections, to look at.
+    pub fn tables(&self) -> Tables<'_> {
+        let Plane { contexts, flows, openings, waits, splices, .. } = self;
+        Tables { contexts, flows, openings, waits, splices }
+    }
+
+    /// What reads the commands to the engine, for tracepoints.
+    pub fn trace_reader<'a>(&'a self, tracer: &'a Tracer) -> traced::Reader<'a> {
+        traced::Reader { tracer, contexts: &self.contexts, flows: &self.flows }
+    }
+
+    /// How much is in each table.
+    pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("connections", self.connections.len() as u64),
+            ("openings", self.openings.len() as u64),
+            ("flows", self.flows.len() as u64),
+            ("time_wait", self.waits.len() as u64),
+            ("contexts", self.contexts.len() as u64),
+            ("splices", self.splices.len() as u64),
+            ("fork_holds", self.forks.len() as u64),
+            ("held_frames", self.openings.held_frames() as u64),
+            ("timed_flows", self.flows.timed() as u64),
+        ]
+    }
+
+    /// Figures of what is spliced.
+    pub fn splice_figures(&self) -> Vec<(&'static str, u64)> {
+        self.splices.figures()
+    }
+
+    /// Frames that are kept for connections that nobody has accepted yet.
+    pub fn held_frames(&self) -> u32 {
+        self.openings.held_frames()
+    }
+
+    /// The host is connected with itself: some of its frames are for itself.
+    pub fn sends_to_self(&self) -> bool {
+        self.connections.to_self()
+    }
+
+    /// The engine keeps shared logs from now on, or does not.
+    pub fn set_keeps_logs(&mut self, keeps: bool) {
+        self.logs.set_kept(keeps);
+    }
+
+    /// The splice module came or went.
+    pub fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
+        self.splices.set_table(table);
+    }
+
+    /// A round of the engine begins.
+    pub fn begin_round(&mut self) {
+        self.engine_work = 0;
+    }
+
+    /// The engine did so much.
+    pub fn note_engine_work(&mut self, done: usize) {
+        self.engine_work += done;
+    }
+
+    /// Rings the bells of applications that were told something and sleep.
+    pub fn ring(&mut self, tracer: &Tracer) {
+        self.contexts.ring(tracer);
+    }
+
+    /// Asks for what is known of flows that are to be looked at soon.
+    pub fn look_ahead(&self, timers: &Timers, most: usize) {
+        self.flows.look_ahead(timers, most);
+    }
+
+    /// A timer is due.
+    pub fn on_timer(&mut self, out: &mut Outbox<'_>, timer: Timer) {
+        match timer {
+            Timer::Opening(key) => self.opening_due(out, key),
+            Timer::Flow(flow) => self.flow_due(out, FlowId(flow)),
+            Timer::Wait(key) => self.waits.end(out, &mut self.connections, key),
+            Timer::Splice(key) => {
+                let then = self.splices.due(out, key);
+                self.after_splice(out, then);
+            }
+            Timer::Hold(token) => self.hold_due(out, token),
+        }
+    }
+
+    /// A port of the ephemeral range that nothing uses.
+    fn free_port(&mut self, out: &mut Outbox<'_>) -> Option<u16> {
+        let Plane { bindings, connections, waits, .. } = self;
+        self.ports.free_port(out.random, &InUse { bindings, connections, waits })
+    }
+
+    /// A port for a connection to `remote`.
+    fn port_towards(&mut self, out: &mut Outbox<'_>, remote: Endpoint) -> Option<u16> {
+        let Plane { bindings, connections, waits, .. } = self;
+        self.ports.port_towards(out, &mut InUse { bindings, connections, waits }, remote)
+    }
+}

@@ -1,0 +1,160 @@
+//! From an open connection to a flow: which context takes it, and what the engine is told.
+use super::Plane;
+use crate::connections::Stage;
+use crate::contexts::Holder;
+use crate::flow::{Flow, Name, Place, Spliced};
+use crate::icmp::mss_towards;
+use crate::opening::Owner;
+use crate::outbox::Outbox;
+use crate::timing::Pace;
+use context::{Reply, Slot};
+use engine::stream::{self, FlowStats};
+use engine::{Command, ContextId, Exception, FlowId};
+use std::sync::atomic::Ordering::Relaxed;
+use tcp::congestion::{CongestionName, Decision, initial_window};
+use tcp::{Agreed, Closing, Established, RttEstimator};
+
+impl Plane {
+    /// Hands connections that wait for a context to those that take some.
+    pub(super) fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
+        self.place_parked(out, binding);
+        while let Some(context) = self.choose(out, binding, u32::MAX) {
+            let Some(listener) = self.bindings.listener(binding) else { return };
+            let Some(key) = listener.ready.pop_front() else { return };
+            let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
+            match self.install(out, key, context, slot) {
+                Some(mss) => {
+                    let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
+                    self.openings.finish(out, key);
+                    self.bindings.take_credit(&mut self.contexts, binding, context);
+                    let (local, remote) = (tuple.local(), tuple.remote());
+                    self.contexts.reply(context, Reply::Accept { binding, slot, local, remote, mss });
+                }
+                None => {
+                    self.contexts.free_slot(out, context, slot);
+                    self.fail_opening(out, key, libc::ENOMEM);
+                }
+            }
+        }
+    }
+
+    /// The context that gets the next connection of a listener. None while the host is handed over: whoever goes on with
+    /// it chooses.
+    fn choose(&self, out: &Outbox<'_>, binding: u32, halvings: u32) -> Option<ContextId> {
+        if self.standstill.is_on() {
+            return None;
+        }
+        self.bindings.choose(out, &self.contexts, binding, halvings)
+    }
+
+    /// Hands connections that lost their context to others that take some.
+    fn place_parked(&mut self, out: &mut Outbox<'_>, binding: u32) {
+        while let Some(id) = self.bindings.listener(binding).and_then(|listener| listener.parked.front().copied()) {
+            // Its peer was promised what its buffers hold: it waits for others that are no smaller.
+            let slot = self.flows.get(id.0).map_or(0, |flow| flow.name().slot.index);
+            let halvings = out.config.memory.geometry().halvings(slot);
+            let Some(context) = self.choose(out, binding, halvings) else { return };
+            if let Some(listener) = self.bindings.listener(binding) {
+                listener.parked.pop_front();
+            }
+            if self.move_flow(out, id, binding, context).is_none() {
+                self.give_up_share(out, id, Holder::Listener(binding), None, true);
+            }
+        }
+    }
+
+    /// Moves a connection that nobody accepted, with its buffers. `None` where it or the new place has failed.
+    fn move_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, binding: u32, to: ContextId) -> Option<()> {
+        let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
+        let context = self.contexts.get_mut(to.0)?;
+        let slot = context.slots.take()?;
+        // What is there may be more than small rings hold.
+        let Ok((rx, tx)) = context.slots.begin(slot.index, true, &context.end) else {
+            self.contexts.free_slot(out, to, slot);
+            return None;
+        };
+        context.slots.assign(slot, id);
+        context.flows.insert(id);
+        let old = std::mem::replace(&mut flow.names, Name { context: to, slot, open: true, taken: true }.into());
+        flow.current = 0;
+        flow.holders = Holder::Context(to).into();
+        let tuple = flow.tuple.get();
+        let (local, remote) = (tuple.local(), tuple.remote());
+        let mss = flow.agreed.mss;
+        out.commands.push(stream::Command::Move { flow: id, context: to, slot, rx, tx }.into());
+        for name in old.iter().copied() {
+            self.contexts.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
+            self.contexts.free_slot(out, name.context, name.slot);
+        }
+        self.bindings.take_credit(&mut self.contexts, binding, to);
+        self.contexts.reply(to, Reply::Accept { binding, slot, local, remote, mss });
+        Some(())
+    }
+
+    /// Makes the engine take a connection over. `None` where the buffers cannot be mapped.
+    pub(super) fn install(&mut self, out: &mut Outbox<'_>, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
+        let opening = self.openings.get(key)?;
+        let open = opening.open?;
+        let (tuple, congestion, owner, peer_mac) = (opening.tuple, opening.congestion, opening.owner, opening.peer_mac);
+        let held = self.openings.take_held(key);
+        let id = FlowId(self.flows.vacant()?);
+        let end = self.contexts.get_mut(context.0)?;
+        let Ok((rx, tx)) = end.slots.begin(slot.index, false, &end.end) else {
+            out.frames.spent.extend(held);
+            return None;
+        };
+        end.slots.assign(slot, id);
+        end.flows.insert(id);
+        let next_hop = out.net.next_hop(tuple.remote_ip);
+        let peer_mac = peer_mac?;
+        let remote_mac = out.net.resolve(out.now, next_hop).unwrap_or(peer_mac);
+        let mss = mss_towards(out, tuple.remote_ip, &open.agreed);
+        let unaccepted = if let Owner::Listener(binding) = owner { Some(binding) } else { None };
+        let flow = Flow {
+            tuple: tuple.into(),
+            remote_mac,
+            agreed: Agreed { mss, ..open.agreed },
+            iss: open.iss,
+            stats: self.flows.put_stats(stats_of(out, &open)),
+            names: Name { context, slot, open: true, taken: true }.into(),
+            current: 0,
+            holders: Holder::Context(context).into(),
+            unaccepted,
+            read: None,
+            closing: Closing::default(),
+            place: Place::Engine,
+            options: self.flows.common_options(),
+            pace: pace(out, congestion, &open, mss.into()),
+            freezing: 0,
+            resting: None,
+            spliced: Spliced::No,
+            logged: false,
+        };
+        self.flows.insert(flow);
+        self.connections.set(tuple, Stage::Flow(id));
+        let params = self.flows.params(out, id, &open, rx, tx)?;
+        out.commands.push(Command::Install(Box::new(params)));
+        out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
+        Some(mss)
+    }
+}
+
+fn pace(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss: u32) -> Pace {
+    let mut rtt = RttEstimator::new(out.config.timers.rto_bounds());
+    if let Some(first) = open.rtt {
+        rtt.sample(first);
+    }
+    let enforced = Decision { cwnd: initial_window(mss), rate: 0 };
+    Pace::new(out.now, congestion.start(mss, out.now), rtt, enforced, open.iss + 1)
+}
+
+/// Counters of a flow as they stand before the engine's first segment.
+fn stats_of(out: &Outbox<'_>, open: &Established) -> FlowStats {
+    let stats = FlowStats::default();
+    stats.snd_nxt.store((open.iss + 1).0, Relaxed);
+    stats.snd_una.store((open.iss + 1).0, Relaxed);
+    stats.rcv_nxt.store((open.irs + 1).0, Relaxed);
+    stats.snd_wnd.store(open.snd_wnd, Relaxed);
+    stats.last_rx_ns.store(out.now, Relaxed);
+    stats
+}

@@ -1,0 +1,296 @@
+//! Requests of applications: each is checked against what the application has.
+use super::Plane;
+use super::closing::Positions;
+use super::opening::Connect;
+use crate::bindings::Binding;
+use crate::connections::Stage;
+use crate::contexts::Holder;
+use crate::flows::Rest;
+use crate::forks::Claim;
+use crate::labels::Label;
+use crate::listening::may_bind;
+use crate::logs::Join;
+use crate::outbox::Outbox;
+use crate::splice::Ask;
+use crate::traced;
+use context::{Congestion, Endpoint, Look, Reply, Request, Slot, SpliceEnd};
+use engine::stream::FourTuple;
+use engine::{ContextId, DropReason, FlowId};
+use trace::{NO_FLOW, Point};
+use wire::Seq;
+
+/// Requests taken from one application in one round, while the engine has nothing to do.
+const PER_ROUND: usize = 64;
+/// While it has: as many of all applications together, and one more for so much of the engine's work. A request costs as much
+/// as several segments, so whoever asks and asks would otherwise have most of the data-path.
+const WHILE_BUSY: usize = 2;
+const WORK_PER_REQUEST: usize = 16;
+
+impl Plane {
+    /// Takes requests of all applications; returns how many.
+    pub fn take_requests(&mut self, out: &mut Outbox<'_>) -> usize {
+        let mut done = 0;
+        let most = match self.engine_work {
+            0 => usize::MAX,
+            work => WHILE_BUSY + work / WORK_PER_REQUEST,
+        };
+        let mut turns = self.contexts.take_turns();
+        turns.round(|key| {
+            if !self.contexts.begin_turn(ContextId(key)) {
+                return Look::Gone;
+            }
+            let before = done;
+            while done < most && done - before < PER_ROUND {
+                let waits = self.contexts.get(key).is_none_or(|context| context.is_backlogged());
+                if waits || !self.take_request(out, ContextId(key)) {
+                    return if done > before { Look::Some } else { Look::Nothing };
+                }
+                done += 1;
+            }
+            if done >= most { Look::Full } else { Look::Some }
+        });
+        self.contexts.set_turns(turns);
+        done
+    }
+
+    /// Takes what a process left in its ring when it ended: a close may carry the last bytes that it wrote.
+    pub(super) fn take_last_requests(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        let most = self.contexts.get(id.0).map_or(0, |context| context.end.geometry().control_entries);
+        for _ in 0..most {
+            if !self.take_request(out, id) {
+                break;
+            }
+        }
+    }
+
+    /// Takes one request of a context; false where there is none.
+    fn take_request(&mut self, out: &mut Outbox<'_>, id: ContextId) -> bool {
+        let Some(context) = self.contexts.get_mut(id.0).filter(|context| context.alive()) else { return false };
+        match context.end.requests.pop() {
+            Ok(None) => return false,
+            Ok(Some(words)) => match Request::from_words(words) {
+                Some(request) => self.on_request(out, id, request),
+                None => out.drops.count(DropReason::RequestInvalid),
+            },
+            Err(_) => {
+                out.drops.count(DropReason::RingCorrupt);
+                self.contexts.end(out, id);
+            }
+        }
+        true
+    }
+
+    fn on_request(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
+        out.tracer.event(Point::Request, NO_FLOW, [traced::word(&request), id.0.into()]);
+        let (tag, result) = match request {
+            Request::Bind { tag, local, reuse_address, reuse_port } => {
+                let wanted = Wanted { local, reuse_address, reuse_port };
+                (tag, self.bind(out, id, tag, wanted))
+            }
+            Request::Listen { tag, binding, backlog } => (tag, self.listen(out, id, tag, binding, backlog)),
+            Request::Connect { tag, binding, remote, congestion, mss } => {
+                (tag, self.connect(out, id, tag, binding, remote, congestion, mss))
+            }
+            Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
+            Request::Claim { tag, context, slot } => {
+                let claim = Claim { child: id, tag, parent: ContextId(context), slot };
+                (tag, self.forks.claim(out, &mut self.contexts, &mut self.flows, &claim))
+            }
+            Request::Splice { tag, ends } => (tag, self.splice(out, id, tag, ends)),
+            Request::OpenLog { tag, shape } => (tag, self.logs.open(out, &mut self.contexts, id, tag, shape)),
+            Request::JoinLog { tag, slot, rx_head, mark } => match self.named(id, slot) {
+                Some(flow) => {
+                    let join = Join { context: id, tag, flow, rx_head, mark };
+                    (tag, self.logs.join(out, &self.contexts, &self.flows, join))
+                }
+                None => (tag, Err(libc::EBADF)),
+            },
+            Request::Fork { tag } => (tag, self.fork(out, id, tag)),
+            other => return self.on_notice(out, id, other),
+        };
+        if let Err(errno) = result {
+            if errno == libc::EINVAL || errno == libc::EBADF {
+                out.drops.count(DropReason::RequestInvalid);
+            }
+            self.contexts.reply(id, Reply::Failed { tag, errno: errno as u16 });
+        }
+    }
+
+    /// A request without a tag: the application waits for no answer.
+    fn on_notice(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
+        let done = match request {
+            Request::Rest { slot, tx_head, rx_head } => self.named(id, slot).map(|flow| {
+                let rest = Rest { context: id, slot, flow, tx_head, rx_head };
+                self.flows.rest(out, &mut self.contexts, &rest);
+            }),
+            Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
+            Request::CancelConnect { tag } => {
+                self.cancel_connect(out, id, tag);
+                Some(())
+            }
+            Request::Unbind { binding } => {
+                self.contexts.has_binding(id, binding).then(|| self.unbind(out, id, binding))
+            }
+            Request::Close { slot, tx_head, rx_head, abort } => self.named(id, slot).map(|flow| {
+                let positions = Positions { tx_head, rx_head };
+                self.give_up_share(out, flow, Holder::Context(id), Some(positions), abort);
+            }),
+            Request::Set { slot, option, value } => {
+                self.named(id, slot).map(|flow| self.flows.set(out, flow, option, value))
+            }
+            Request::Label { fd, reason, slot, binding } => self.label(id, fd, Label { reason, slot, binding }),
+            _ => None,
+        };
+        if done.is_none() {
+            out.drops.count(DropReason::RequestInvalid);
+        }
+    }
+
+    /// The flow that an application calls `slot`. Naming it shows that the application has accepted it.
+    fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
+        self.flows.named(&self.contexts, id, slot)
+    }
+
+    fn bind(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, wanted: Wanted) -> Result<(), i32> {
+        let Wanted { local, reuse_address, reuse_port } = wanted;
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        if !out.net.is_own(local.ip) && !out.net.is_any(local.ip) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        if context.bindings.len() as u32 >= out.config.limits.bindings_per_application {
+            return Err(libc::ENOBUFS);
+        }
+        let uid = context.application.uid;
+        let local = match local.port {
+            0 => Endpoint { ip: local.ip, port: self.free_port(out).ok_or(libc::EADDRINUSE)? },
+            _ => local,
+        };
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        let (rules, unprivileged_from) = (&out.config.port_rules, out.config.unprivileged_port_start);
+        if !may_bind(rules, unprivileged_from, &context.application, local.port) {
+            return Err(libc::EACCES);
+        }
+        let holders = [Holder::Context(id)].into();
+        let binding = Binding { local, uid, reuse_address, reuse_port, holders, listener: None };
+        let in_use = self.connections.uses_port(local.port);
+        let binding = self.bindings.bind(&mut self.contexts, id, binding, in_use)?;
+        self.contexts.reply(id, Reply::Bound { tag, binding, local });
+        Ok(())
+    }
+
+    fn listen(&mut self, out: &Outbox<'_>, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {
+        if !self.contexts.has_binding(id, binding) {
+            return Err(libc::EINVAL);
+        }
+        self.bindings.listen(out, &self.contexts, binding, backlog)?;
+        self.contexts.reply(id, Reply::Done { tag });
+        Ok(())
+    }
+
+    /// An application takes so many connections of a listener. `None` where it has no such listener.
+    fn arm(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32, credits: u32) -> Option<()> {
+        let held = self.contexts.has_binding(id, binding);
+        let listener = self.bindings.listener(binding).filter(|_| held)?;
+        listener.armed.insert(id, credits);
+        self.place(out, binding);
+        Some(())
+    }
+
+    // Meets RFC 9293: MUST-44, MUST-45, MUST-46.
+    #[allow(clippy::too_many_arguments)]
+    fn connect(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: ContextId,
+        tag: u32,
+        binding: u32,
+        remote: Endpoint,
+        congestion: Congestion,
+        mss: u16,
+    ) -> Result<(), i32> {
+        // The unspecified address means this host (RFC 1122 section 3.2.1.3).
+        let ip = if out.net.is_any(remote.ip) { out.net.links()[0].address } else { remote.ip };
+        let remote = Endpoint { ip, port: remote.port };
+        let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+        if context.connects.contains_key(&tag) || (binding != 0 && !context.bindings.contains(&binding)) {
+            return Err(libc::EINVAL);
+        }
+        if self.contexts.is_full(out, id) || !self.has_flow_room(out) {
+            return Err(libc::ENOBUFS);
+        }
+        if shm::reserve::is_short() {
+            return Err(libc::ENOMEM);
+        }
+        let unreachable = ip.is_broadcast() || ip.is_multicast();
+        if unreachable || (!out.net.is_own(ip) && out.net.routes.next_hop(ip).is_none()) {
+            return Err(libc::ENETUNREACH);
+        }
+        if remote.port == 0 {
+            return Err(libc::ECONNREFUSED);
+        }
+        let tuple = match self.bindings.get(binding).map(|bound| (bound.local, bound.listener.is_some())) {
+            Some((_, true)) => return Err(libc::EINVAL),
+            Some((local, false)) => out.tuple_of(local, remote),
+            None => {
+                let port = self.port_towards(out, remote).ok_or(libc::EADDRNOTAVAIL)?;
+                out.tuple(port, remote)
+            }
+        };
+        let above = self.vacate(out, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
+        let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
+        let congestion = out.config.chosen_congestion(congestion.0);
+        let local = tuple.local();
+        self.contexts.reply(id, Reply::Connecting { tag, local });
+        self.open(out, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
+        Ok(())
+    }
+
+    /// Makes sure that a tuple is free; `None` where it is not. A connection in TIME-WAIT gives way where that is
+    /// safe: then the new one starts above its last sequence number.
+    fn vacate(&mut self, out: &mut Outbox<'_>, tuple: &FourTuple) -> Option<Option<Seq>> {
+        match self.connections.get(tuple) {
+            None => Some(None),
+            Some(Stage::Wait(key)) => {
+                let wait = *self.waits.get(key)?;
+                wait.may_be_reused_locally(out.now).then(|| {
+                    self.waits.end(out, &mut self.connections, key);
+                    Some(wait.snd_nxt + (u16::MAX as u32 + 2))
+                })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Joins two connections of an application.
+    fn splice(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, ends: [SpliceEnd; 2]) -> Result<(), i32> {
+        if !self.splices.are_supported() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let mut named = || Some([self.named(id, ends[0].slot)?, self.named(id, ends[1].slot)?]);
+        let flows = named().ok_or(libc::EBADF)?;
+        self.splices.ask(out, &mut self.flows, &Ask { context: id, tag, flows, ends })
+    }
+
+    fn info(&mut self, id: ContextId, tag: u32, slot: Slot) -> Result<(), i32> {
+        let flow = self.named(id, slot).ok_or(libc::EBADF)?;
+        let info = self.flows.info(flow).ok_or(libc::EBADF)?;
+        self.contexts.reply(id, Reply::Info { tag, info });
+        Ok(())
+    }
+
+    /// A label also says that a connection was accepted: it has a descriptor. `None` where there are too many.
+    fn label(&mut self, id: ContextId, fd: u32, label: Label) -> Option<()> {
+        if let Some(slot) = label.slot {
+            self.named(id, slot);
+        }
+        let Some(context) = self.contexts.get_mut(id.0) else { return Some(()) };
+        context.labels.set(fd, label).then_some(())
+    }
+}
+
+/// A local address that an application asks for.
+struct Wanted {
+    local: Endpoint,
+    reuse_address: bool,
+    reuse_port: bool,
+}

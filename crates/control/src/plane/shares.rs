@@ -1,0 +1,115 @@
+//! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
+use super::Plane;
+use crate::contexts::{Application, Context, Holder, Life};
+use crate::outbox::Outbox;
+use context::{ControlEnd, EngineEnd, Reply};
+use engine::{Command, ContextId, FlowId};
+
+impl Plane {
+    /// An application attaches; with a token, as a forked child that shares what its parent had.
+    pub fn attach(
+        &mut self,
+        out: &mut Outbox<'_>,
+        application: Application,
+        engine_end: EngineEnd,
+        control_end: ControlEnd,
+        token: Option<u64>,
+    ) -> Result<ContextId, String> {
+        let uid = application.uid;
+        if token.is_some_and(|token| !self.forks.has(token, uid)) {
+            return Err("the token of the forking process is unknown or too old".into());
+        }
+        let most = out.config.limits.contexts_per_user as usize;
+        if most > 0 && self.contexts.of_user(uid) >= most {
+            return Err(format!("{most} programs of user {uid} are attached already: the host's contexts_per_user"));
+        }
+        let context = Context::new(application, control_end, out.config.memory.cached_buffers);
+        let Some(id) = self.contexts.add(context) else {
+            let most = out.config.max_contexts;
+            return Err(format!("{most} programs are attached already: raise max_contexts of the host"));
+        };
+        out.commands.push(Command::Attach(id, engine_end));
+        if let Some(token) = token {
+            let Plane { contexts, flows, bindings, .. } = self;
+            self.forks.inherit(out, contexts, flows, bindings, id, token);
+        }
+        Ok(id)
+    }
+
+    /// A process is about to fork.
+    pub(super) fn fork(&mut self, out: &mut Outbox<'_>, parent: ContextId, tag: u32) -> Result<(), i32> {
+        let Plane { contexts, flows, bindings, .. } = self;
+        let token = self.forks.fork(out, contexts, flows, bindings, parent)?;
+        self.contexts.reply(parent, Reply::Forked { tag, token });
+        Ok(())
+    }
+
+    /// No child came.
+    pub(super) fn hold_due(&mut self, out: &mut Outbox<'_>, token: u64) {
+        let Some(hold) = self.forks.take(out, token) else { return };
+        for id in hold.flows {
+            self.give_up_share(out, id, Holder::Hold(token), None, false);
+        }
+        for id in hold.bindings {
+            self.give_up_binding(out, id, Holder::Hold(token));
+        }
+    }
+
+    /// The process of a context is gone.
+    pub fn detach(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        self.take_last_requests(out, id);
+        self.contexts.release(out, id);
+    }
+
+    /// The engine has taken all that a process left that is gone: its shares are given up.
+    pub(super) fn context_drained(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        if self.contexts.get(id.0).is_none_or(|context| context.life != Life::Draining) {
+            return;
+        }
+        self.give_up_all(out, id);
+        // Only now: one that is gone is forgotten with its last slot, which may be given up before its bindings.
+        if let Some(context) = self.contexts.get_mut(id.0) {
+            context.life = Life::Gone;
+        }
+        self.contexts.retire(out, id);
+    }
+
+    fn give_up_all(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        let Some(context) = self.contexts.get(id.0) else { return };
+        let bindings: Vec<u32> = context.bindings.iter().copied().collect();
+        let tags: Vec<u32> = context.connects.keys().copied().collect();
+        for tag in tags {
+            self.cancel_connect(out, id, tag);
+        }
+        for binding in bindings {
+            self.unbind(out, id, binding);
+        }
+        let Some(context) = self.contexts.get(id.0) else { return };
+        let flows: Vec<FlowId> = context.flows.iter().copied().collect();
+        for flow in flows {
+            self.give_up_share(out, flow, Holder::Context(id), None, false);
+        }
+    }
+
+    /// A context gives up its share of a binding; connections that it was to accept go to others.
+    pub(super) fn unbind(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32) {
+        if self.contexts.get(id.0).is_none() {
+            return;
+        }
+        self.bindings.leave(&mut self.contexts, &mut self.flows, id, binding);
+        self.give_up_binding(out, binding, Holder::Context(id));
+        self.place(out, binding);
+    }
+
+    /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.
+    fn give_up_binding(&mut self, out: &mut Outbox<'_>, id: u32, holder: Holder) {
+        let Some(listener) = self.bindings.give_up(id, holder) else { return };
+        for flow in listener.parked {
+            self.give_up_share(out, flow, Holder::Listener(id), None, true);
+        }
+        for key in self.openings.of_listener(id) {
+            // A handshake that is not complete is forgotten; its peer is told when it answers.
+            self.fail_opening(out, key, libc::ECONNABORTED);
+        }
+    }
+}
