@@ -4,6 +4,7 @@
 //! the content of replies, counts, no errors.
 mod bulk;
 mod echo;
+mod fabrics;
 mod http;
 mod iperf;
 mod memcached;
@@ -135,6 +136,10 @@ pub const ALL: &[Case] = &[
     rdma("rcopy", rsockets::copy),
     rdma("librspreload, curl", rsockets::curl),
     rdma("librspreload, iperf3", rsockets::iperf),
+    rdma("ucx_perftest rc_verbs tag_lat", fabrics::ucx_reliable_latency),
+    rdma("ucx_perftest rc_verbs tag_bw", fabrics::ucx_reliable_bandwidth),
+    rdma("ucx_perftest ud_verbs tag_lat", fabrics::ucx_datagrams_latency),
+    rdma("ucx_perftest ud_verbs tag_bw", fabrics::ucx_datagrams_bandwidth),
     rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
     rdma("ib_send_lat -R", verbs::send_latency_managed),
 ];

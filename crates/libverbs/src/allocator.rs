@@ -1,56 +1,9 @@
 //! The C library's functions for aligned memory: once a device is open, buffers that the program wants at the beginning
 //! of a page come from [`crate::buffers`]. All other memory is as it was.
 use crate::buffers::{self, PAGE};
+use crate::next::next;
 use libc::{c_int, c_void, size_t};
-use std::ffi::CStr;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-
-/// A function of whoever serves memory behind this library: the C library, or another allocator.
-struct Next {
-    name: &'static CStr,
-    at: AtomicUsize,
-}
-
-impl Next {
-    const fn new(name: &'static CStr) -> Next {
-        Next { name, at: AtomicUsize::new(0) }
-    }
-
-    #[inline]
-    fn address(&self) -> usize {
-        match self.at.load(Relaxed) {
-            0 => self.find(),
-            known => known,
-        }
-    }
-
-    #[cold]
-    fn find(&self) -> usize {
-        // SAFETY: a name that ends with zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) }.addr();
-        if found == 0 {
-            // There is no C library without these: nothing can go on.
-            std::process::abort();
-        }
-        self.at.store(found, Relaxed);
-        found
-    }
-}
-
-/// Calls the next function of a name and type.
-macro_rules! next {
-    ($name:literal, fn($($kind:ty),*) $(-> $result:ty)?, $($argument:expr),*) => {{
-        static NEXT: Next = Next::new($name);
-        // SAFETY: the function of this name has this type, as malloc(3) and posix_memalign(3) say.
-        unsafe {
-            std::mem::transmute::<*const (), unsafe extern "C" fn($($kind),*) $(-> $result)?>(
-                std::ptr::with_exposed_provenance(NEXT.address()),
-            )($($argument),*)
-        }
-    }};
-}
 
 /// A buffer of ours, where the program asks for whole pages.
 fn buffer(align: usize, len: usize) -> Option<*mut c_void> {

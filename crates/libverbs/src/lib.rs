@@ -6,9 +6,10 @@
 //!
 //! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
 //! `post`, `extended_send`, `shared_receive`, `events`, `region`, `handle`, `channel`, `domain`.
-//! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
+//! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `nodes`, `provider`.
 //! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
-//! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `errno`.
+//! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `next`,
+//! `errno`.
 //!
 //! What a program passes is checked where C could not express it. A pointer is believed, as by every C library: the
 //! `SAFETY` comments say which call gave it out.
@@ -32,6 +33,8 @@ mod extended_poll;
 mod extended_send;
 mod handle;
 mod lock;
+mod next;
+mod nodes;
 mod open;
 mod poll;
 mod polled;

@@ -1,0 +1,104 @@
+//! The device's node in `/dev/infiniband`: programs look whether it is there before they open the device (UCX, Mooncake).
+//! There is none, so the C library's functions that ask for it are answered here. Opening it fails as ever: this
+//! library opens no node.
+use crate::device;
+use crate::errno;
+use crate::next::next;
+use libc::stat as Status;
+use libc::{c_char, c_int, mode_t};
+use std::ffi::CStr;
+
+const FOLDER: &CStr = c"/dev/infiniband";
+const NODE: &CStr = c"/dev/infiniband/uverbs0";
+/// The kernel's numbers of the first node of verbs.
+const MAJOR: u32 = 231;
+const MINOR: u32 = 192;
+/// Who may do what with a node, and with the folder: everybody, as with udev's rules.
+const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
+const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
+
+/// What a path is, where it is one of ours.
+///
+/// # Safety
+/// The path is a string, or null.
+unsafe fn mode(path: *const c_char) -> Option<mode_t> {
+    // SAFETY: as the caller says; comparing ends with the string's zero.
+    let path = unsafe {
+        if path.is_null() || libc::strncmp(path, FOLDER.as_ptr(), FOLDER.count_bytes()) != 0 {
+            return None;
+        }
+        CStr::from_ptr(path)
+    };
+    let mode = match path {
+        path if path == NODE => NODE_MODE,
+        path if path == FOLDER => FOLDER_MODE,
+        _ => return None,
+    };
+    (!device::device().is_null()).then_some(mode)
+}
+
+/// Fills what a program asks for about a path of ours.
+///
+/// # Safety
+/// The program passes a path and a place.
+unsafe fn describe(path: *const c_char, into: *mut Status) -> bool {
+    // SAFETY: as the caller says; zeros are a valid value.
+    unsafe {
+        let Some(mode) = mode(path) else { return false };
+        into.write_bytes(0, 1);
+        ((*into).st_mode, (*into).st_nlink, (*into).st_blksize) = (mode, 1, 4096);
+        if mode == NODE_MODE {
+            (*into).st_rdev = libc::makedev(MAJOR, MINOR);
+        }
+        true
+    }
+}
+
+/// The functions of one form.
+macro_rules! asked {
+    ($($name:ident $text:literal)+) => {
+        $(#[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, into: *mut Status) -> c_int {
+            // SAFETY: the program passes a path and a place.
+            if unsafe { describe(path, into) } {
+                return 0;
+            }
+            next!($text, fn(*const c_char, *mut Status) -> c_int, path, into)
+        })+
+    };
+}
+
+asked! {
+    stat c"stat"
+    stat64 c"stat64"
+    lstat c"lstat"
+    lstat64 c"lstat64"
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
+    // SAFETY: the program passes a path.
+    match unsafe { mode(path) } {
+        None => next!(c"access", fn(*const c_char, c_int) -> c_int, path, wanted),
+        Some(NODE_MODE) if wanted & libc::X_OK != 0 => errno::minus_one(Err(libc::EACCES)),
+        Some(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_paths_are_the_systems() {
+        // SAFETY: zeros are a valid value; the functions get strings and a local place.
+        unsafe {
+            let mut found: Status = std::mem::zeroed();
+            assert_eq!(stat(c"/dev/null".as_ptr(), &raw mut found), 0);
+            assert_eq!(found.st_mode & libc::S_IFMT, libc::S_IFCHR);
+            assert_eq!((access(c"/".as_ptr(), libc::R_OK), access(c"/dev/infinibandit".as_ptr(), libc::F_OK)), (0, -1));
+            assert_eq!(access(NODE.as_ptr(), libc::F_OK), -1, "this process does not run on OpenTOE");
+            assert_eq!(stat(std::ptr::null(), &raw mut found), -1);
+        }
+    }
+}
