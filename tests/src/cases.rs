@@ -140,6 +140,8 @@ pub const ALL: &[Case] = &[
     rdma("ucx_perftest rc_verbs tag_bw", fabrics::ucx_reliable_bandwidth),
     rdma("ucx_perftest ud_verbs tag_lat", fabrics::ucx_datagrams_latency),
     rdma("ucx_perftest ud_verbs tag_bw", fabrics::ucx_datagrams_bandwidth),
+    rdma("fi_pingpong -p verbs -e msg", fabrics::libfabric_connections),
+    rdma("fi_pingpong -p verbs;ofi_rxm -e rdm", fabrics::libfabric_messages),
     rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
     rdma("ib_send_lat -R", verbs::send_latency_managed),
 ];

@@ -2,6 +2,8 @@
 use crate::abi::IbvDevice;
 use crate::attachment::{self, Attachment};
 use libc::{c_char, c_int};
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 use wire::Mac;
 
@@ -19,7 +21,7 @@ struct Device {
 }
 
 /// What was found when the process looked first. The pointer is of a device that is never freed.
-struct Found(*mut IbvDevice, Mac);
+struct Found(*mut IbvDevice, Mac, Option<Ipv4Addr>);
 
 // SAFETY: the device is not written after it was made.
 unsafe impl Send for Found {}
@@ -36,7 +38,8 @@ fn found() -> Option<&'static Found> {
         let (attachment, _) = Attachment::new().ok()?;
         let device = attachment.device();
         let made = Box::new(Device { public: describe(&device.name), behind: [0; 64] });
-        Some(Found(Box::into_raw(made).cast(), device.mac))
+        let address = device.gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped());
+        Some(Found(Box::into_raw(made).cast(), device.mac, address))
     };
     FOUND.get_or_init(look).as_ref()
 }
@@ -44,6 +47,14 @@ fn found() -> Option<&'static Found> {
 /// The host's device; null where there is none.
 pub(crate) fn device() -> *mut IbvDevice {
     found().map_or(std::ptr::null_mut(), |found| found.0)
+}
+
+/// The device's name and the host's address; nothing where there is no device.
+pub(crate) fn address() -> Option<(String, Ipv4Addr)> {
+    let found = found()?;
+    // SAFETY: a device that is never freed; its name ends with a zero.
+    let name = unsafe { CStr::from_ptr((&raw const (*found.0).name).cast()) };
+    Some((name.to_string_lossy().into_owned(), found.2?))
 }
 
 fn describe(name: &str) -> IbvDevice {

@@ -6,7 +6,8 @@
 //!
 //! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
 //! `post`, `extended_send`, `shared_receive`, `events`, `region`, `handle`, `channel`, `domain`.
-//! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `nodes`, `provider`.
+//! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
+//! Where programs look for a device: `nodes`, `interfaces`.
 //! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
 //! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `next`,
 //! `errno`.
@@ -32,6 +33,7 @@ mod events;
 mod extended_poll;
 mod extended_send;
 mod handle;
+mod interfaces;
 mod lock;
 mod next;
 mod nodes;

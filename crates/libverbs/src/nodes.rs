@@ -1,6 +1,6 @@
-//! The device's node in `/dev/infiniband`: programs look whether it is there before they open the device (UCX, Mooncake).
-//! There is none, so the C library's functions that ask for it are answered here. Opening it fails as ever: this
-//! library opens no node.
+//! The device's node in `/dev/infiniband`: programs look whether it is there before they open the device (UCX,
+//! Mooncake). There is none, so the C library's functions that ask for it are answered here. Opening the node fails as
+//! ever: this library opens none.
 use crate::device;
 use crate::errno;
 use crate::next::next;

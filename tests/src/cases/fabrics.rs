@@ -1,4 +1,4 @@
-//! Libraries of communication above verbs: UCX.
+//! Libraries of communication above verbs: UCX, libfabric.
 use super::Bench;
 use crate::report::Outcome;
 
@@ -34,4 +34,26 @@ fn ucx(bench: &Bench, transport: &str, test: &[&str]) -> Outcome {
     let words: Vec<&str> =
         line.ok_or(format!("ucx_perftest printed no result:\n{printed}"))?.split_whitespace().collect();
     Ok(format!("{} us a message, {} MB/s", words[4], words[6]))
+}
+
+pub(super) fn libfabric_connections(bench: &Bench) -> Outcome {
+    libfabric(bench, "verbs", "msg")
+}
+
+pub(super) fn libfabric_messages(bench: &Bench) -> Outcome {
+    libfabric(bench, "verbs;ofi_rxm", "rdm")
+}
+
+/// `fi_pingpong -c` compares what it receives; its last line.
+fn libfabric(bench: &Bench, provider: &str, endpoint: &str) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let common = ["-p", provider, "-e", endpoint, "-c", "-I", "20"];
+    let serving = [&common[..], &["-B", &port]].concat();
+    let mut server = bench.server(bench.lab.on_server("fi_pingpong"), &serving)?;
+    let printed = bench.client("fi_pingpong", &[&common[..], &["-P", &port, &address]].concat())?;
+    server.succeed()?;
+    let line = printed.lines().rfind(|line| line.starts_with("1m"));
+    let words: Vec<&str> =
+        line.ok_or(format!("fi_pingpong printed no result:\n{printed}"))?.split_whitespace().collect();
+    Ok(format!("1 MiB: {} MB/s", words[5]))
 }

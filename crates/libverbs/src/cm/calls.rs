@@ -8,6 +8,7 @@ use super::service::{Service, service};
 use crate::abi::{IbvContext, RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::errno::{self, Result};
 use libc::{c_int, c_void, sockaddr, sockaddr_in};
+use std::net::{Ipv6Addr, SocketAddrV4};
 use std::ptr::null_mut;
 use verbs::connections::{Answer, Request};
 
@@ -87,12 +88,22 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut RdmaCmId, address: *mut 
     }))
 }
 
+/// Loopback addresses mean the device itself, as with Linux: it has one address.
+fn this_host(service: &Service, address: SocketAddrV4) -> SocketAddrV4 {
+    let gids = &service.attachment.device().gids;
+    match gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped()) {
+        Some(own) if address.ip().is_loopback() => SocketAddrV4::new(own, address.port()),
+        _ => address,
+    }
+}
+
 /// # Safety
 /// The identifier is the program's.
-unsafe fn bind(service: &Service, id: *mut RdmaCmId, address: std::net::SocketAddrV4) -> Result<()> {
+unsafe fn bind(service: &Service, id: *mut RdmaCmId, address: SocketAddrV4) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
     let shared = of.private().shared;
+    let address = this_host(service, address);
     if let Answer::Bound(local) = service.answer(Request::Bind { id: of.number, address, shared })? {
         // SAFETY: as the caller says.
         unsafe { identifier::bind(service, id, local) };
@@ -113,7 +124,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
         if !source.is_null() {
             bind(service, id, address::read(source)?)?;
         }
-        let to = address::read(destination)?;
+        let to = this_host(service, address::read(destination)?);
         let request = Request::Resolve { id: of.number, to, timeout: timeout.max(0) as u32 };
         if let Answer::Bound(local) = service.answer(request)? {
             identifier::bind(service, id, local);

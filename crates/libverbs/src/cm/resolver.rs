@@ -102,6 +102,10 @@ unsafe fn fill(
         if info.ai_dst_addr.is_null() {
             (info.ai_dst_addr, info.ai_dst_len) = (copied(hints.ai_dst_addr, hints.ai_dst_len), hints.ai_dst_len);
         }
+        let named = [info.ai_dst_addr, info.ai_src_addr].into_iter().find(|address| !address.is_null());
+        if let (0, Some(address)) = (info.ai_family, named) {
+            info.ai_family = (*address).sa_family.into();
+        }
     }
     0
 }
@@ -116,5 +120,28 @@ unsafe extern "C" fn rdma_freeaddrinfo(info: *mut RdmaAddrInfo) {
         let info = Box::from_raw(info);
         libc::free(info.ai_src_addr.cast());
         libc::free(info.ai_dst_addr.cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cm::plain;
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    #[test]
+    fn an_address_that_hints_name_has_its_family() {
+        let mut peer = plain(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 7));
+        // SAFETY: zeros are a valid value.
+        let mut hints: RdmaAddrInfo = unsafe { std::mem::zeroed() };
+        hints.ai_dst_addr = (&raw mut peer).cast();
+        hints.ai_dst_len = size_of_val(&peer) as socklen_t;
+        let mut found = null_mut();
+        // SAFETY: hints and a place; the answer is freed once.
+        unsafe {
+            assert_eq!(rdma_getaddrinfo(std::ptr::null(), std::ptr::null(), &raw const hints, &raw mut found), 0);
+            assert_eq!(((*found).ai_family, (*found).ai_src_len), (libc::AF_INET, 0));
+            rdma_freeaddrinfo(found);
+        }
     }
 }
