@@ -3,12 +3,14 @@
 //!
 //! - [`Nic`] is the NIC's half: it places payload before any transport has seen it, and fetches payload for headers
 //!   that a transport made. It is pure: no I/O, no clock.
-//! - [`Transport`] is what works on headers; [`LinuxTcp`] is the kernel's own TCP as one.
+//! - [`Transport`] is what works on headers; [`LinuxTcp`] is the kernel's own TCP as one, [`EngineTcp`] a
+//!   stream engine (FlexTOE, Laminar).
 //! - [`Stack`] is the control stack between the two and applications.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
 mod counters;
+mod engine_tcp;
 mod frames;
 mod linux;
 mod merge;
@@ -20,6 +22,7 @@ mod unit;
 mod window;
 
 pub use counters::Counters;
+pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp};
 pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Positions, Refused, Segment};
 pub use stack::{Connection, Event, Stack};

@@ -80,11 +80,6 @@ impl LinuxTcp {
         self.tap.kernel_mac(&self.netns)
     }
 
-    /// Becomes readable when the kernel has a header to send: for sleeping.
-    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.tap.wait_fd()
-    }
-
     /// Headers that the kernel did not take.
     pub fn drops(&self) -> &PortDrops {
         &self.drops
@@ -199,6 +194,10 @@ impl Transport for LinuxTcp {
 
     fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         self.tap.receive(now, most, pool, into)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.tap.wait_fd()
     }
 }
 

@@ -61,6 +61,8 @@ impl<M: Memory> Unit<M> {
                 self.squeezed.push(flow);
             }
         }
+        // Dummy payload, contiguous or by reference.
+        frame.set_payload(None);
         frame.resize(segment.payload_at);
         let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
         if segment.payload_len > 0 && segment.seq.before(una) {

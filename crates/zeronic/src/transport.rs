@@ -1,6 +1,7 @@
 //! What the control stack asks of a transport: TCP on headers. Bytes are counted, never looked at.
 use port::{Frame, FramePool};
 use std::net::SocketAddrV4;
+use std::os::fd::BorrowedFd;
 use wire::{Ipv4Tuple, Nanos};
 
 /// A connection of a transport's.
@@ -39,4 +40,52 @@ pub trait Transport {
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);
     /// Appends at most `most` frames that are to go out, without payload; returns how many.
     fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
+    /// A descriptor that becomes readable when it has frames that are to go out, where there is one: for sleeping.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// When something is due by itself, where it tells the time by [`Transport::headers_out`].
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// Which transport decides may be chosen when a program runs.
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String> {
+        (**self).connect(remote)
+    }
+    fn listen(&mut self, port: u16) -> Result<(), String> {
+        (**self).listen(port)
+    }
+    fn accept(&mut self) -> Option<(Socket, Ipv4Tuple)> {
+        (**self).accept()
+    }
+    fn send(&mut self, socket: Socket, bytes: u64) -> Result<u64, String> {
+        (**self).send(socket, bytes)
+    }
+    fn acknowledged(&mut self, socket: Socket) -> u64 {
+        (**self).acknowledged(socket)
+    }
+    fn in_order(&mut self, socket: Socket) -> Result<InOrder, String> {
+        (**self).in_order(socket)
+    }
+    fn end(&mut self, socket: Socket) {
+        (**self).end(socket);
+    }
+    fn close(&mut self, socket: Socket) {
+        (**self).close(socket);
+    }
+    fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+        (**self).headers_in(now, frames, pool);
+    }
+    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        (**self).headers_out(now, most, pool, into)
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wait_fd()
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        (**self).next_deadline()
+    }
 }

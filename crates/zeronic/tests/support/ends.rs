@@ -1,6 +1,8 @@
-//! Two hosts with ZeroNIC and a kernel's TCP each, on a fabric, in one thread. Each byte of a stream is a function of
+//! Two hosts with ZeroNIC and a transport each, on a fabric, in one thread. Each byte of a stream is a function of
 //! its offset, so that a byte in a wrong place shows.
 #![allow(dead_code, reason = "each test file uses its part")]
+use control::{HostConfig, MemoryConfig};
+use engines::{EngineKind, Mapping};
 use memory::{Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
 use port::{Fabric, FabricConfig, FabricPort, FramePool, Netns, Port, PortDrops};
 use rustix::event::PollFlags;
@@ -9,7 +11,8 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zeronic::{Connection, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack};
+use wire::Mac;
+use zeronic::{Connection, EngineTcp, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack, Transport};
 
 pub const DOMAIN: Domain = Domain(1);
 /// Bytes of each buffer.
@@ -115,9 +118,17 @@ impl Ring {
     }
 }
 
-/// How an application posts.
+/// Which transport decides on headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Below {
+    Linux,
+    Engine(EngineKind),
+}
+
+/// How an application posts, and over what.
 #[derive(Clone, Copy)]
 pub struct Habit {
+    pub below: Below,
     pub least: usize,
     pub most: usize,
     /// Receives under way.
@@ -129,12 +140,12 @@ pub struct Habit {
 
 impl Default for Habit {
     fn default() -> Habit {
-        Habit { least: 1, most: 300_000, receives: 16, check: true, shortage: Shortage::Drop }
+        Habit { below: Below::Linux, least: 1, most: 300_000, receives: 16, check: true, shortage: Shortage::Drop }
     }
 }
 
 pub struct End {
-    pub stack: Stack<LinuxTcp, MemoryTable>,
+    pub stack: Stack<Box<dyn Transport + Send>, MemoryTable>,
     pub port: FabricPort,
     pub drops: PortDrops,
     pub connection: Option<Connection>,
@@ -147,14 +158,41 @@ pub struct End {
     end_said: bool,
 }
 
-/// A host in a namespace of its own; a printed line that the test is skipped where it may not make one.
-pub fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &FramePool) -> Option<End> {
-    let mtu = fabric.config().mtu;
-    let netns = Netns::create().map_err(|sentence| println!("SKIPPED {test}: {sentence}")).ok()?;
+/// A kernel's TCP in a namespace of its own; a printed line that the test is skipped where it may not make one.
+fn linux(test: &str, last: u8, mtu: u16) -> Option<(Box<dyn Transport + Send>, Mac)> {
+    let skipped = |sentence: String| println!("SKIPPED {test}: {sentence}");
+    let netns = Netns::create().map_err(skipped).ok()?;
     let address = (Ipv4Addr::new(10, 99, 0, last), 24);
     let config = LinuxConfig { device: "zero0".into(), address, mtu, congestion: "cubic".into() };
-    let transport = LinuxTcp::open(netns, config).map_err(|sentence| println!("SKIPPED {test}: {sentence}")).ok()?;
-    let port = fabric.join(&format!("end {last}"), transport.mac().unwrap()).unwrap();
+    let transport = LinuxTcp::open(netns, config).map_err(skipped).ok()?;
+    let mac = transport.mac().unwrap();
+    Some((Box::new(transport), mac))
+}
+
+fn engine(kind: EngineKind, last: u8, mtu: u16, pool: &FramePool) -> (Box<dyn Transport + Send>, Mac) {
+    let bytes = 1 << 20;
+    let memory = MemoryConfig {
+        slots: 16,
+        rx_bytes: bytes,
+        tx_bytes: bytes,
+        context_bytes: 0,
+        small_bytes: 0,
+        ..MemoryConfig::default()
+    };
+    let address = Ipv4Addr::new(10, 99, 0, last).into();
+    let config = HostConfig { address, memory, max_flows: 64, max_contexts: 1, ..HostConfig::default() };
+    let engine = kind.make(&config, &Mapping::default(), pool).unwrap();
+    let mac = Mac([2, 0, 0, 0, 99, last]);
+    (Box::new(EngineTcp::new(config, engine, mac, mtu, pool.clone(), [last; 16]).unwrap()), mac)
+}
+
+pub fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &FramePool) -> Option<End> {
+    let mtu = fabric.config().mtu;
+    let (transport, mac) = match habit.below {
+        Below::Linux => linux(test, last, mtu)?,
+        Below::Engine(kind) => engine(kind, last, mtu, pool),
+    };
+    let port = fabric.join(&format!("end {last}"), mac).unwrap();
     let table = MemoryTable::new(MemoryLimits::default()).unwrap();
     let (one, other) = if last == 1 { (11, 22) } else { (22, 11) };
     let (sends, receives) = (Ring::new(&table, one), Ring::new(&table, other));
@@ -249,8 +287,9 @@ impl End {
         self.port.prepare_to_sleep();
         if !self.port.has_work(u64::MAX - 1) {
             let wire = self.port.wait_fd().unwrap();
-            let kernel = self.stack.transport().wait_fd().unwrap();
-            let mut fds = [wire, kernel].map(|fd| rustix::event::PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let kernel = self.stack.transport().wait_fd();
+            let fds = [Some(wire), kernel].into_iter().flatten();
+            let mut fds: Vec<_> = fds.map(|fd| rustix::event::PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let most = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = rustix::event::poll(&mut fds, Some(&most));
         }
@@ -285,8 +324,8 @@ pub fn run(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> O
         let received = ends[0].received() + ends[1].received();
         if received > seen {
             (seen, last) = (received, Instant::now());
-        } else if last.elapsed() > Duration::from_secs(20) {
-            panic!("nothing came for 20 s: {}, {:?}", seen, ends.map(|end| (end.stack.counters(), end.drops)));
+        } else if last.elapsed() > Duration::from_secs(60) {
+            panic!("nothing came for 60 s: {}, {:?}", seen, ends.map(|end| (end.stack.counters(), end.drops)));
         }
         if moved == 0 {
             std::thread::yield_now();
