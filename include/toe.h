@@ -129,6 +129,69 @@ TOE_API int toe_log_trim(int log, size_t count);
  */
 TOE_API int toe_splice(int a, int b);
 
+/* Asynchronous sends and receives in place, by a ZeroNIC host of the daemon (docs/ZERONIC.md, man toe_comm): payload goes
+ * from the sender's memory to the receiver's, also out of order, and is told when it is in order. A toe_comm may be used
+ * from several threads; a child of fork does not have it. Functions that post never wait. */
+typedef struct toe_comm toe_comm;
+
+enum toe_comm_what {
+    TOE_COMM_CONNECTED = 1, /* a connect has a connection: use it at once */
+    TOE_COMM_LISTENING = 2, /* a listen is done */
+    TOE_COMM_ACCEPTED = 3,  /* a peer has opened a connection; value: the port */
+    TOE_COMM_SENT = 4,      /* the peer has a send's bytes: the memory may change */
+    TOE_COMM_RECEIVED = 5,  /* a receive is done; value: bytes, fewer than asked for where the stream ended */
+    TOE_COMM_ENDED = 6,     /* the peer sends no more */
+    TOE_COMM_FAILED = 7,    /* a post was not carried out; value: an errno */
+    TOE_COMM_LOST = 8,      /* a connection is gone with all that was posted; value: an errno */
+};
+
+struct toe_comm_event {
+    uint32_t what; /* enum toe_comm_what */
+    uint32_t connection;
+    uint64_t id; /* of the post */
+    uint64_t value;
+};
+
+/* Attaches to the ZeroNIC host of this name, or with null to the daemon's first. Null with errno where it fails:
+ *   EOPNOTSUPP  the program does not run on OpenTOE   ENODEV  no such ZeroNIC host   EACCES  not for this user
+ *   ECONNREFUSED, ENOENT  no daemon */
+TOE_API toe_comm *toe_comm_open(const char *host);
+
+/* Ends it, as the end of the program does: what was posted is taken, then connections are closed as by toe_comm_drop, and
+ * registered memory is not touched any more. */
+TOE_API void toe_comm_close(toe_comm *comm);
+
+/* A descriptor for poll and epoll: readable when an event has come since toe_comm_poll gave fewer than asked for. */
+TOE_API int toe_comm_fd(toe_comm *comm);
+
+/* Registers writable memory, wherever it is, and gives its key. Memory of a memfd that is sealed against shrinking is
+ * reached faster than other memory. Returns 0. */
+TOE_API int toe_comm_register(toe_comm *comm, void *at, size_t len, uint32_t *key);
+
+/* Ends a registration: when it returns, no byte of it is touched any more. Returns 0. */
+TOE_API int toe_comm_deregister(toe_comm *comm, uint32_t key);
+
+/* Posts, which return 0, or -1 with EAGAIN where too many wait to be taken. `id` is the program's own and comes back.
+ * Opens a connection to an IPv4 address. */
+struct sockaddr_in;
+TOE_API int toe_comm_connect(toe_comm *comm, const struct sockaddr_in *to, uint64_t id);
+/* Accepts connections to a port, from now on. */
+TOE_API int toe_comm_listen(toe_comm *comm, uint16_t port, uint64_t id);
+/* Sends `len` bytes from byte `offset` of registered memory. They must not change until TOE_COMM_SENT. */
+TOE_API int toe_comm_send(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);
+/* Receives the stream's next `len` bytes to byte `offset` of registered memory. Receives are done in their order. */
+TOE_API int toe_comm_recv(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);
+/* The stream ends behind what was posted. */
+TOE_API int toe_comm_end(toe_comm *comm, uint32_t connection);
+/* Forgets a connection; one whose streams have not both ended is reset, or where the peer does not have all bytes. What was posted on it is not told any more. */
+TOE_API int toe_comm_drop(toe_comm *comm, uint32_t connection);
+
+/* Takes up to `most` events, without waiting. Returns how many. */
+TOE_API int toe_comm_poll(toe_comm *comm, struct toe_comm_event *list, int most);
+/* The same, after waiting for one; for `timeout` milliseconds at most where that is not negative. Returns how many; 0
+ * after the time. ECONNRESET  the daemon is gone. */
+TOE_API int toe_comm_wait(toe_comm *comm, struct toe_comm_event *list, int most, int timeout);
+
 #ifdef __cplusplus
 }
 #endif

@@ -308,5 +308,11 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             text += "[host.memory]\nslots = 16384\nrx_bytes = 16384\ntx_bytes = 16384\n";
         }
     }
+    if lab.link == Link::Lossy {
+        // Beside the hosts, for programs that use toe_comm.
+        for (name, address) in crate::comm::HOSTS {
+            text += &format!("[[zeronic]]\nname = {name:?}\naddress = \"{address}\"\ntransport = {:?}\n", lab.engine);
+        }
+    }
     text
 }

@@ -2,6 +2,7 @@
 //! with the fault and must not notice it.
 use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
+use crate::comm;
 use crate::exhaustion;
 use crate::hostile;
 use crate::lab::Link;
@@ -60,6 +61,7 @@ pub const ALL: &[Fault] = &[
     fault("refused and unreachable", EVERYWHERE, refused),
     fault("address in use", EVERYWHERE, address_in_use),
     fault("loss, reordering, duplication, damage", &[Link::Lossy, Link::LossyThreads], bad_network),
+    fault("toe_comm: a file, with loss", &[Link::Lossy], comm::file),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

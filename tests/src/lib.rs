@@ -7,6 +7,7 @@
 
 mod capture;
 pub mod cases;
+mod comm;
 pub mod daemon;
 pub mod endurance;
 mod exhaustion;

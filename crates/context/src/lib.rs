@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attach;
+pub mod comm;
 mod directory;
 pub mod queues;
 pub mod stream;

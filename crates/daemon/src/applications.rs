@@ -5,6 +5,7 @@ use crate::build::HostPlace;
 use crate::datapath::Handle;
 use crate::rdma;
 use crate::takeover::{self, Wish};
+use crate::zeronic;
 use context::attach::{Answer, Hello, Welcome};
 use context::daemon_ends;
 use control::Application;
@@ -37,6 +38,8 @@ pub(crate) enum Spoken {
     Done,
     /// A new daemon wants to take over: its socket.
     TakeOver(OwnedFd),
+    /// A program wants a ZeroNIC host: its socket, and what it said.
+    Comm(OwnedFd, Vec<u8>),
     /// A verbs library says hello: its socket, and what it said.
     Verbs(OwnedFd, Vec<u8>),
 }
@@ -92,6 +95,9 @@ impl Applications {
                 },
                 Err(_) if rdma::is_hello(&message) => {
                     return self.give(number, |socket| Spoken::Verbs(socket, message));
+                }
+                Err(_) if zeronic::is_hello(&message) => {
+                    return self.give(number, |socket| Spoken::Comm(socket, message));
                 }
                 Err(_) => self.greet(&peer.socket, &message),
             },

@@ -7,6 +7,7 @@ use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
 use crate::takeover::{OldTap, OldTaps};
+use crate::zeronic::{self, ZeronicPlace};
 use control::Host;
 use host::Ports;
 use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
@@ -25,6 +26,8 @@ pub(crate) struct Built {
     pub(crate) handles: Vec<Handle>,
     /// What the attach and the management socket need to know of each host.
     pub(crate) hosts: Vec<HostPlace>,
+    /// Its ZeroNIC hosts.
+    pub(crate) zeronics: Vec<ZeronicPlace>,
     /// The threads' own tracepoints.
     pub(crate) traces: Vec<Arc<Traces>>,
 }
@@ -79,6 +82,12 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let config = HostSection { stack, ..section.clone() };
         hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access, rdma });
     }
+    let mut zeronics = Vec::new();
+    for section in &config.zeronics {
+        let (path, handle) = (&mut paths[section.thread], &handles[section.thread]);
+        let made = zeronic::place(path, handle, section, &fabrics, &pool);
+        zeronics.push(made.map_err(|e| format!("zeronic {}: {e}", section.name))?);
+    }
     for (name, fabric) in fabrics {
         // The thread of its first host serves its uplinks.
         let is_it = |port: &PortSection| port.kind == PortKind::Fabric && on(port, config) == Some(&name);
@@ -86,7 +95,7 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let thread = config.hosts.iter().find(of_fabric).map_or(0, |host| host.thread);
         paths[thread].add_fabric(&name, fabric).map_err(|e| format!("fabric {name}: {e}"))?;
     }
-    Ok(Built { paths, handles, hosts, traces })
+    Ok(Built { paths, handles, hosts, zeronics, traces })
 }
 
 fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {

@@ -6,6 +6,7 @@ mod read;
 
 pub use crate::ports::{PortKind, PortSection};
 pub use crate::rdma::{RdmaRecovery, RdmaUsers};
+pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
 pub use engines::{EngineKind, Mapping};
 pub use machine::machine;
 pub use read::{parse, read};
@@ -25,6 +26,8 @@ pub struct Config {
     pub fabrics: Vec<FabricSection>,
     /// IP stacks; at least one.
     pub hosts: Vec<HostSection>,
+    /// ZeroNIC hosts.
+    pub zeronics: Vec<ZeronicSection>,
 }
 
 /// What concerns the daemon as a whole: the keys at the top of the file.

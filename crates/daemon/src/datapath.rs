@@ -5,6 +5,7 @@ use crate::config::PollingConfig;
 use crate::rdma::RdmaSeat;
 use crate::wake::{Wake, watch};
 use crate::workers::Workers;
+use crate::zeronic::ZeronicSeat;
 use ::rdma::{Device, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host, HostState};
@@ -65,10 +66,11 @@ pub(crate) struct FabricSeat {
 pub(crate) struct DataPath {
     pub(crate) hosts: Vec<HostSeat>,
     pub(crate) fabrics: Vec<FabricSeat>,
+    pub(crate) zeronics: Vec<ZeronicSeat>,
     pub(crate) clock: Clock,
     pool: FramePool,
     polling: PollingConfig,
-    epoll: OwnedFd,
+    pub(crate) epoll: OwnedFd,
     actions: Receiver<Action>,
     wake: Arc<Wake>,
     workers: Workers,
@@ -76,7 +78,7 @@ pub(crate) struct DataPath {
     pub(crate) figures: ThreadFigures,
     stopping: bool,
     /// Its hosts are being handed over: it only does what it is asked to.
-    paused: bool,
+    pub(crate) paused: bool,
 }
 
 /// What a data-path thread has done.
@@ -141,6 +143,7 @@ impl DataPath {
         let path = DataPath {
             hosts: Vec::new(),
             fabrics: Vec::new(),
+            zeronics: Vec::new(),
             clock,
             pool,
             polling,
@@ -259,6 +262,9 @@ impl DataPath {
     /// sentence where the host cannot be handed over.
     pub(crate) fn handover_of(&self, host: usize) -> Result<Vec<(String, Mac, OwnedFd)>, String> {
         let seat = self.hosts.get(host).ok_or("the host is gone")?;
+        if !self.zeronics.is_empty() {
+            return Err("a daemon with ZeroNIC hosts cannot be taken over".into());
+        }
         if let Some(sentence) = seat.host.handover_obstacle() {
             return Err(sentence);
         }
@@ -384,6 +390,7 @@ impl DataPath {
         for seat in &mut self.hosts {
             done += seat.round(now, &mut self.pool);
         }
+        done += self.zeronics.iter_mut().map(|seat| seat.round(now)).sum::<usize>();
         for seat in &mut self.fabrics {
             done += seat.fabric.poll(now, &mut self.pool, &mut seat.drops);
         }
@@ -413,6 +420,7 @@ impl DataPath {
             seat.ports.prepare_to_sleep();
         });
         self.fabrics.iter().for_each(|seat| seat.fabric.prepare_to_sleep());
+        self.zeronics.iter().for_each(ZeronicSeat::prepare_to_sleep);
         let now = self.clock.now();
         let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
@@ -437,6 +445,7 @@ impl DataPath {
             }
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
+        self.zeronics.iter().for_each(ZeronicSeat::awake);
         self.hosts.iter().for_each(|seat| {
             seat.ports.awake();
             seat.host.awake();
@@ -450,12 +459,14 @@ impl DataPath {
         self.wake.is_pending()
             || self.hosts.iter().any(|seat| seat.ports.has_work(now) || seat.host.has_work(now))
             || self.fabrics.iter().any(|seat| seat.fabric.has_work(now))
+            || self.zeronics.iter().any(|seat| seat.has_work(now))
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         let hosts = self.hosts.iter().flat_map(|seat| [seat.host.next_deadline(), seat.ports.next_deadline()]);
         let fabrics = self.fabrics.iter().map(|seat| seat.fabric.next_deadline());
-        hosts.chain(fabrics).flatten().min()
+        let zeronics = self.zeronics.iter().map(ZeronicSeat::next_deadline);
+        hosts.chain(fabrics).chain(zeronics).flatten().min()
     }
 
     /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever.

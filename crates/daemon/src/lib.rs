@@ -30,6 +30,7 @@ mod tracepoints;
 mod views;
 mod wake;
 mod workers;
+mod zeronic;
 
 pub use service::{Options, run};
 pub use sockets::{default_socket, management_path};

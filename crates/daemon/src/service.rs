@@ -14,6 +14,7 @@ use crate::sockets::{Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
+use crate::zeronic::CommPrograms;
 use engine::ContextId;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -66,7 +67,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let clock = taking.as_ref().map_or_else(Clock::start, |taking| Clock::start_at(taking.now));
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
     let mut ports = taking.as_ref().map(Taking::ports).transpose()?.unwrap_or_default();
-    let Built { mut paths, handles, hosts, traces } = build(config, clock, &mut ports)?;
+    let Built { mut paths, handles, hosts, zeronics, traces } = build(config, clock, &mut ports)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
@@ -97,7 +98,8 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let owned = owner.is_some();
     let (next, config) = (FIRST_PEER, config.clone());
     let (programs, spare) = (Programs::new().map_err(failed)?, spare());
-    let mut desk = Desk { epoll, sockets, applications, programs, management, owner, next, spare, config, clock };
+    let comm = CommPrograms::new(zeronics);
+    let mut desk = Desk { epoll, sockets, applications, programs, comm, management, owner, next, spare, config, clock };
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
     announce(&desk.config, options, &path);
@@ -162,6 +164,7 @@ struct Desk {
     sockets: Sockets,
     applications: Applications,
     programs: Programs,
+    comm: CommPrograms,
     management: Management,
     /// The process that the daemon belongs to, as long as it lives.
     owner: Option<OwnedFd>,
@@ -200,7 +203,10 @@ impl Desk {
     fn serve(&mut self, owned: bool) -> Ended {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
         loop {
-            if owned && self.owner.is_none() && self.applications.attached() + self.programs.count() == 0 {
+            if owned
+                && self.owner.is_none()
+                && self.applications.attached() + self.programs.count() + self.comm.count() == 0
+            {
                 return Ended::OwnerGone;
             }
             let count = epoll::wait(&self.epoll, &mut events[..], None).unwrap_or(0);
@@ -220,6 +226,10 @@ impl Desk {
                             }
                         }
                         Spoken::Verbs(socket, hello) => self.serve_program(socket, &hello),
+                        Spoken::Comm(socket, hello) => {
+                            let _ = epoll::delete(&self.epoll, &socket);
+                            self.comm.start(socket, &hello);
+                        }
                     },
                 }
             }

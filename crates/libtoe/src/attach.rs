@@ -106,7 +106,7 @@ pub fn keep(fd: OwnedFd) -> OwnedFd {
 }
 
 /// The command line, for people: cut off where it would not fit a message.
-fn command_line() -> String {
+pub fn command_line() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
     String::from_utf8_lossy(&words.join(&b' ')).chars().take(200).collect()

@@ -7,10 +7,11 @@
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
 //! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
-//! `context_side`, `attach`, `fork`, `spawn`, `exec`, `environment`, `share` (the tie to the daemon).
+//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `environment`, `share` (the tie to the daemon).
 
 mod address;
 mod attach;
+mod comm;
 mod confine;
 mod connect;
 mod context_side;

@@ -1,10 +1,10 @@
-//! A stream engine (FlexTOE, Laminar) and its control plane as a transport: a host of their own, whose only application is
-//! the control stack (the paper's section 3.3). Neither is changed: they see a port on which headers pass, and an
+//! A stream engine (FlexTOE, Laminar) and its control plane as a transport: a host of their own, whose only application
+//! is the control stack (the paper's section 3.3). Neither is changed: they see a port on which headers pass, and an
 //! application that writes dummy bytes.
 //!
 //! What the engine sends refers to a transmit buffer that nobody writes; the reference is dropped where the NIC's half
-//! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay in
-//! the cache.
+//! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay
+//! in the cache.
 use crate::transport::{InOrder, Socket, Transport};
 use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
 use control::{Application, Host, HostConfig};

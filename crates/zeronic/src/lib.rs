@@ -6,6 +6,7 @@
 //! - [`Transport`] is what works on headers; [`LinuxTcp`] is the kernel's own TCP as one, [`EngineTcp`] a
 //!   stream engine (FlexTOE, Laminar).
 //! - [`Stack`] is the control stack between the two and applications.
+//! - [`Programs`] gives it to programs, by queues in shared memory (`context::comm`).
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
@@ -15,6 +16,7 @@ mod frames;
 mod linux;
 mod merge;
 mod nic;
+mod programs;
 mod split;
 mod stack;
 mod transport;
@@ -25,6 +27,7 @@ pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp};
 pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Positions, Refused, Segment};
+pub use programs::{NewProgram, ProgramId, Programs};
 pub use stack::{Connection, Event, Stack};
 pub use transport::{InOrder, Socket, Transport};
 pub use unit::Shortage;

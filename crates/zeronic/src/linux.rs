@@ -181,7 +181,8 @@ impl Transport for LinuxTcp {
 
     fn close(&mut self, socket: Socket) {
         let Some(kernel) = self.sockets.get_mut(socket.0 as usize).and_then(Option::take) else { return };
-        let done = kernel.ending && kernel.ended && unacknowledged(&kernel.socket).is_ok_and(|left| left == 0);
+        // A FIN counts as a byte: the kernel goes on sending it.
+        let done = kernel.ending && kernel.ended && unacknowledged(&kernel.socket).is_ok_and(|left| left <= 1);
         if !done {
             // Dummy bytes that are still to be sent must not be: a reset, at once.
             let _ = sockopt::set_socket_linger(&kernel.socket, Some(std::time::Duration::ZERO));

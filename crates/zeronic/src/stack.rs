@@ -18,6 +18,8 @@ const MOST_BEGUN: usize = 64;
 
 /// Each connection is looked at this often.
 const LOOK_NS: Nanos = 100_000_000;
+/// While a window is closed although a little memory is posted, the next look at it is not later than this.
+const SQUEEZE_LOOK_NS: Nanos = 1_000_000;
 
 /// Names a connection.
 pub type Connection = FlowId;
@@ -92,8 +94,8 @@ pub struct Stack<T: Transport, M: Memory> {
     unit: Unit<M>,
     transport: T,
     talks: HashMap<FlowId, Talk>,
-    /// Ports that are listened on, and the domain of their connections' memory.
-    listeners: HashMap<u16, Domain>,
+    /// Ports that the transport listens on, and the domain of their connections' memory; none where nobody accepts.
+    listeners: HashMap<u16, Option<Domain>>,
     /// Connections that peers have begun, the oldest first.
     begun: VecDeque<FlowId>,
     events: VecDeque<Event>,
@@ -140,9 +142,35 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Begins to accept connections.
     pub fn listen(&mut self, port: u16, domain: Domain) -> Result<(), String> {
-        self.transport.listen(port)?;
-        self.listeners.insert(port, domain);
+        if !self.listeners.contains_key(&port) {
+            self.transport.listen(port)?;
+        }
+        self.listeners.insert(port, Some(domain));
         Ok(())
+    }
+
+    /// Accepts no more connections to a port: what peers begin there is reset.
+    pub fn unlisten(&mut self, port: u16) {
+        if let Some(domain) = self.listeners.get_mut(&port) {
+            *domain = None;
+        }
+    }
+
+    /// The time of the last round.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// When something is due by itself.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_LOOK_NS);
+        let look = (!self.talks.is_empty()).then_some(self.next_look);
+        [self.transport.next_deadline(), squeezed, look].into_iter().flatten().min()
+    }
+
+    /// A round would do something, whatever the wire has.
+    pub fn has_work(&self) -> bool {
+        !self.unit.touched.is_empty() || !self.unit.own.is_empty() || !self.up.is_empty() || !self.events.is_empty()
     }
 
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
@@ -176,6 +204,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Forgets a connection. From now on none of its memory is read or written.
     pub fn close(&mut self, connection: Connection) {
         if let Some(talk) = self.talks.remove(&connection) {
+            if talk.ending && talk.unsent == 0 && !talk.end_said {
+                self.transport.end(talk.socket);
+            }
             self.transport.close(talk.socket);
         }
         self.unit.remove_way(connection);
@@ -248,7 +279,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
         for at in 0..self.received.len() {
             let Some(tuple) = crate::split::begins(&self.received[at]) else { continue };
-            let Some(domain) = self.listeners.get(&tuple.local_port).copied() else { continue };
+            let Some(domain) = self.listeners.get(&tuple.local_port).copied().flatten() else { continue };
             if self.unit.nic.find(&tuple).is_some() {
                 continue;
             }

@@ -34,7 +34,7 @@ pub trait Transport {
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String>;
     /// The outgoing stream ends behind what was sent.
     fn end(&mut self, socket: Socket);
-    /// Forgets a connection. One that has not ended both ways is reset.
+    /// Forgets a connection. One whose streams have not ended, or with bytes that the peer does not have, is reset.
     fn close(&mut self, socket: Socket);
     /// Frames come in, without their payload: each says in its headers how long it is.
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);

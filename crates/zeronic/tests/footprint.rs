@@ -36,6 +36,9 @@ impl Memory for Nothing {
     fn append(&self, _: Domain, _: Key, _: u64, _: usize, _: &mut Vec<u8>) -> Result<(), memory::Fault> {
         Ok(())
     }
+    fn check(&self, _: Domain, _: Key, _: u64, _: u64) -> Result<(), memory::Fault> {
+        Ok(())
+    }
 }
 
 #[test]

@@ -155,6 +155,9 @@ fn a_segment_may_be_longer_than_an_entry_says() {
         fn append(&self, _: memory::Domain, _: Key, _: u64, _: usize, _: &mut Vec<u8>) -> Result<(), Fault> {
             Err(Fault::Rights)
         }
+        fn check(&self, _: memory::Domain, _: Key, _: u64, _: u64) -> Result<(), Fault> {
+            Ok(())
+        }
     }
     let (mut nic, memory) = (Nic::new(small_limits()), Huge(Default::default()));
     let id = nic.add(tuple(1), DOMAIN, Kind::Stream).unwrap();

@@ -1,5 +1,7 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
-use super::{Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, check};
+use super::{
+    Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, ZeronicSection, check,
+};
 use control::HostConfig;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -58,9 +60,13 @@ fn sections(text: &str) -> Result<Config, Fault> {
     let mut root = root.into_inner();
     let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
     let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<_, _>>()?;
+    let mut zeronics = Vec::new();
+    for (section, at) in tables(&mut root, "zeronic")? {
+        zeronics.push(rest::<ZeronicSection>(section, at, &[])?);
+    }
     misplaced(&root)?;
-    let service: ServiceConfig = rest(root, span, &["fabric", "host"])?;
-    Ok(Config { service, fabrics, hosts })
+    let service: ServiceConfig = rest(root, span, &["fabric", "host", "zeronic"])?;
+    Ok(Config { service, fabrics, hosts, zeronics })
 }
 
 /// Refuses a host's key above all sections.

@@ -6,6 +6,7 @@
 //! the calls say. A program that breaks them gets a fault where the kernel would say `EFAULT`.
 #![allow(clippy::missing_safety_doc, reason = "said once, above")]
 
+mod comm;
 mod descriptors;
 mod events;
 mod io;

@@ -12,6 +12,7 @@ use flow::{Case, Flow};
 use memory::{Access, Domain, Fault, Key, MemoryTable};
 use placed::Placed;
 use std::collections::HashMap;
+use std::sync::Arc;
 use store::{BLOCK, Store};
 use wire::{Ipv4Tuple, Seq};
 
@@ -21,6 +22,21 @@ pub trait Memory {
     fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault>;
     /// Appends bytes to send; nothing where it fails.
     fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault>;
+    /// A region has these bytes now, and they can be written.
+    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault>;
+}
+
+/// Memory that others have as well.
+impl<M: Memory> Memory for Arc<M> {
+    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault> {
+        (**self).write(domain, key, at, from)
+    }
+    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+        (**self).append(domain, key, at, len, into)
+    }
+    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault> {
+        (**self).check(domain, key, at, len)
+    }
 }
 
 impl Memory for MemoryTable {
@@ -29,6 +45,11 @@ impl Memory for MemoryTable {
     }
     fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
         self.open(domain, key, Access::LocalRead)?.append(at, len, into)
+    }
+    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault> {
+        let region = self.open(domain, key, Access::LocalWrite)?;
+        let fits = at.checked_add(len).is_some_and(|end| end <= region.len());
+        if fits { Ok(()) } else { Err(Fault::Bounds) }
     }
 }
 

@@ -1,0 +1,75 @@
+//! What a `[[zeronic]]` section says.
+use engines::EngineKind;
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+
+/// A ZeroNIC host: an address of its own on a fabric, for programs that use `toe_comm_*`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZeronicSection {
+    /// What programs call it.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Bits of the network part of the address.
+    #[serde(default = "prefix_len")]
+    pub prefix_len: u8,
+    /// Next hop for everything outside that network.
+    pub gateway: Option<Ipv4Addr>,
+    /// Which stream engine decides on headers.
+    #[serde(default)]
+    pub transport: EngineKind,
+    /// The fabric; the first one where it is not said.
+    pub fabric: Option<String>,
+    /// Whose programs may use it.
+    #[serde(default)]
+    pub users: ZeronicUsers,
+    /// Index of its thread among the data-path threads.
+    #[serde(default)]
+    pub thread: usize,
+}
+
+/// Whose programs may use a ZeroNIC host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZeronicUsers {
+    /// The daemon's own user's.
+    #[default]
+    Own,
+    /// All those who may open the attach socket.
+    All,
+}
+
+impl ZeronicUsers {
+    /// Programs of this user may attach.
+    pub(crate) fn may_attach(self, uid: u32) -> bool {
+        self == ZeronicUsers::All || uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+fn prefix_len() -> u8 {
+    24
+}
+
+/// A sentence about the first section that cannot be.
+pub(crate) fn check(sections: &[ZeronicSection], fabrics: &[&str], threads: usize) -> Result<(), String> {
+    for (at, section) in sections.iter().enumerate() {
+        let said = |sentence: String| format!("zeronic {}: {sentence}", section.name);
+        if section.name.is_empty() || sections[..at].iter().any(|other| other.name == section.name) {
+            return Err(said("each needs a name of its own".into()));
+        }
+        if sections[..at].iter().any(|other| other.address == section.address && other.fabric == section.fabric) {
+            return Err(said(format!("another one has the address {}", section.address)));
+        }
+        if let Some(fabric) = section.fabric.as_deref().filter(|fabric| !fabrics.contains(fabric)) {
+            return Err(said(format!("no fabric is called `{fabric}`")));
+        }
+        if fabrics.is_empty() {
+            return Err(said("it needs a fabric: a [[fabric]] section".into()));
+        }
+        if section.thread >= threads {
+            return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", section.thread)));
+        }
+    }
+    Ok(())
+}

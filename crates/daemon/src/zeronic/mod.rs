@@ -1,0 +1,12 @@
+//! ZeroNIC hosts of the daemon (docs/ZERONIC.md): their configuration, their seats on data-path threads, and the
+//! service threads of their programs.
+mod config;
+mod place;
+mod seat;
+mod service;
+
+pub(crate) use config::check;
+pub use config::{ZeronicSection, ZeronicUsers};
+pub(crate) use place::{ZeronicPlace, place};
+pub(crate) use seat::ZeronicSeat;
+pub(crate) use service::{CommPrograms, is_hello};

@@ -1,0 +1,70 @@
+//! Makes a ZeroNIC host, and what the attach socket needs to know of it.
+use super::config::ZeronicSection;
+use super::seat::ZeronicSeat;
+use crate::datapath::{DataPath, Handle};
+use crate::secret::secret;
+use control::{HostConfig, MemoryConfig};
+use engines::Mapping;
+use memory::{Limits, MemoryTable};
+use port::{Fabric, FramePool, Port, local_mac};
+use std::sync::Arc;
+use zeronic::{EngineTcp, Programs, Shortage, Stack};
+
+/// Connections of a host at once, and bytes of the buffers of each, which hold dummy payload.
+const CONNECTIONS: u32 = 1024;
+const BUFFER: u32 = 1 << 20;
+
+/// Where a ZeroNIC host is served.
+#[derive(Clone)]
+pub(crate) struct ZeronicPlace {
+    pub(crate) section: ZeronicSection,
+    /// Its index on its data-path thread.
+    pub(crate) index: usize,
+    pub(crate) handle: Handle,
+    /// Registered memory of its programs.
+    pub(crate) table: Arc<MemoryTable>,
+}
+
+/// Makes the host on its data-path thread. The error is a sentence.
+pub(crate) fn place(
+    path: &mut DataPath,
+    handle: &Handle,
+    section: &ZeronicSection,
+    fabrics: &[(String, Fabric)],
+    pool: &FramePool,
+) -> Result<ZeronicPlace, String> {
+    let wanted = section.fabric.as_ref();
+    let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
+    let (_, fabric) = found.ok_or("its fabric is not there")?;
+    let mac = local_mac(&format!("{} {}", section.name, section.address));
+    let port = fabric.join(&section.name, mac).map_err(|e| format!("cannot join the fabric: {e}"))?;
+    let memory = MemoryConfig {
+        slots: CONNECTIONS,
+        rx_bytes: BUFFER,
+        tx_bytes: BUFFER,
+        context_bytes: 0,
+        small_bytes: 0,
+        ..MemoryConfig::default()
+    };
+    let stack = HostConfig {
+        name: section.name.clone(),
+        address: section.address.into(),
+        prefix_len: section.prefix_len,
+        gateway: section.gateway.map(Into::into),
+        max_flows: CONNECTIONS,
+        max_contexts: 1,
+        memory,
+        ..HostConfig::default()
+    };
+    let engine = section.transport.make(&stack, &Mapping::default(), pool)?;
+    let transport = EngineTcp::new(stack, engine, mac, port.capabilities().mtu, pool.clone(), secret()?)?;
+    let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
+    let table = Arc::new(table);
+    // Programs may receive into as little as they like.
+    let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
+    let stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
+    let index = path.zeronics.len();
+    let seat = ZeronicSeat::new(Programs::new(stack), Box::new(port));
+    path.add_zeronic(seat).map_err(|e| e.to_string())?;
+    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table })
+}

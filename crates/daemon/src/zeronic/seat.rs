@@ -1,0 +1,101 @@
+//! A ZeroNIC host on its data-path thread.
+use crate::datapath::DataPath;
+use crate::wake::watch;
+use engine::Nanos;
+use memory::MemoryTable;
+use port::{Port, PortDrops};
+use rustix::event::epoll;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use zeronic::{EngineTcp, NewProgram, ProgramId, Programs};
+
+/// The host, its port, and the doorbells of its programs.
+pub(crate) struct ZeronicSeat {
+    programs: Programs<EngineTcp, Arc<MemoryTable>>,
+    port: Box<dyn Port>,
+    drops: PortDrops,
+    /// Watched while their programs live.
+    bells: HashMap<ProgramId, OwnedFd>,
+}
+
+impl ZeronicSeat {
+    pub(crate) fn new(programs: Programs<EngineTcp, Arc<MemoryTable>>, port: Box<dyn Port>) -> ZeronicSeat {
+        ZeronicSeat { programs, port, drops: PortDrops::default(), bells: HashMap::new() }
+    }
+
+    /// Has an epoll set watch its port.
+    pub(crate) fn watch(&self, set: &OwnedFd) -> io::Result<()> {
+        self.port.wait_fd().map_or(Ok(()), |fd| watch(set, fd, epoll::EventFlags::empty()))
+    }
+
+    /// A program comes; `bell` is the eventfd of its doorbell, which `set` watches from now on.
+    pub(crate) fn attach(&mut self, set: &OwnedFd, program: NewProgram, bell: OwnedFd) -> Result<ProgramId, String> {
+        let id = self.programs.attach(program)?;
+        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        if let Err(error) = watch(set, bell.as_fd(), epoll::EventFlags::ET) {
+            self.programs.detach(id);
+            return Err(format!("the daemon has no room for another doorbell: {error}"));
+        }
+        self.bells.insert(id, bell);
+        Ok(id)
+    }
+
+    /// A program is gone.
+    pub(crate) fn detach(&mut self, set: &OwnedFd, id: ProgramId) {
+        if let Some(bell) = self.bells.remove(&id) {
+            let _ = epoll::delete(set, bell);
+        }
+        self.programs.detach(id);
+    }
+
+    pub(crate) fn round(&mut self, now: Nanos) -> usize {
+        self.programs.poll(now, &mut *self.port, &mut self.drops)
+    }
+
+    pub(crate) fn has_work(&self, now: Nanos) -> bool {
+        self.port.has_work(now) || self.programs.has_work()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        [self.port.next_deadline(), self.programs.next_deadline()].into_iter().flatten().min()
+    }
+
+    pub(crate) fn prepare_to_sleep(&self) {
+        self.port.prepare_to_sleep();
+        self.programs.prepare_to_sleep();
+    }
+
+    pub(crate) fn awake(&self) {
+        self.port.awake();
+        self.programs.awake();
+    }
+}
+
+impl DataPath {
+    /// Serves a ZeroNIC host from now on.
+    pub(crate) fn add_zeronic(&mut self, seat: ZeronicSeat) -> io::Result<()> {
+        seat.watch(&self.epoll)?;
+        self.zeronics.push(seat);
+        Ok(())
+    }
+
+    /// A program comes to a ZeroNIC host.
+    pub(crate) fn attach_zeronic(
+        &mut self,
+        index: usize,
+        program: NewProgram,
+        bell: OwnedFd,
+    ) -> Result<ProgramId, String> {
+        let seat = self.zeronics.get_mut(index).filter(|_| !self.paused);
+        seat.ok_or("the ZeroNIC host is gone")?.attach(&self.epoll, program, bell)
+    }
+
+    /// A program of a ZeroNIC host is gone.
+    pub(crate) fn detach_zeronic(&mut self, index: usize, id: ProgramId) {
+        if let Some(seat) = self.zeronics.get_mut(index) {
+            seat.detach(&self.epoll, id);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The service thread of one program of a ZeroNIC host: it attaches the program, registers its memory, and removes what
+//! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
+use super::place::ZeronicPlace;
+use crate::attaching::printable;
+use context::comm::{Answer, COMPLETIONS, Hello, POSTS, Request, VERSION, program_bell};
+use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
+use memory::{AddressSpace, Description, Domain, Key, Refusal};
+use serde::Deserialize;
+use shm::{Doorbell, handover, reserve};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+use zeronic::{NewProgram, ProgramId};
+
+/// Service threads at once, of all hosts.
+const MOST: usize = 256;
+/// Bytes of a service thread's stack.
+const STACK: usize = 512 << 10;
+/// Between two looks at an access that is still under way.
+const BREATH: Duration = Duration::from_micros(50);
+
+/// Domains: each program has one of its own.
+static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
+
+/// All programs of the daemon's ZeroNIC hosts.
+pub(crate) struct CommPrograms {
+    places: Vec<ZeronicPlace>,
+    /// One more reference for each service thread.
+    alive: Arc<()>,
+}
+
+/// A first message that asks for a ZeroNIC host.
+pub(crate) fn is_hello(message: &[u8]) -> bool {
+    version(message).is_some()
+}
+
+/// The version of a library. Of one of another version, only that is understood.
+fn version(message: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Version {
+        comm: u32,
+    }
+    serde_json::from_slice::<Version>(message).ok().map(|version| version.comm)
+}
+
+impl CommPrograms {
+    pub(crate) fn new(places: Vec<ZeronicPlace>) -> CommPrograms {
+        CommPrograms { places, alive: Arc::new(()) }
+    }
+
+    /// Programs that are attached, or about to be.
+    pub(crate) fn count(&self) -> usize {
+        Arc::strong_count(&self.alive) - 1
+    }
+
+    /// A program has said hello: starts its service thread, or refuses it with a sentence.
+    pub(crate) fn start(&self, socket: OwnedFd, message: &[u8]) {
+        let socket = Arc::new(socket);
+        let refused = Arc::clone(&socket);
+        let started = self.place_of(&socket, message).and_then(|place| {
+            let alive = Arc::clone(&self.alive);
+            let body = move || {
+                if let Err((errno, sentence)) = serve(&socket, place) {
+                    refuse(&socket, errno, sentence);
+                }
+                drop(alive);
+            };
+            let thread = thread::Builder::new().name("zeronic".into()).stack_size(STACK).spawn(body);
+            thread.map(drop).map_err(|e| (libc::EAGAIN, format!("the daemon cannot start a thread: {e}")))
+        });
+        if let Err((errno, sentence)) = started {
+            refuse(&refused, errno, sentence);
+        }
+    }
+
+    fn place_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<ZeronicPlace, Failure> {
+        let invalid = |sentence: String| (libc::EPROTO, sentence);
+        let version = version(message).unwrap_or_default();
+        if version != VERSION {
+            return Err(invalid(format!(
+                "libtoe speaks version {version} of toe_comm and the daemon version {VERSION}: use the libtoe.so that \
+                 came with this daemon"
+            )));
+        }
+        let hello: Hello = serde_json::from_slice(message).map_err(|e| invalid(format!("this is no hello: {e}")))?;
+        let mut found = self.places.iter();
+        let found = found.find(|place| hello.host.as_ref().is_none_or(|name| *name == place.section.name));
+        let place = found.ok_or_else(|| {
+            (libc::ENODEV, "this daemon has no such ZeroNIC host: its configuration has [[zeronic]] sections".into())
+        })?;
+        let peer =
+            handover::credentials(socket.as_fd()).map_err(|e| (libc::EACCES, format!("cannot see who asks: {e}")))?;
+        if !place.section.users.may_attach(peer.uid) {
+            let name = &place.section.name;
+            return Err((
+                libc::EACCES,
+                format!("user {} may not use zeronic {name}: users = \"all\" allows it", peer.uid),
+            ));
+        }
+        if self.count() >= MOST || reserve::is_short() {
+            return Err((libc::EAGAIN, "the daemon serves as many programs as it can: end some first".into()));
+        }
+        tracing::debug!(host = place.section.name, pid = peer.pid, "{} uses toe_comm", printable(&hello.command));
+        Ok(place.clone())
+    }
+}
+
+/// A Linux error number and a sentence.
+type Failure = (i32, String);
+
+fn refuse(socket: &OwnedFd, errno: i32, sentence: String) {
+    tracing::warn!("a program was refused: {sentence}");
+    let answer = serde_json::to_vec(&Answer::Refused(errno, sentence)).unwrap_or_default();
+    // It may be gone already.
+    let _ = handover::send(socket.as_fd(), &answer, &[]);
+}
+
+/// Serves a program until its socket ends.
+fn serve(socket: &OwnedFd, place: ZeronicPlace) -> Result<(), Failure> {
+    let mut service = Service::attach(socket, place)?;
+    while let Ok((message, files)) = handover::recv(socket.as_fd()) {
+        if message.is_empty() {
+            break;
+        }
+        let answer = service.carry_out(&message, files).unwrap_or_else(|(errno, why)| Answer::Refused(errno, why));
+        let answer = serde_json::to_vec(&answer).unwrap_or_default();
+        if handover::send(socket.as_fd(), &answer, &[]).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Service {
+    place: ZeronicPlace,
+    id: ProgramId,
+    domain: Domain,
+    space: Option<Arc<AddressSpace>>,
+}
+
+impl Service {
+    fn attach(socket: &OwnedFd, place: ZeronicPlace) -> Result<Service, Failure> {
+        let broken = |e: io::Error| (libc::ENOMEM, format!("the daemon cannot make shared memory: {e}"));
+        let sizes = QueueSizes { send: POSTS, completion: COMPLETIONS, ..QueueSizes::default() };
+        let (region, ends) = DaemonQueues::create("opentoe-comm", sizes).map_err(broken)?;
+        let (Some(posts), Some(completions)) = (ends.send, ends.completion) else {
+            return Err((libc::EINVAL, "the queues have no entries".into()));
+        };
+        let bell = Doorbell::eventfd().map_err(broken)?;
+        let (to_program, of_program) = Doorbell::pair().map_err(broken)?;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
+        let domain = Domain(LAST_DOMAIN.fetch_add(1, Relaxed).wrapping_add(1));
+        let daemons = daemon_bell(&region, copy(&bell)?);
+        daemons.promise_barrier();
+        let program_bell = program_bell(&region, of_program);
+        let program = NewProgram { domain, posts, completions, bell: daemons, program_bell };
+        let (index, watched) = (place.index, copy(&bell)?);
+        let attached = place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
+        let id = attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?;
+        // From here on, what goes wrong removes the program again.
+        let service = Service { place, id, domain, space: None };
+        let welcome = Answer::Welcome(service.place.section.name.clone());
+        let answer = serde_json::to_vec(&welcome).unwrap_or_default();
+        handover::send(socket.as_fd(), &answer, &[region.fd(), bell.as_fd(), to_program.as_fd()])
+            .map_err(|_| (libc::EPIPE, "the program is gone already".to_string()))?;
+        Ok(service)
+    }
+
+    fn carry_out(&mut self, message: &[u8], files: Vec<OwnedFd>) -> Result<Answer, Failure> {
+        let request: Request<Description> = serde_json::from_slice(message)
+            .map_err(|e| (libc::EINVAL, format!("this is no request that the daemon understands: {e}")))?;
+        match request {
+            Request::HandOver => {
+                let [mem] = <[OwnedFd; 1]>::try_from(files)
+                    .map_err(|_| (libc::EINVAL, "one descriptor must come along: /proc/self/mem".to_string()))?;
+                self.space = Some(Arc::new(AddressSpace::from_fd(mem).map_err(refusal)?));
+                Ok(Answer::Done)
+            }
+            Request::Register(description) => {
+                let made = self.place.table.register(self.domain, &description, &files, self.space.as_ref());
+                Ok(Answer::Key(made.map_err(refusal)?.0))
+            }
+            Request::Deregister(key) => {
+                let unknown = |_| (libc::EINVAL, "nothing is registered by this key".to_string());
+                self.place.table.revoke(self.domain, Key(key)).map_err(unknown)?;
+                while !self.place.table.finish(self.domain, Key(key)).map_err(unknown)? {
+                    thread::sleep(BREATH);
+                }
+                Ok(Answer::Done)
+            }
+        }
+    }
+}
+
+fn refusal(refusal: Refusal) -> Failure {
+    (refusal.errno(), refusal.to_string())
+}
+
+impl Drop for Service {
+    /// The program is gone: first its connections, then its memory.
+    fn drop(&mut self) {
+        let (index, id) = (self.place.index, self.id);
+        // Where the thread has ended, the daemon is ending.
+        let _ = self.place.handle.ask(move |path| path.detach_zeronic(index, id));
+        while !self.place.table.remove(self.domain) {
+            thread::sleep(BREATH);
+        }
+    }
+}

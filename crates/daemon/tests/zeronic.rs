@@ -1,0 +1,300 @@
+//! ZeroNIC hosts of a real `toed`: programs exchange streams by posts and completions, through loss, and every byte is
+//! compared; programs that ask for what is not theirs get errors, and others go on.
+mod common;
+
+use common::Toed;
+use context::comm::{Answer, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
+use context::queues::{AppQueues, daemon_bell};
+use memory::{Description, Registrar, Rights};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use shm::{Doorbell, Mirror, Region, handover};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a program's memory, and of a post.
+const LEN: usize = 1 << 20;
+const PIECE: usize = LEN / 8;
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn configuration(transport: &str, faults: &str) -> String {
+    let host = |name: &str, last: u8| {
+        format!("[[zeronic]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\ntransport = \"{transport}\"\n")
+    };
+    format!(
+        "log = \"error\"\n[[fabric]]\nname = \"f\"\n{faults}\n[[host]]\nname = \"h\"\naddress = \"10.0.0.9\"\n{}{}",
+        host("a", 1),
+        host("b", 2)
+    )
+}
+
+fn b(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), port)
+}
+
+/// A program of a ZeroNIC host.
+struct Program {
+    socket: OwnedFd,
+    queues: AppQueues,
+    daemon: Doorbell,
+    own: Doorbell,
+    memory: Arc<Mirror>,
+    region: Arc<Region>,
+    key: u32,
+}
+
+impl Program {
+    fn open(toed: &Toed, host: &str) -> Program {
+        let socket = handover::connect(&toed.socket()).unwrap();
+        let hello = Hello { comm: VERSION, host: Some(host.into()), command: "test".into() };
+        handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
+        let (answer, files) = handover::recv(socket.as_fd()).unwrap();
+        assert_eq!(serde_json::from_slice::<Answer>(&answer).unwrap(), Answer::Welcome(host.into()));
+        let [region, bell, own] = <[OwnedFd; 3]>::try_from(files).unwrap();
+        let passed = Arc::new(Region::from_fd(region).unwrap());
+        let region = Arc::new(Region::create("zeronic test", LEN).unwrap());
+        let mut program = Program {
+            queues: AppQueues::new(&passed).unwrap(),
+            daemon: daemon_bell(&passed, bell),
+            own: program_bell(&passed, own),
+            memory: Arc::new(Mirror::map(&region, 0, LEN).unwrap()),
+            region,
+            socket,
+            key: 0,
+        };
+        let address = program.region.address(0, LEN) as u64;
+        let prepared = Registrar::new().prepare(address, LEN as u64, Rights::LOCAL_WRITE).unwrap();
+        let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
+        let Answer::Key(key) = program.ask(&Request::Register(prepared.description), &files) else { panic!("no key") };
+        program.key = key;
+        program
+    }
+
+    fn ask(&self, request: &Request<Description>, files: &[BorrowedFd<'_>]) -> Answer {
+        handover::send(self.socket.as_fd(), &serde_json::to_vec(request).unwrap(), files).unwrap();
+        serde_json::from_slice(&handover::recv(self.socket.as_fd()).unwrap().0).unwrap()
+    }
+
+    fn push(&mut self, words: [u64; 8]) {
+        self.queues.send.as_mut().unwrap().push(words).unwrap();
+        self.daemon.ring();
+    }
+
+    fn post(&mut self, id: u64, connection: u32, order: Order) {
+        self.push(Post { id, connection, order }.to_words());
+    }
+
+    fn piece(&self, slot: u64, len: usize) -> Piece {
+        Piece { key: self.key, offset: slot * PIECE as u64, len: len as u64 }
+    }
+
+    fn pop(&mut self) -> Option<Completion> {
+        self.queues.completion.as_mut().unwrap().pop().map(|words| Completion::from_words(words).unwrap())
+    }
+
+    /// The next completion, asleep until it comes.
+    fn next(&mut self) -> Completion {
+        let begin = Instant::now();
+        loop {
+            if let Some(completion) = self.pop() {
+                return completion;
+            }
+            self.own.prepare_to_sleep();
+            let found = self.pop();
+            if found.is_none() {
+                let mut fds = [PollFd::from_borrowed_fd(self.own.fd(), PollFlags::IN)];
+                let most = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let _ = poll(&mut fds, Some(&most));
+            }
+            self.own.awake();
+            self.own.clear();
+            if let Some(completion) = found {
+                return completion;
+            }
+            assert!(begin.elapsed() < PATIENCE, "nothing came");
+        }
+    }
+
+    fn expect(&mut self, outcome: Outcome) -> Completion {
+        let next = self.next();
+        assert_eq!(next.outcome, outcome, "{next:?}");
+        next
+    }
+}
+
+/// What a stream has at byte `at`.
+fn fill(at: u64, salt: u64, into: &mut [u8]) {
+    for (byte, at) in into.iter_mut().zip(at..) {
+        *byte = ((at ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    }
+}
+
+/// One direction of a connection: its sender and its receiver, which use the slots of their memory in turn.
+struct Flow {
+    salt: u64,
+    posted: u64,
+    done: u64,
+    total: u64,
+}
+
+impl Flow {
+    fn new(salt: u64, total: u64) -> Flow {
+        Flow { salt, posted: 0, done: 0, total }
+    }
+
+    /// Posts what there is room for. `first` is the first slot of four.
+    fn send(&mut self, program: &mut Program, connection: u32, first: u64) {
+        while self.posted < self.total && self.posted - self.done < 4 {
+            let slot = first + self.posted % 4;
+            let mut bytes = vec![0; PIECE];
+            fill(self.posted * PIECE as u64, self.salt, &mut bytes);
+            program.memory.write((slot * PIECE as u64) as u32, &bytes);
+            program.post(self.posted, connection, Order::Send(program.piece(slot, PIECE)));
+            self.posted += 1;
+            if self.posted == self.total {
+                program.post(0, connection, Order::End);
+            }
+        }
+    }
+
+    fn receive(&mut self, program: &mut Program, connection: u32, first: u64) {
+        while self.posted < self.total && self.posted - self.done < 4 {
+            let slot = first + self.posted % 4;
+            program.post(self.posted, connection, Order::Receive(program.piece(slot, PIECE)));
+            self.posted += 1;
+        }
+    }
+
+    fn received(&mut self, program: &Program, completion: &Completion, first: u64) {
+        assert_eq!((completion.id, completion.value), (self.done, PIECE as u64));
+        let slot = first + self.done % 4;
+        let (mut expected, mut got) = (vec![0; PIECE], vec![0; PIECE]);
+        fill(self.done * PIECE as u64, self.salt, &mut expected);
+        program.memory.read((slot * PIECE as u64) as u32, &mut got);
+        assert!(expected == got, "receive {} has other bytes", self.done);
+        self.done += 1;
+    }
+}
+
+/// A program's part of an exchange: it sends from slots 0 to 3, and receives into the others.
+fn exchange(program: &mut Program, connection: u32, out: &mut Flow, into: &mut Flow) {
+    let mut ended = false;
+    while !(ended && out.done == out.total && into.done == into.total) {
+        out.send(program, connection, 0);
+        into.receive(program, connection, 4);
+        let completion = program.next();
+        match completion.outcome {
+            Outcome::Sent => out.done += 1,
+            Outcome::Received => into.received(program, &completion, 4),
+            Outcome::Ended => ended = true,
+            _ => panic!("{completion:?}"),
+        }
+    }
+}
+
+/// Both programs listen and connect.
+fn meet(one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
+    other.post(1, 0, Order::Listen(port));
+    assert_eq!(other.expect(Outcome::Listening).id, 1);
+    one.post(2, 0, Order::Connect(b(port)));
+    let connected = one.expect(Outcome::Connected);
+    assert_eq!(connected.id, 2);
+    let accepted = other.expect(Outcome::Accepted);
+    assert_eq!(accepted.value, u64::from(port));
+    (connected.connection, accepted.connection)
+}
+
+#[test]
+fn streams_both_ways_over_each_engine_through_loss() {
+    for transport in ["flextoe", "laminar"] {
+        for faults in ["", "loss = 0.01\nreorder = 0.01\nduplicate = 0.01\nmtu = 1500\nseed = 5"] {
+            let mut toed = Toed::start(&configuration(transport, faults));
+            let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+            let (here, there) = meet(&mut one, &mut other, 80);
+            std::thread::scope(|scope| {
+                scope.spawn(move || exchange(&mut other, there, &mut Flow::new(7, 40), &mut Flow::new(3, 64)));
+                exchange(&mut one, here, &mut Flow::new(3, 64), &mut Flow::new(7, 40));
+            });
+            assert!(toed.end().success());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
+    let toed = Toed::start(&configuration("flextoe", ""));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let mut hostile = Program::open(&toed, "a");
+    let (here, there) = meet(&mut one, &mut other, 80);
+    // Words that no library writes, connections that are not its own, another program's memory, bytes beyond its own.
+    hostile.push([u64::MAX >> 1; 8]);
+    hostile.push([0; 8]);
+    hostile.post(10, here, Order::End);
+    let failed = hostile.expect(Outcome::Failed);
+    assert_eq!((failed.id, failed.value), (10, libc::EBADF as u64));
+    hostile.post(11, 0, Order::Connect(b(80)));
+    let mine = hostile.expect(Outcome::Connected).connection;
+    other.expect(Outcome::Accepted);
+    let foreign = Piece { key: one.key, offset: 0, len: 8 };
+    let beyond = Piece { key: hostile.key, offset: LEN as u64 - 4, len: 8 };
+    let wrapped = Piece { key: hostile.key, offset: u64::MAX, len: 2 };
+    for (id, piece) in [(12, foreign), (13, beyond), (14, wrapped)] {
+        for order in [Order::Send(piece), Order::Receive(piece)] {
+            hostile.post(id, mine, order);
+            let failed = hostile.expect(Outcome::Failed);
+            assert_eq!((failed.id, failed.value), (id, libc::EFAULT as u64));
+        }
+    }
+    hostile.post(15, mine, Order::Send(Piece { key: hostile.key, offset: 0, len: 0 }));
+    assert_eq!(hostile.expect(Outcome::Failed).value, libc::EINVAL as u64);
+    // A program that takes none of its completions, and posts on.
+    for id in 0..1000 {
+        hostile.post(id, u32::MAX, Order::End);
+    }
+    std::thread::scope(|scope| {
+        let other = &mut other;
+        scope.spawn(move || exchange(other, there, &mut Flow::new(7, 8), &mut Flow::new(3, 16)));
+        exchange(&mut one, here, &mut Flow::new(3, 16), &mut Flow::new(7, 8));
+    });
+}
+
+#[test]
+fn a_program_that_dies_loses_its_connections_and_its_port_is_free() {
+    let toed = Toed::start(&configuration("flextoe", ""));
+    let mut one = Program::open(&toed, "a");
+    let mut other = Program::open(&toed, "b");
+    let (here, _) = meet(&mut one, &mut other, 80);
+    one.post(5, here, Order::Receive(one.piece(0, PIECE)));
+    drop(other);
+    let lost = one.expect(Outcome::Lost);
+    assert_eq!((lost.connection, lost.value), (here, libc::ECONNABORTED as u64));
+    let mut next = Program::open(&toed, "b");
+    // The daemon may not have seen yet that the other one is gone.
+    let begin = Instant::now();
+    loop {
+        next.post(1, 0, Order::Listen(80));
+        let said = next.next();
+        if said.outcome == Outcome::Listening {
+            break;
+        }
+        assert_eq!((said.outcome, said.value), (Outcome::Failed, libc::EADDRINUSE as u64));
+        assert!(begin.elapsed() < PATIENCE, "the port stays taken");
+    }
+    one.post(2, 0, Order::Connect(b(80)));
+    one.expect(Outcome::Connected);
+    next.expect(Outcome::Accepted);
+}
+
+#[test]
+fn a_host_that_is_not_there_and_another_version_are_refused() {
+    let toed = Toed::start(&configuration("flextoe", ""));
+    for (comm, host, errno) in [(VERSION, Some("c"), libc::ENODEV), (VERSION + 1, None, libc::EPROTO)] {
+        let socket = handover::connect(&toed.socket()).unwrap();
+        let hello = Hello { comm, host: host.map(String::from), command: "test".into() };
+        handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
+        let answer: Answer = serde_json::from_slice(&handover::recv(socket.as_fd()).unwrap().0).unwrap();
+        assert!(matches!(answer, Answer::Refused(refused, _) if refused == errno), "{answer:?}");
+    }
+}

@@ -1,0 +1,177 @@
+//! `toe_comm_*` of include/toe.h. As the zero-copy functions, they are the library's own.
+use crate::comm::{Comm, Event};
+use crate::errno::{Result, give, set};
+use context::comm::{Order, Piece};
+use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Mutex, PoisonError};
+
+/// `toe_comm`.
+type Handle = Mutex<Comm>;
+
+/// `toe_comm_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle {
+    // SAFETY: null, or a string of the caller's.
+    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) }.to_string_lossy().into_owned());
+    match Comm::open(host) {
+        Ok(comm) => Box::into_raw(Box::new(Mutex::new(comm))),
+        Err(errno) => {
+            set(errno);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// `toe_comm_close`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_close(comm: *mut Handle) {
+    if !comm.is_null() {
+        // SAFETY: from toe_comm_open, and not used any more, as its description asks.
+        drop(unsafe { Box::from_raw(comm) });
+    }
+}
+
+/// `toe_comm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_fd(comm: *mut Handle) -> c_int {
+    // SAFETY: the caller's.
+    give(unsafe { with(comm, |comm| Ok(comm.fd())) })
+}
+
+/// `toe_comm_register`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_register(comm: *mut Handle, at: *mut c_void, len: size_t, key: *mut u32) -> c_int {
+    if key.is_null() {
+        return give(Err(libc::EFAULT));
+    }
+    // SAFETY: the caller's.
+    let registered = unsafe { with(comm, |comm| comm.register(at.expose_provenance() as u64, len as u64)) };
+    give(registered.map(|registered| {
+        // SAFETY: not null, and the caller's.
+        unsafe { key.write(registered) };
+        0
+    }))
+}
+
+/// `toe_comm_deregister`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle, key: u32) -> c_int {
+    // SAFETY: the caller's.
+    give(unsafe { with(comm, |comm| comm.deregister(key)) }.map(|()| 0))
+}
+
+/// `toe_comm_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+    if to.is_null() {
+        return give(Err(libc::EFAULT));
+    }
+    // SAFETY: the caller's address.
+    let to = unsafe { to.read_unaligned() };
+    if c_int::from(to.sin_family) != libc::AF_INET {
+        return give(Err(libc::EAFNOSUPPORT));
+    }
+    let address = Ipv4Addr::from(to.sin_addr.s_addr.to_ne_bytes());
+    let order = Order::Connect(SocketAddrV4::new(address, u16::from_be(to.sin_port)));
+    // SAFETY: the caller's.
+    unsafe { post(comm, id, 0, order) }
+}
+
+/// `toe_comm_listen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_listen(comm: *mut Handle, port: u16, id: u64) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { post(comm, id, 0, Order::Listen(port)) }
+}
+
+/// `toe_comm_send`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_send(
+    comm: *mut Handle,
+    connection: u32,
+    key: u32,
+    offset: u64,
+    len: size_t,
+    id: u64,
+) -> c_int {
+    let piece = Piece { key, offset, len: len as u64 };
+    // SAFETY: the caller's.
+    unsafe { post(comm, id, connection, Order::Send(piece)) }
+}
+
+/// `toe_comm_recv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_recv(
+    comm: *mut Handle,
+    connection: u32,
+    key: u32,
+    offset: u64,
+    len: size_t,
+    id: u64,
+) -> c_int {
+    let piece = Piece { key, offset, len: len as u64 };
+    // SAFETY: the caller's.
+    unsafe { post(comm, id, connection, Order::Receive(piece)) }
+}
+
+/// `toe_comm_end`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_end(comm: *mut Handle, connection: u32) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { post(comm, 0, connection, Order::End) }
+}
+
+/// `toe_comm_drop`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_drop(comm: *mut Handle, connection: u32) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { post(comm, 0, connection, Order::Close) }
+}
+
+/// `toe_comm_poll`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_poll(comm: *mut Handle, list: *mut Event, most: c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { events(comm, list, most, |comm, list| Ok(comm.take(list))) }
+}
+
+/// `toe_comm_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn toe_comm_wait(comm: *mut Handle, list: *mut Event, most: c_int, timeout: c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { events(comm, list, most, |comm, list| comm.wait(list, timeout)) }
+}
+
+/// # Safety
+/// `list` is null or has room for `most` events; `comm` as in [`with`].
+unsafe fn events(
+    comm: *mut Handle,
+    list: *mut Event,
+    most: c_int,
+    take: impl FnOnce(&mut Comm, &mut [Event]) -> Result<usize>,
+) -> c_int {
+    let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0 && !list.is_null()) else {
+        return give(Err(libc::EINVAL));
+    };
+    // SAFETY: the caller's array; an event is numbers, and any bytes are one.
+    let list = unsafe { std::slice::from_raw_parts_mut(list, most) };
+    // SAFETY: the caller's.
+    give(unsafe { with(comm, |comm| take(comm, list)) }.map(|count| count as c_int))
+}
+
+/// # Safety
+/// As [`with`].
+unsafe fn post(comm: *mut Handle, id: u64, connection: u32, order: Order) -> c_int {
+    // SAFETY: the caller's.
+    give(unsafe { with(comm, |comm| comm.post(id, connection, order)) }.map(|()| 0))
+}
+
+/// # Safety
+/// `comm` is null, or from `toe_comm_open` and not closed.
+unsafe fn with<T>(comm: *mut Handle, act: impl FnOnce(&mut Comm) -> Result<T>) -> Result<T> {
+    // SAFETY: as the caller says.
+    let comm = unsafe { comm.as_ref() }.ok_or(libc::EINVAL)?;
+    act(&mut comm.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,340 @@
+//! Programs of a ZeroNIC host: their queues of posts and completions (`context::comm`), above the control stack.
+//!
+//! A program is hostile: each post is copied and checked, names only its own connections, and reaches only its own
+//! registrations. A program that takes no completions gets no more posts taken; others go on.
+use crate::nic::{FlowId, Memory, Refused, Segment};
+use crate::stack::{Event, Stack};
+use crate::transport::Transport;
+use context::comm::{Completion, Order, Outcome, Piece, Post};
+use memory::{Domain, Key};
+use port::{Port, PortDrops};
+use shm::{Doorbell, PipeConsumer, PipeProducer};
+use std::collections::{HashMap, VecDeque};
+use wire::Nanos;
+
+/// Posts taken from one program in one round.
+const PER_ROUND: usize = 64;
+/// Rounds in which all posts are taken of a program that is gone.
+const LAST_ROUNDS: usize = (context::comm::POSTS as usize).div_ceil(PER_ROUND);
+/// Connections and listening ports of one program.
+const MOST_CONNECTIONS: usize = 256;
+const MOST_PORTS: usize = 64;
+/// Programs of a host.
+const MOST_PROGRAMS: usize = 128;
+
+// Linux error numbers.
+const EBADF: u64 = 9;
+const EACCES: u64 = 13;
+const EFAULT: u64 = 14;
+const EINVAL: u64 = 22;
+const EMFILE: u64 = 24;
+const ENETUNREACH: u64 = 101;
+const EADDRINUSE: u64 = 98;
+const ECONNABORTED: u64 = 103;
+const ENOBUFS: u64 = 105;
+
+/// Names a program of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProgramId(pub u32);
+
+/// The host's ends of a program's queues.
+pub struct NewProgram {
+    /// Whose memory it uses.
+    pub domain: Domain,
+    /// [`Post`]s.
+    pub posts: PipeConsumer<8>,
+    /// [`Completion`]s.
+    pub completions: PipeProducer<8>,
+    /// Rung by the program; its host's thread sleeps on it.
+    pub bell: Doorbell,
+    /// Rung by the host.
+    pub program_bell: Doorbell,
+}
+
+struct Program {
+    ends: NewProgram,
+    connections: HashMap<u32, FlowId>,
+    last: u32,
+    /// Completions that found no room.
+    late: VecDeque<Completion>,
+    news: bool,
+}
+
+/// A ZeroNIC host with programs.
+pub struct Programs<T: Transport, M: Memory> {
+    stack: Stack<T, M>,
+    programs: HashMap<ProgramId, Program>,
+    next: u32,
+    owners: HashMap<FlowId, (ProgramId, u32)>,
+    ports: HashMap<u16, ProgramId>,
+}
+
+impl<T: Transport, M: Memory> Programs<T, M> {
+    /// A host without programs.
+    pub fn new(stack: Stack<T, M>) -> Programs<T, M> {
+        Programs { stack, programs: HashMap::new(), next: 0, owners: HashMap::new(), ports: HashMap::new() }
+    }
+
+    /// Its control stack.
+    pub fn stack(&mut self) -> &mut Stack<T, M> {
+        &mut self.stack
+    }
+
+    /// A program comes.
+    ///
+    /// # Errors
+    /// A sentence: there are too many.
+    pub fn attach(&mut self, ends: NewProgram) -> Result<ProgramId, String> {
+        if self.programs.len() >= MOST_PROGRAMS {
+            return Err(format!("the ZeroNIC host has {MOST_PROGRAMS} programs already: end some first"));
+        }
+        self.next += 1;
+        let id = ProgramId(self.next);
+        let program = Program { ends, connections: HashMap::new(), last: 0, late: VecDeque::new(), news: false };
+        self.programs.insert(id, program);
+        Ok(id)
+    }
+
+    /// A program is gone: what it posted last is carried out, its connections are closed, and its memory is neither
+    /// read nor written from now on.
+    pub fn detach(&mut self, id: ProgramId) {
+        for _ in 0..LAST_ROUNDS {
+            if self.take_posts(id) == 0 {
+                break;
+            }
+        }
+        let Some(program) = self.programs.remove(&id) else { return };
+        for flow in program.connections.into_values() {
+            self.owners.remove(&flow);
+            self.stack.close(flow);
+        }
+        let stack = &mut self.stack;
+        self.ports.retain(|port, owner| {
+            let stays = *owner != id;
+            if !stays {
+                stack.unlisten(*port);
+            }
+            stays
+        });
+    }
+
+    /// One bounded round. Returns how much was done; 0 means idle.
+    pub fn poll(&mut self, now: Nanos, wire: &mut dyn Port, drops: &mut PortDrops) -> usize {
+        let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
+        let mut done: usize = ids.into_iter().map(|id| self.take_posts(id)).sum();
+        done += self.stack.poll(now, wire, drops);
+        while let Some(event) = self.stack.next_event() {
+            self.on_event(event);
+            done += 1;
+        }
+        self.programs.values_mut().for_each(Program::ring);
+        done
+    }
+
+    fn take_posts(&mut self, id: ProgramId) -> usize {
+        let mut done = 0;
+        while done < PER_ROUND {
+            let Some(program) = self.programs.get_mut(&id) else { break };
+            program.push_late();
+            if !program.late.is_empty() {
+                break;
+            }
+            let Some(words) = program.ends.posts.pop() else { break };
+            done += 1;
+            if let Some(post) = Post::from_words(words) {
+                self.carry_out(id, post);
+            }
+        }
+        done
+    }
+
+    fn carry_out(&mut self, id: ProgramId, post: Post) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let (domain, flow) = (program.ends.domain, program.connections.get(&post.connection).copied());
+        let done = match (post.order, flow) {
+            (Order::Connect(remote), _) => self.connect(id, remote, post.id),
+            (Order::Listen(port), _) => self.listen(id, port, post.id),
+            (_, None) => Err(EBADF),
+            (Order::Send(piece), Some(flow)) => {
+                self.segment(domain, piece).and_then(|part| errno(self.stack.post_send(flow, post.id, part)))
+            }
+            (Order::Receive(piece), Some(flow)) => {
+                self.segment(domain, piece).and_then(|part| errno(self.stack.post_receive(flow, post.id, part)))
+            }
+            (Order::End, Some(flow)) => {
+                self.stack.end(flow);
+                Ok(())
+            }
+            (Order::Close, Some(flow)) => {
+                self.forget(flow);
+                self.stack.close(flow);
+                Ok(())
+            }
+        };
+        if let Err(errno) = done {
+            self.tell(id, said(Outcome::Failed, post.id, post.connection, errno));
+        }
+    }
+
+    /// What a program names, where it lies within one of its registrations.
+    fn segment(&self, domain: Domain, piece: Piece) -> Result<Segment, u64> {
+        let key = Key(piece.key);
+        self.stack.memory().check(domain, key, piece.offset, piece.len).map_err(|_| EFAULT)?;
+        Ok(Segment { key, offset: piece.offset, len: piece.len })
+    }
+
+    fn connect(&mut self, id: ProgramId, remote: std::net::SocketAddrV4, number: u64) -> Result<(), u64> {
+        let program = self.programs.get(&id).ok_or(EBADF)?;
+        if program.connections.len() >= MOST_CONNECTIONS {
+            return Err(EMFILE);
+        }
+        let flow = self.stack.connect(remote, program.ends.domain).map_err(|_| ENETUNREACH)?;
+        let connection = self.own(id, flow).ok_or(EBADF)?;
+        self.tell(id, said(Outcome::Connected, number, connection, 0));
+        Ok(())
+    }
+
+    fn listen(&mut self, id: ProgramId, port: u16, number: u64) -> Result<(), u64> {
+        let program = self.programs.get(&id).ok_or(EBADF)?;
+        if port == 0 {
+            return Err(EINVAL);
+        }
+        if self.ports.contains_key(&port) {
+            return Err(EADDRINUSE);
+        }
+        if self.ports.values().filter(|owner| **owner == id).count() >= MOST_PORTS {
+            return Err(EMFILE);
+        }
+        self.stack.listen(port, program.ends.domain).map_err(|_| EACCES)?;
+        self.ports.insert(port, id);
+        self.tell(id, said(Outcome::Listening, number, 0, port.into()));
+        Ok(())
+    }
+
+    /// A connection is this program's; returns its number there.
+    fn own(&mut self, id: ProgramId, flow: FlowId) -> Option<u32> {
+        let program = self.programs.get_mut(&id)?;
+        let number = loop {
+            program.last = program.last.wrapping_add(1).max(1);
+            if !program.connections.contains_key(&program.last) {
+                break program.last;
+            }
+        };
+        program.connections.insert(number, flow);
+        self.owners.insert(flow, (id, number));
+        Some(number)
+    }
+
+    /// A connection is nobody's any more.
+    fn forget(&mut self, flow: FlowId) -> Option<(ProgramId, u32)> {
+        let (id, number) = self.owners.remove(&flow)?;
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.connections.remove(&number);
+        }
+        Some((id, number))
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let of = |owners: &HashMap<FlowId, _>, connection| owners.get(&connection).copied();
+        match event {
+            Event::Accepted { connection, tuple } => self.accepted(connection, tuple.local_port),
+            Event::Received { connection, id: post, bytes } => {
+                if let Some((id, number)) = of(&self.owners, connection) {
+                    self.tell(id, said(Outcome::Received, post, number, bytes));
+                }
+            }
+            Event::Sent { connection, id: post } => {
+                if let Some((id, number)) = of(&self.owners, connection) {
+                    self.tell(id, said(Outcome::Sent, post, number, 0));
+                }
+            }
+            Event::Ended { connection } => {
+                if let Some((id, number)) = of(&self.owners, connection) {
+                    self.tell(id, said(Outcome::Ended, 0, number, 0));
+                }
+            }
+            Event::Failed { connection, .. } => {
+                if let Some((id, number)) = self.forget(connection) {
+                    self.tell(id, said(Outcome::Lost, 0, number, ECONNABORTED));
+                }
+            }
+        }
+    }
+
+    /// A peer has opened a connection to a port: it is its program's, or is refused.
+    fn accepted(&mut self, flow: FlowId, port: u16) {
+        let owner = self.ports.get(&port).copied();
+        let room =
+            |id: &ProgramId| self.programs.get(id).is_some_and(|program| program.connections.len() < MOST_CONNECTIONS);
+        match owner.filter(room).and_then(|id| Some((id, self.own(id, flow)?))) {
+            Some((id, number)) => self.tell(id, said(Outcome::Accepted, 0, number, port.into())),
+            None => self.stack.close(flow),
+        }
+    }
+
+    fn tell(&mut self, id: ProgramId, completion: Completion) {
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.late.push_back(completion);
+            program.push_late();
+        }
+    }
+
+    /// There is something to do now. Looked at before sleeping.
+    pub fn has_work(&self) -> bool {
+        let waits = |program: &Program| program.late.is_empty() && !program.ends.posts.is_empty();
+        self.stack.has_work() || self.programs.values().any(waits)
+    }
+
+    /// When something is due by itself.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        // Nobody rings when a program takes completions.
+        let waits = self.programs.values().any(|program| !program.late.is_empty());
+        let retry = waits.then(|| self.stack.now() + RETRY);
+        [self.stack.next_deadline(), retry].into_iter().flatten().min()
+    }
+
+    /// The caller is about to sleep: programs must ring from now on. Ask [`Programs::has_work`] once more.
+    pub fn prepare_to_sleep(&self) {
+        let bells: Vec<&Doorbell> = self.programs.values().map(|program| &program.ends.bell).collect();
+        Doorbell::prepare_all(bells.iter().copied());
+    }
+
+    /// The caller polls again.
+    pub fn awake(&self) {
+        self.programs.values().for_each(|program| program.ends.bell.reset());
+    }
+}
+
+/// How long to sleep at most while a program's queue has no room for its completions.
+const RETRY: Nanos = 200_000;
+
+impl Program {
+    fn push_late(&mut self) {
+        while let Some(completion) = self.late.front() {
+            if self.ends.completions.push(completion.to_words()).is_err() {
+                return;
+            }
+            self.late.pop_front();
+            self.news = true;
+        }
+    }
+
+    fn ring(&mut self) {
+        self.push_late();
+        if std::mem::take(&mut self.news) {
+            self.ends.program_bell.ring();
+        }
+    }
+}
+
+fn said(outcome: Outcome, id: u64, connection: u32, value: u64) -> Completion {
+    Completion { outcome, id, connection, value }
+}
+
+fn errno(posted: Result<(), Refused>) -> Result<(), u64> {
+    posted.map_err(|refused| match refused {
+        Refused::Flow => EBADF,
+        Refused::Segment => EINVAL,
+        Refused::Full => ENOBUFS,
+    })
+}
