@@ -214,8 +214,8 @@ fn streams_both_ways_over_each_engine_through_loss() {
             let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
             let (here, there) = meet(&mut one, &mut other, 80);
             std::thread::scope(|scope| {
-                scope.spawn(move || exchange(&mut other, there, &mut Flow::new(7, 40), &mut Flow::new(3, 64)));
-                exchange(&mut one, here, &mut Flow::new(3, 64), &mut Flow::new(7, 40));
+                scope.spawn(move || exchange(&mut other, there, &mut Flow::new(7, 16), &mut Flow::new(3, 24)));
+                exchange(&mut one, here, &mut Flow::new(3, 24), &mut Flow::new(7, 16));
             });
             assert!(toed.end().success());
         }

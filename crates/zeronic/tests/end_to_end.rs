@@ -21,12 +21,12 @@ fn streams_both_ways() {
 
 fn both_ways(below: Below) {
     let habit = Habit { below, ..Habit::default() };
-    let Some((took, ends)) = run("streams", FabricConfig::default(), habit, [64 * MB, 64 * MB]) else {
+    let Some((took, ends)) = run("streams", FabricConfig::default(), habit, [32 * MB, 32 * MB]) else {
         return;
     };
     for end in &ends {
         let counters = end.stack.counters();
-        assert!(counters.placed_bytes >= 64 * MB && counters.fetched_bytes >= 64 * MB, "{counters:?}");
+        assert!(counters.placed_bytes >= 32 * MB && counters.fetched_bytes >= 32 * MB, "{counters:?}");
         assert_eq!((counters.faults, counters.not_posted, counters.malformed), (0, 0, 0), "{counters:?}");
     }
     println!("{below:?} {took:?} {:?}", ends.map(|end| end.stack.counters()));
@@ -46,7 +46,7 @@ fn streams_through_loss_reordering_and_duplication() {
     let shortages = [Shortage::Drop, Shortage::Buffer, Shortage::Defer];
     for (below, shortage) in all().flat_map(|below| shortages.map(|shortage| (below, shortage))) {
         let habit = Habit { below, shortage, ..Habit::default() };
-        let Some((took, ends)) = run("loss", config.clone(), habit, [24 * MB, 24 * MB]) else { continue };
+        let Some((took, ends)) = run("loss", config.clone(), habit, [8 * MB, 8 * MB]) else { continue };
         let counters = ends.map(|end| end.stack.counters());
         assert!(counters.iter().all(|counters| counters.malformed > 0), "{counters:?}");
         println!("{below:?} {shortage:?} {took:?} {counters:?}");

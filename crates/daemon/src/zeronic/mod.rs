@@ -4,6 +4,7 @@ mod config;
 mod place;
 mod seat;
 mod service;
+mod thread;
 
 pub(crate) use config::check;
 pub use config::{ZeronicSection, ZeronicUsers};

@@ -1,5 +1,4 @@
 //! A ZeroNIC host on its data-path thread.
-use crate::datapath::DataPath;
 use crate::wake::watch;
 use engine::Nanos;
 use memory::MemoryTable;
@@ -70,32 +69,5 @@ impl ZeronicSeat {
     pub(crate) fn awake(&self) {
         self.port.awake();
         self.programs.awake();
-    }
-}
-
-impl DataPath {
-    /// Serves a ZeroNIC host from now on.
-    pub(crate) fn add_zeronic(&mut self, seat: ZeronicSeat) -> io::Result<()> {
-        seat.watch(&self.epoll)?;
-        self.zeronics.push(seat);
-        Ok(())
-    }
-
-    /// A program comes to a ZeroNIC host.
-    pub(crate) fn attach_zeronic(
-        &mut self,
-        index: usize,
-        program: NewProgram,
-        bell: OwnedFd,
-    ) -> Result<ProgramId, String> {
-        let seat = self.zeronics.get_mut(index).filter(|_| !self.paused);
-        seat.ok_or("the ZeroNIC host is gone")?.attach(&self.epoll, program, bell)
-    }
-
-    /// A program of a ZeroNIC host is gone.
-    pub(crate) fn detach_zeronic(&mut self, index: usize, id: ProgramId) {
-        if let Some(seat) = self.zeronics.get_mut(index) {
-            seat.detach(&self.epoll, id);
-        }
     }
 }
