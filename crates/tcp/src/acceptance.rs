@@ -19,6 +19,18 @@ pub enum Rejected {
     Challenged(Unacceptable),
 }
 
+impl Rejected {
+    /// The same for a segment whose acknowledgement number was checked as well: where that is wrong, too, the answer is a
+    /// challenge. Two ends that are one number apart, each behind the other, would take all answers for keepalives.
+    #[inline]
+    pub fn with_ack(self, ack: Result<(), Rejected>) -> Rejected {
+        match (self, ack) {
+            (Rejected::Answered(reason @ Unacceptable::OutsideWindow), Err(_)) => Rejected::Challenged(reason),
+            (rejected, _) => rejected,
+        }
+    }
+}
+
 /// The receive window that was advertised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveWindow {
@@ -148,6 +160,15 @@ mod tests {
         assert_eq!([check(50), check(80), check(50u32.wrapping_sub(100))], [Ok(()); 3]);
         assert_eq!(check(81), Err(Rejected::Challenged(Unacceptable::AckBeyondSent)));
         assert_eq!(check(50u32.wrapping_sub(101)), Err(Rejected::Challenged(Unacceptable::AckTooOld)));
+    }
+
+    #[test]
+    fn a_keepalive_that_acknowledges_what_was_never_sent_is_challenged() {
+        let keepalive = WINDOW.check_sequence(NEXT - 1, 0, false, NEXT).unwrap_err();
+        let with_ack = |ack| keepalive.with_ack(check_ack(Seq(ack), Seq(50), Seq(80), 100));
+        assert_eq!(with_ack(80), Rejected::Answered(Unacceptable::OutsideWindow));
+        assert_eq!(with_ack(81), Rejected::Challenged(Unacceptable::OutsideWindow));
+        assert_eq!(Rejected::Reset.with_ack(check_ack(Seq(81), Seq(50), Seq(80), 100)), Rejected::Reset);
     }
 
     // Checks RFC 7323: 3.2-c, 5.3-a, 5.5-a.

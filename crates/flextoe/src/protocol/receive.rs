@@ -67,11 +67,14 @@ impl ProtocolState {
         let window = ReceiveWindow { next: self.rcv_nxt, edge: self.rcv_adv };
         self.check_timestamp(seg, now)?;
         window.check_reset_and_syn(seg.flags, seg.seq)?;
-        window.check_sequence(seg.seq, seg.payload_len, seg.flags.has(Flags::FIN), self.last_ack)?;
+        let ack = tcp::check_ack(seg.ack, self.una, self.max, self.max_wnd);
+        window
+            .check_sequence(seg.seq, seg.payload_len, seg.flags.has(Flags::FIN), self.last_ack)
+            .map_err(|rejected| rejected.with_ack(ack))?;
         if !seg.flags.has(Flags::ACK) {
             return Err(Rejected::Dropped(Unacceptable::NoAck));
         }
-        tcp::check_ack(seg.ack, self.una, self.max, self.max_wnd)
+        ack
     }
 
     /// Drops a segment, and answers it where that is due.
