@@ -130,9 +130,15 @@ pub(crate) struct Selective {
 }
 
 impl Selective {
-    /// A packet that asks for an acknowledgement is sent, for the first time.
+    /// What is behind a missing packet has come: requests that the peer keeps, or data of reads.
+    fn is_missing(&self) -> bool {
+        !self.again.is_empty() || !self.held.is_empty() || self.acked_to.is_some()
+    }
+
+    /// A packet that asks for an acknowledgement is sent, for the first time. Where one before it is missing, the
+    /// acknowledgement comes when that one has come.
     pub(crate) fn asked(&mut self, psn: Psn, now: Nanos) {
-        if self.sample.is_none() {
+        if self.sample.is_none() && !self.is_missing() {
             self.sample = Some((psn, now));
         }
     }
@@ -157,13 +163,14 @@ impl Selective {
     /// How long to wait for an acknowledgement before a packet is sent again to get one; twice as long each time.
     /// Shorter where packets are known to be lost.
     pub(crate) fn probe_time(&self, most: Nanos) -> Nanos {
-        let shortest = if self.again.is_empty() { SHORTEST_WAIT } else { SHORTEST_PROBE };
+        let shortest = if self.is_missing() { SHORTEST_PROBE } else { SHORTEST_WAIT };
         let time = (self.rtt * PROBE_RTTS).max(shortest) << self.probes.min(10);
         if self.rtt == 0 { most } else { time.min(most) }
     }
 
-    /// Adds packets to send again, unless they are to be already.
+    /// Adds packets to send again, unless they are to be already. No round trip is measured over them (RFC 6298 section 3).
     pub(crate) fn again(&mut self, resend: Resend) {
+        self.sample = None;
         if self.resend.iter().all(|other| other.psn != resend.psn) {
             self.resend.push_back(resend);
         }
@@ -233,11 +240,26 @@ mod tests {
         assert_eq!(selective.probe_time(1 << 30), 1_000_000);
         assert!(selective.is_lost(Psn::new(3), Psn::new(5), Psn::new(9)));
         assert_eq!(selective.probe_time(1 << 30), 400_000);
+        selective.asked(Psn::new(8), 0);
+        selective.reached(Psn::new(9), 1 << 40);
+        assert_eq!(selective.rtt, 100_000, "it comes when what is missing has come");
         selective.asked(Psn::new(9), 200_000);
         selective.reached(Psn::new(10), 150_000);
         assert!(selective.rtt < 100_000, "a clock that goes back is no long way");
         selective.rtt = 100_000;
-        assert!(selective.is_lost(Psn::new(11), Psn::new(12), Psn::new(13)));
+        assert_eq!(selective.probe_time(1 << 30), 1_000_000);
+        // Data of a read came behind what is missing.
+        assert!(selective.held.put(Psn::new(10), Psn::new(12), FramePool::new(1).small()).is_none());
+        assert_eq!(selective.probe_time(1 << 30), 400_000);
+        assert!(selective.held.take(Psn::new(12)).is_some());
+        selective.acked_to = Some(Psn::new(12));
+        assert_eq!(selective.probe_time(1 << 30), 400_000);
+        selective.acked_to = None;
+        selective.asked(Psn::new(13), 0);
+        selective.again(Resend { psn: Psn::new(11), packets: 1 });
+        selective.reached(Psn::new(14), 1 << 40);
+        assert_eq!(selective.rtt, 100_000, "no round trip over what is sent again");
+        assert!(selective.is_lost(Psn::new(15), Psn::new(16), Psn::new(17)));
         selective.probes = 2;
         assert_eq!((selective.probe_time(1 << 30), selective.probe_time(500_000)), (1_600_000, 500_000));
     }
