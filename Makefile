@@ -7,7 +7,7 @@ MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall apps xdp bench grid faults interop endurance differential model sanitize setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall apps xdp bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -19,6 +19,7 @@ help:
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
+	@echo 'make shake   unit tests many times on a crowded machine (SHAKE="--times 30 -p daemon --test lifecycle")'
 	@echo 'make build   everything, optimised'
 	@echo 'make install   into PREFIX=/usr/local (DESTDIR=... for packages); make uninstall takes it out again'
 	@echo 'make xdp     the modules in xdp/, as objects for "opentoe xdp load"'
@@ -121,6 +122,9 @@ model:
 sanitize:
 	tests/sanitize address
 	tests/sanitize thread
+
+shake:
+	tests/shake $(SHAKE)
 
 bench-instructions:
 	bench/instructions
