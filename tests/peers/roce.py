@@ -86,7 +86,7 @@ def answers(seconds):
 
 
 def wait_for(what, wanted):
-    for answer in answers(5):
+    for answer in answers(60):
         if wanted(*answer):
             return
     sys.exit(f"no answer to {what}")

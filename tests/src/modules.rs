@@ -230,15 +230,16 @@ pub(crate) fn syn_limit(bench: &Bench) -> Outcome {
     host.set(&limit, "limits", "0", r#"{"per_second": 2, "burst": 2}"#)?;
     let _echo = bench.python_server("asyncio_echo.py", &["serve", &bench.port()])?;
     // What is dropped is sent again a second later. Two threads let one more pass for each credit (xdp/syn_limit.c):
-    // with four, none may be dropped.
-    let printed = bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "6", "5"])?;
+    // with four, none may be dropped. A client that gets no core may open one after the other: then once more.
+    let (mut printed, mut dropped) = (String::new(), 0);
+    bench.session.until("an opening that is held back", || {
+        printed = bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "6", "5"])?;
+        dropped = host.verdict(&limit, "drop")?;
+        Ok(dropped > 0)
+    })?;
     bystanders.finish()?;
-    let dropped = host.verdict(&limit, "drop")?;
     host.unload(&limit)?;
-    match dropped {
-        0 => Err("no opening was held back".into()),
-        _ => Ok(format!("{dropped} openings were held back, and succeeded later: {}", printed.trim())),
-    }
+    Ok(format!("{dropped} openings were held back, and succeeded later: {}", printed.trim()))
 }
 
 /// A module that fails on every frame stops traffic, not the operator.

@@ -80,7 +80,7 @@ pub(crate) fn frames(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let bystanders = Bystanders::start(bench)?;
     let mut honest = program(bench, "honest", ATTACK)?;
-    let mut target = program(bench, "target", "30")?;
+    let mut target = program(bench, "target", "80")?;
     bench.session.until("the target", || {
         target.running().map_err(|error| format!("{error}: {}", target.stderr().trim()))?;
         Ok(target.stdout().contains('\n'))

@@ -148,12 +148,17 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
 
 #[test]
 fn prometheus_finds_metrics_where_the_configuration_says() {
-    // A port that was free a moment ago.
-    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that was free a moment ago, of an address that nobody else uses.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listen = TcpListener::bind((Ipv4Addr::new(127, 77, high, low), 0)).unwrap().local_addr().unwrap();
     let toed = Toed::start(&format!("[metrics]\nlisten = \"{listen}\"\n{HOSTS}"));
     points(&toed, "a", &["control", "flextoe"], &[]).unwrap();
     connect(&toed);
-    let page = curl(&[&format!("http://{listen}/metrics")]);
+    let mut page = String::new();
+    until("the end of both contexts", || {
+        page = curl(&[&format!("http://{listen}/metrics")]);
+        ["a", "b"].iter().all(|host| page.contains(&format!("{{host=\"{host}\",table=\"contexts\"}} 0")))
+    });
     assert!(page.ends_with("# EOF\n"));
     let series = parse(&page);
     let value = |name: &str| series.iter().find(|(series, _)| series == name).map(|(_, value)| *value);

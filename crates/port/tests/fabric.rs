@@ -311,7 +311,7 @@ fn no_wake_up_is_lost_between_threads() {
                 let fd = port.wait_fd().unwrap().as_raw_fd();
                 let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                 // SAFETY: one pollfd on the stack, with its count.
-                assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1, "nobody woke the sleeper");
+                assert_eq!(unsafe { libc::poll(&mut poll, 1, 60_000) }, 1, "nobody woke the sleeper");
             }
             port.awake();
         }

@@ -7,7 +7,6 @@ use shm::{Mirror, PAGE, Region, Span};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
 
 const KERNEL: Ipv4Addr = IP_B;
@@ -34,16 +33,16 @@ fn open(test: &str, offload: bool) -> Option<(Netns, Tap)> {
 
 /// The first frame that `wanted` picks; others (IPv6 noise of the kernel) are passed over.
 fn await_frame(tap: &mut Tap, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
-    for _ in 0..500 {
+    until("the kernel's answer", || {
         let mut frames = Vec::new();
         while tap.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
-            if let Some(frame) = frames.pop().filter(|frame| wanted(frame)) {
-                return frame;
+            let found = frames.pop().filter(|frame| wanted(frame));
+            if found.is_some() {
+                return found;
             }
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the kernel did not answer within five seconds");
+        None
+    })
 }
 
 fn send(tap: &mut Tap, hands: &mut Hands, frame: Box<Frame>) {
@@ -288,7 +287,7 @@ fn packet_socket(netns: &Netns) -> OwnedFd {
             (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
             address.sll_ifindex = index as i32;
             let (on, vnet_hdr) = (1i32, 15);
-            let timeout = libc::timeval { tv_sec: 5, tv_usec: 0 };
+            let timeout = libc::timeval { tv_sec: PATIENCE.as_secs() as i64, tv_usec: 0 };
             // SAFETY: options and address are whole values of their types, with their sizes.
             unsafe {
                 let (on, timeout) = ((&raw const on).cast(), (&raw const timeout).cast());
@@ -378,18 +377,18 @@ fn a_fabric_joins_the_kernel_through_an_uplink() {
     fabric.uplink("tap", Box::new(tap)).unwrap();
     assert!(host.capabilities().super_segment > 0);
     let await_one = |host: &mut FabricPort, hands: &mut Hands, wanted: &dyn Fn(&Frame) -> bool| {
-        for _ in 0..500 {
+        until("a frame through the uplink", || {
             fabric.poll(0, &mut hands.pool, &mut hands.drops);
             let mut frames = Vec::new();
             while host.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
-                if let Some(frame) = frames.pop().filter(|frame| wanted(frame)) {
-                    return frame;
+                let found = frames.pop().filter(|frame| wanted(frame));
+                if found.is_some() {
+                    return found;
                 }
             }
             fabric.awake();
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("nothing came through within five seconds");
+            None
+        })
     };
     let request = frame_of(&mut hands.pool, &arp_request(A, HOST, KERNEL));
     host.send(0, &mut vec![request], &mut hands.pool, &mut hands.drops);

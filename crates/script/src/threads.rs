@@ -135,12 +135,13 @@ fn is_asleep(stat: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::{Arc, mpsc};
     use std::thread;
     use std::time::Duration;
 
     fn until_others_wait(threads: &mut Threads) -> bool {
-        (0..1000).any(|_| {
+        (0..60_000).any(|_| {
             thread::sleep(Duration::from_millis(1));
             threads.others_wait_for(current())
         })
@@ -150,21 +151,27 @@ mod tests {
     fn a_thread_stands_still_where_only_another_thread_can_wake_it() {
         let (say, told) = mpsc::channel();
         let (ask, asked) = mpsc::channel::<()>();
+        let seen = Arc::new(AtomicBool::new(false));
+        let was_seen = Arc::clone(&seen);
         let mut threads = Threads::default();
         threads.acts(current());
         let other = thread::spawn(move || {
             say.send(current()).unwrap();
             // Asleep until the channel closes, then until time has passed.
             asked.recv().unwrap_err();
-            thread::sleep(Duration::from_millis(300));
+            while !was_seen.load(Relaxed) {
+                thread::sleep(Duration::from_millis(300));
+            }
         });
         threads.acts(told.recv().unwrap());
         assert!(until_others_wait(&mut threads));
         drop(ask);
         thread::sleep(Duration::from_millis(100));
         assert!(!threads.others_wait_for(current()), "it sleeps, and wakes by itself");
+        seen.store(true, Relaxed);
         other.join().unwrap();
-        assert!(threads.others_wait_for(current()), "it is gone");
+        // The kernel tells who joins before it takes the thread away.
+        assert!(until_others_wait(&mut threads), "it is gone");
     }
 
     #[test]

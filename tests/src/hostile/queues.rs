@@ -20,7 +20,7 @@ use verbs::{
 };
 
 /// How long an answer or a completion may take: longer than all retries of a queue pair.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Completions that a queue holds.
 pub const COMPLETIONS: u32 = 64;
 /// First packet sequence number of both directions: it wraps soon.

@@ -397,6 +397,7 @@ fn unmap(orders: &Orders) -> Result<String, String> {
         let mut is_there = true;
         let until = Instant::now() + Duration::from_micros(500 + dice.below(3000));
         loop {
+            let was_there = is_there;
             let at = remote + dice.below((LARGE - LEN) as u64);
             let element = one.qp.work(SendOpcode::Write, one.piece(0, LEN), Operand { address: at, key: key.0 });
             one.post(element)?;
@@ -408,7 +409,8 @@ fn unmap(orders: &Orders) -> Result<String, String> {
             }
             let done = one.qp.next()?;
             match done.status {
-                Status::Success if Instant::now() < until + Duration::from_secs(5) => writes += 1,
+                // One that was posted before may have been carried out before.
+                Status::Success if was_there => writes += 1,
                 Status::RemoteAccess => break,
                 // Memory that is registered and not there: the peer fails in the operation.
                 Status::RemoteOperation if !deregisters => break,
@@ -427,12 +429,13 @@ fn unmap(orders: &Orders) -> Result<String, String> {
 
 /// Who keeps all rules: each kind of operation, one after the other, and each byte compared.
 fn honest(orders: &Orders) -> Result<String, String> {
-    let end = Instant::now() + Duration::from_secs(orders.seconds);
     let mut dice = Dice::new(orders.seed);
     let [mut one, mut other] = End::pair(orders)?;
     say("begun")?;
+    let end = Instant::now() + Duration::from_secs(orders.seconds);
     let (mut operations, mut sum) = (0u64, 0u64);
-    while Instant::now() < end {
+    // Once at least: on a crowded machine, the time may be over when the program gets a core.
+    while operations == 0 || Instant::now() < end {
         let most = [200, 20_000][dice.below(2) as usize];
         let len = 1 + dice.below(most) as usize;
         let bytes: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long something that must happen may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();

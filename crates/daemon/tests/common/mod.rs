@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A daemon in a directory of its own.
 pub struct Toed {
@@ -42,6 +43,27 @@ impl Toed {
 
     pub fn contexts(&self) -> Vec<Value> {
         self.ask(&Question::Ls)["hosts"][0]["contexts"].as_array().unwrap().clone()
+    }
+
+    /// Waits for a second in which it uses no core, but for a tick of 10 ms. Until then it may use a second of one: on a
+    /// crowded machine it gets to rest late, and uses no more for that.
+    pub fn comes_to_rest(&self) {
+        let begin = self.ticks();
+        application::until("an idle second", || {
+            let before = self.ticks();
+            std::thread::sleep(Duration::from_secs(1));
+            self.ticks() - before <= 1
+        });
+        let used = self.ticks() - begin;
+        assert!(used <= 100, "{used} ticks before it came to rest");
+    }
+
+    /// User and system time that it has used, in clock ticks.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        // After the name, which may have spaces: state is field 3, utime 14, stime 15.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 
     /// Asks it to end and waits until it has.

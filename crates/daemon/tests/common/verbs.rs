@@ -17,7 +17,7 @@ use verbs::{
 };
 
 /// How long a completion may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A context: what a program has after `ibv_open_device`.
 pub struct Verbs {

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,11 +37,20 @@ pub struct LoopHost {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(Host, OwnedFd)>>,
     paused: Option<(Host, OwnedFd)>,
-    answered_late: Arc<AtomicUsize>,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// What the host shows of itself after each of its turns.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Shown {
+    pub leftovers: Leftovers,
+    /// Requests to rest that wait for the child of a fork, and those that such a child was waited for with.
+    pub late: usize,
+    pub answered_late: usize,
 }
 
 /// What was still there when the host stopped.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Leftovers {
     /// Attached processes.
     pub contexts: usize,
@@ -62,25 +71,28 @@ impl LoopHost {
         LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
     }
 
-    /// Answers that a child was waited for with.
-    pub fn answered_late(&self) -> usize {
-        self.answered_late.load(Ordering::Relaxed)
+    /// As of its last turn.
+    pub fn shown(&self) -> Shown {
+        *self.shown.lock().unwrap()
     }
 
     fn run(path: &Path, mut host: Host) -> LoopHost {
         let listener = handover::listen(path).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let answered_late = Arc::clone(&host.answered_late);
+        let shown = Arc::<Mutex<Shown>>::default();
+        let shows = Arc::clone(&shown);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                if !host.turn(&listener) {
+                let busy = host.turn(&listener);
+                *shows.lock().unwrap() = host.shown();
+                if !busy {
                     std::thread::sleep(Duration::from_micros(50));
                 }
             }
             (host, listener)
         });
-        LoopHost { path: path.to_owned(), stop, thread: Some(thread), paused: None, answered_late }
+        LoopHost { path: path.to_owned(), stop, thread: Some(thread), paused: None, shown }
     }
 
     /// From now on it works only when [`LoopHost::step`] is called: for measurements that are to repeat exactly.
@@ -171,13 +183,18 @@ struct Host {
     last: u32,
     /// Those who wait to rest, where that takes long.
     late: Option<Vec<(u32, Request)>>,
-    answered_late: Arc<AtomicUsize>,
+    answered_late: usize,
 }
 
 impl Host {
     fn number(&mut self) -> u32 {
         self.last += 1;
         self.last
+    }
+
+    fn shown(&self) -> Shown {
+        let late = self.late.as_ref().map_or(0, Vec::len);
+        Shown { leftovers: self.leftovers(), late, answered_late: self.answered_late }
     }
 
     fn leftovers(&self) -> Leftovers {
@@ -250,7 +267,7 @@ impl Host {
             }
         }
         for (from, request) in self.late.as_mut().map(std::mem::take).unwrap_or_default() {
-            self.answered_late.fetch_add(1, Ordering::Relaxed);
+            self.answered_late += 1;
             self.request(from, request);
         }
     }

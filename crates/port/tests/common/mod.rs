@@ -4,6 +4,7 @@ use port::{Checksum, Frame, FramePool, Netns, PortDrops};
 use shm::{Mirror, PAGE, Region, Span};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wire::checksum::Sum;
 use wire::tcp::Flags;
 use wire::{EtherType, Mac, Seq, arp, ethernet, icmpv4, ipv4, tcp};
@@ -13,6 +14,21 @@ pub const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
 pub const C: Mac = Mac([2, 0, 0, 0, 0, 0xc]);
 pub const IP_A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+/// How long the kernel may take for what it must do: on a crowded machine its threads get no core for seconds.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks every now and then until there is something.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// What a caller of ports carries along.
 pub struct Hands {
