@@ -82,8 +82,8 @@ class Wire:
             pass
 
     def newest(self, source_port, host):
-        """The last segment of the host to a port that has come: its sequence number and acknowledgement, both behind it,
-        and the timestamp that it echoes."""
+        """The last segment of the host to a port that has come: its sequence number and acknowledgement, both behind
+        it, and the timestamp that it echoes."""
         self.raw.settimeout(0)
         last = None
         while True:

@@ -256,8 +256,8 @@ fn a_private_daemon_is_found_where_it_is_the_only_one() {
     scratch.becomes_empty();
 }
 
-/// On a terminal that `script` makes: `typed` is what is typed there, by a shell command, in which `shows TEXT` waits until
-/// the terminal has shown it.
+/// On a terminal that `script` makes: `typed` is what is typed there, by a shell command, in which `shows TEXT` waits
+/// until the terminal has shown it.
 fn top_on_a_terminal(scratch: &Scratch, typed: &str) -> String {
     let configuration = scratch.0.join("lab.toml");
     fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();

@@ -168,7 +168,8 @@ impl Selective {
         if self.rtt == 0 { most } else { time.min(most) }
     }
 
-    /// Adds packets to send again, unless they are to be already. No round trip is measured over them (RFC 6298 section 3).
+    /// Adds packets to send again, unless they are to be already. No round trip is measured over them (RFC 6298
+    /// section 3).
     pub(crate) fn again(&mut self, resend: Resend) {
         self.sample = None;
         if self.resend.iter().all(|other| other.psn != resend.psn) {

@@ -15,8 +15,8 @@ const SEEDS: u64 = 9;
 
 /// What one run took.
 struct Took {
-    /// Time until all but the last [`DEPTH`] work requests were done: nothing follows these, which could show that one of
-    /// them was lost, and so they may wait for a timer.
+    /// Time until all but the last [`DEPTH`] work requests were done: nothing follows these, which could show that one
+    /// of them was lost, and so they may wait for a timer.
     time: u64,
     /// Frames with payload that were sent.
     frames: u64,

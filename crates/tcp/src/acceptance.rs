@@ -20,8 +20,8 @@ pub enum Rejected {
 }
 
 impl Rejected {
-    /// The same for a segment whose acknowledgement number was checked as well: where that is wrong, too, the answer is a
-    /// challenge. Two ends that are one number apart, each behind the other, would take all answers for keepalives.
+    /// The same for a segment whose acknowledgement number was checked as well: where that is wrong, too, the answer is
+    /// a challenge. Two ends that are one number apart, each behind the other, would take all answers for keepalives.
     #[inline]
     pub fn with_ack(self, ack: Result<(), Rejected>) -> Rejected {
         match (self, ack) {

@@ -45,8 +45,8 @@ impl Toed {
         self.ask(&Question::Ls)["hosts"][0]["contexts"].as_array().unwrap().clone()
     }
 
-    /// Waits for a second in which it uses no core, but for a tick of 10 ms. Until then it may use a second of one: on a
-    /// crowded machine it gets to rest late, and uses no more for that.
+    /// Waits for a second in which it uses no core, but for a tick of 10 ms. Until then it may use a second of one: on
+    /// a crowded machine it gets to rest late, and uses no more for that.
     pub fn comes_to_rest(&self) {
         let begin = self.ticks();
         application::until("an idle second", || {
