@@ -6,9 +6,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::AcqRel;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 /// `TMPFS_MAGIC` of <linux/magic.h>.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -61,6 +60,7 @@ impl Mapping {
     }
 
     /// Whether it has `len` bytes from `at` on.
+    #[inline]
     fn holds(&self, at: u64, len: usize) -> bool {
         usize::try_from(at).ok().and_then(|at| at.checked_add(len)).is_some_and(|end| end <= self.len)
     }
@@ -74,12 +74,39 @@ impl Mapping {
         unsafe { shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr().cast(), into.len()) }
     }
 
+    /// Appends `len` bytes. Panics where the range is not in it.
+    #[inline]
+    pub(crate) fn append(&self, at: u64, len: usize, into: &mut Vec<u8>) {
+        assert!(self.holds(at, len));
+        into.reserve(len);
+        // SAFETY: the source as in `read`; the target is spare capacity of the vector, which nobody else refers to, and
+        // all of it that then counts is written.
+        unsafe {
+            shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr().add(into.len()), len);
+            into.set_len(into.len() + len);
+        }
+    }
+
     /// Copies in. Panics where the range is not in it. The mapping must have been made for writing.
     #[inline]
     pub(crate) fn write(&self, at: u64, from: &[u8]) {
         assert!(self.holds(at, from.len()));
         // SAFETY: as in `read`, the other way round; a region without rights to write is never written.
         unsafe { shm::copy(from.as_ptr(), self.base.as_ptr().add(self.lead + at as usize), from.len()) }
+    }
+
+    /// Copies in as [`Mapping::write`], and the last byte shows after all others.
+    #[inline]
+    pub(crate) fn write_last(&self, at: u64, from: &[u8]) {
+        let Some((last, others)) = from.split_last() else { return };
+        self.write(at, others);
+        // The bytes before are written, for whoever finds the last one.
+        fence(Release);
+        let end = at + others.len() as u64;
+        assert!(self.holds(end, 1));
+        // SAFETY: in the mapping, as just checked, which is writable as in `write`. Atomics may be shared with anyone.
+        let byte = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(self.lead + end as usize)) };
+        byte.store(*last, Release);
     }
 
     /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic

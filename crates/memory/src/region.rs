@@ -7,6 +7,8 @@ use crate::space::AddressSpace;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 
 /// Memory of a program as the data-path reaches it. Offsets are counted from the region's first byte.
 pub(crate) struct Region {
@@ -57,14 +59,17 @@ impl Region {
         Ok(Region { address: description.address, len, rights: description.rights, parts: parts.into() })
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
+    #[inline]
     pub(crate) fn rights(&self) -> Rights {
         self.rights
     }
@@ -98,6 +103,10 @@ impl Region {
     pub(crate) fn append(&self, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
         // First the bounds: a length may be anything.
         self.bounds(at, len)?;
+        if let [Part { backing: Backing::Shared(mapping), .. }] = &*self.parts {
+            mapping.append(at, len, into);
+            return Ok(());
+        }
         into.reserve(len);
         self.fill(at, &mut into.spare_capacity_mut()[..len])?;
         // SAFETY: so many bytes of the spare capacity were just written.
@@ -121,6 +130,10 @@ impl Region {
     #[inline]
     pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), Fault> {
         self.bounds(at, from.len())?;
+        if let [Part { backing: Backing::Shared(mapping), .. }] = &*self.parts {
+            mapping.write(at, from);
+            return Ok(());
+        }
         self.each(at, from.len(), |backing, to, done, count| match backing {
             Backing::Kernel(space, address) => space.write(address + to, &from[done..done + count]),
             Backing::Shared(mapping) => {
@@ -128,6 +141,20 @@ impl Region {
                 Ok(())
             }
         })
+    }
+
+    /// Writes as [`Region::write`], and the last byte shows after all others.
+    #[inline]
+    pub(crate) fn write_last(&self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        self.bounds(at, from.len())?;
+        if let [Part { backing: Backing::Shared(mapping), .. }] = &*self.parts {
+            mapping.write_last(at, from);
+            return Ok(());
+        }
+        let Some((last, others)) = from.split_last() else { return Ok(()) };
+        self.write(at, others)?;
+        fence(SeqCst);
+        self.write(at + others.len() as u64, std::slice::from_ref(last))
     }
 
     /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was.

@@ -34,6 +34,7 @@ impl Rights {
     }
 
     /// All of `other` are among them.
+    #[inline]
     pub fn contains(self, other: Rights) -> bool {
         self.0 & other.0 == other.0
     }
@@ -75,6 +76,7 @@ pub enum Access {
 
 impl Access {
     /// The right that the access needs.
+    #[inline]
     pub fn needs(self) -> Rights {
         match self {
             Access::LocalRead => Rights::NONE,
@@ -85,10 +87,12 @@ impl Access {
         }
     }
 
+    #[inline]
     pub(crate) fn reads(self) -> bool {
         matches!(self, Access::LocalRead | Access::RemoteRead)
     }
 
+    #[inline]
     pub(crate) fn writes(self) -> bool {
         matches!(self, Access::LocalWrite | Access::RemoteWrite)
     }

@@ -273,11 +273,13 @@ pub struct WritePiece<'a> {
 
 impl Lease<'_> {
     /// The region's first byte, as an address of the program.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.held.as_ref().map_or(0, |entry| entry.region.address())
     }
 
     /// Bytes of the region.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.held.as_ref().map_or(0, |entry| entry.region.len())
     }
@@ -314,13 +316,9 @@ impl Lease<'_> {
 
     /// Writes as [`Lease::write`], and the last byte shows after all others: programs poll it to see that a message is
     /// complete.
+    #[inline]
     pub fn write_last(&self, at: u64, from: &[u8]) -> Result<(), Fault> {
-        let region = self.for_writing()?;
-        region.bounds(at, from.len())?;
-        let Some((last, others)) = from.split_last() else { return Ok(()) };
-        region.write(at, others)?;
-        std::sync::atomic::fence(SeqCst);
-        region.write(at + others.len() as u64, std::slice::from_ref(last))
+        self.for_writing()?.write_last(at, from)
     }
 
     /// Reads several pieces; where one leaves the region, none.

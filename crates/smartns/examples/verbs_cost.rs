@@ -1,10 +1,12 @@
-//! Work for `bench/instructions`: a WRITE of 64 bytes from the program's element to its completion, and a packet of
-//! 4096 bytes, in the engines of both ends. Frames are handed over within the machine.
+//! Work for `bench/instructions`: a WRITE and a SEND of 64 bytes and a WRITE of 4096 from the program's element to its
+//! completion, and a packet of 4096 bytes of a long WRITE, in the engines of both ends. Frames are handed over within
+//! the machine.
 //!
 //! `verbs_cost CONNECTIONS BYTES ROUNDS`: CONNECTIONS * ROUNDS of each.
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use engine::{Frame, FramePool};
 use smartns::ShardOutput;
 use std::hint::black_box;
 use support::{Node, Pair, SETTINGS, Settings, Wire};
@@ -16,47 +18,88 @@ const BATCH: usize = 32;
 const LONG: u32 = 65_536;
 const PACKETS: usize = LONG as usize / 4096;
 
-/// Rounds until `count` work requests have ended.
-fn exchange(pair: &mut Pair, count: usize) {
-    let mut frames: [Vec<_>; 2] = Default::default();
-    while pair.nodes[0].completions.len() < count {
-        for side in 0..2 {
-            let mut rx = std::mem::take(&mut frames[side]);
-            let Node { shard, pool, drops, events, tx, .. } = &mut pair.nodes[side];
-            shard.poll(pair.now, &mut rx, &mut ShardOutput { tx, pool, drops, events });
-            frames[side] = rx;
-            frames[1 - side].append(tx);
-        }
-        pair.nodes[0].take_completions();
-        pair.now += 100;
-    }
-    let completions = &mut pair.nodes[0].completions;
-    assert!(completions.iter().all(|completion| completion.status == Status::Success));
-    completions.clear();
+/// What the two hosts of a data-path thread share.
+struct Thread {
+    pair: Pair,
+    pool: FramePool,
+    /// Frames on their way to each.
+    frames: [Vec<Box<Frame>>; 2],
 }
 
-/// WRITEs of so many bytes, `count` of them; one completion for each batch.
-fn write(pair: &mut Pair, len: u32, count: usize) {
-    for posted in (0..count).step_by(BATCH) {
-        let [one, other] = &mut pair.nodes;
-        let batch = BATCH.min(count - posted);
-        for at in 0..batch {
-            let mut element = one.remote(SendOpcode::Write, other, 0);
-            element.flags = if at + 1 == batch { SendFlags::SIGNALED } else { SendFlags::default() };
-            one.post(element, &[one.piece(0, len)]);
+impl Thread {
+    /// Rounds until `count` work requests have ended.
+    fn exchange(&mut self, count: usize) {
+        let Thread { pair, pool, frames } = self;
+        while pair.nodes[0].completions.len() < count {
+            for side in 0..2 {
+                let Node { shard, drops, events, tx, .. } = &mut pair.nodes[side];
+                shard.poll(pair.now, &mut frames[side], &mut ShardOutput { tx, pool, drops, events });
+                frames[1 - side].append(tx);
+            }
+            pair.nodes[0].take_completions();
+            pair.now += 100;
         }
-        exchange(pair, 1);
+        let completions = &mut pair.nodes[0].completions;
+        assert!(completions.iter().all(|completion| completion.status == Status::Success));
+        completions.clear();
     }
+
+    /// WRITEs of so many bytes, `count` of them; one completion for each batch.
+    fn write(&mut self, len: u32, count: usize) {
+        for posted in (0..count).step_by(BATCH) {
+            let [one, other] = &mut self.pair.nodes;
+            let batch = BATCH.min(count - posted);
+            for at in 0..batch {
+                let mut element = one.remote(SendOpcode::Write, other, 0);
+                element.flags = if at + 1 == batch { SendFlags::SIGNALED } else { SendFlags::default() };
+                one.post(element, &[one.piece(0, len)]);
+            }
+            self.exchange(1);
+        }
+    }
+
+    /// SENDs of 64 bytes, each with its receive work request and both completions.
+    fn send(&mut self, count: usize) {
+        for posted in (0..count).step_by(BATCH) {
+            let [one, other] = &mut self.pair.nodes;
+            let batch = BATCH.min(count - posted);
+            for at in 0..batch {
+                other.post_receive(&[other.piece(0, 64)]);
+                let mut element = one.work(SendOpcode::Send);
+                element.flags = if at + 1 == batch { SendFlags::SIGNALED } else { SendFlags::default() };
+                one.post(element, &[one.piece(0, 64)]);
+            }
+            self.exchange(1);
+            other_completions(&mut self.pair.nodes[1], batch);
+        }
+    }
+}
+
+/// A receiver's completions, all of which are there.
+fn other_completions(node: &mut Node, count: usize) {
+    node.take_completions();
+    assert_eq!(node.completions.len(), count);
+    node.completions.clear();
 }
 
 #[inline(never)]
-fn path_write64(pair: &mut Pair, count: usize) {
-    write(pair, 64, black_box(count));
+fn path_write64(thread: &mut Thread, count: usize) {
+    thread.write(64, black_box(count));
 }
 
 #[inline(never)]
-fn path_packet4k(pair: &mut Pair, count: usize) {
-    write(pair, LONG, black_box(count) / PACKETS);
+fn path_packet4k(thread: &mut Thread, count: usize) {
+    thread.write(LONG, black_box(count) / PACKETS);
+}
+
+#[inline(never)]
+fn path_send64(thread: &mut Thread, count: usize) {
+    thread.send(black_box(count));
+}
+
+#[inline(never)]
+fn path_write4k(thread: &mut Thread, count: usize) {
+    thread.write(4096, black_box(count));
 }
 
 fn main() {
@@ -66,10 +109,14 @@ fn main() {
         std::process::exit(2);
     };
     let settings = Settings { mtu: Mtu::B4096, window: 256, signals_all: false, ..SETTINGS };
-    let mut pair = Pair::connected([settings; 2], Wire::perfect());
+    let pair = Pair::connected([settings; 2], Wire::perfect());
+    let mut thread = Thread { pair, pool: FramePool::new(256), frames: Default::default() };
     // Pools and caches are warm.
-    write(&mut pair, 64, 2 * BATCH);
-    write(&mut pair, LONG, BATCH);
-    path_write64(&mut pair, connections * rounds);
-    path_packet4k(&mut pair, connections * rounds);
+    thread.write(64, 2 * BATCH);
+    thread.write(LONG, BATCH);
+    thread.send(2 * BATCH);
+    path_write64(&mut thread, connections * rounds);
+    path_packet4k(&mut thread, connections * rounds);
+    path_send64(&mut thread, connections * rounds);
+    path_write4k(&mut thread, connections * rounds);
 }

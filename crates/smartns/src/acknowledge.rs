@@ -1,7 +1,8 @@
 //! What a requester does with responses (IBTA 1.3, 9.7.5 and 9.7.6).
 use crate::ending::fail_front;
 use crate::qp::Qp;
-use crate::requester::{place_fetched, retire, rewind, wait_time};
+use crate::requester::{place_fetched, retire, rewind};
+use crate::requests::wait_time;
 use crate::selective::{Keep, Resend, TOLD, TOLD_BYTES};
 use crate::send_queue::Work;
 use crate::shared::Round;

@@ -7,6 +7,7 @@ use crate::shared::SharedReceives;
 use crate::states::check;
 use memory::Key;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use verbs::{Number, QpAttributes, QpKind, QpNumber, QpState};
 use wire::roce::{Path, Psn};
 
@@ -104,12 +105,12 @@ impl Shard {
     /// Of a region whose bytes are named by other addresses than the program's own: the address of its first byte
     /// (`ibv_reg_mr_iova`, zero-based regions). To be told to each shard of the program.
     pub fn name_region(&mut self, key: Key, address: u64) {
-        self.shared.memory.name(key, address);
+        Arc::make_mut(&mut self.shared.memory).name(key, address);
     }
 
     /// A region that had such a name is gone.
     pub fn forget_region(&mut self, key: Key) {
-        self.shared.memory.forget(key);
+        Arc::make_mut(&mut self.shared.memory).forget(key);
     }
 
     /// Adds a queue pair, in state reset.

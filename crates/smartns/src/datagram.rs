@@ -5,7 +5,8 @@ use crate::ending::{Received, complete_receive, complete_work, enter_error, fail
 use crate::frames::Outgoing;
 use crate::placement::Part;
 use crate::qp::Qp;
-use crate::requester::{Turn, pieces};
+use crate::requester::Turn;
+use crate::requests::pieces;
 use crate::responder::receive_domain;
 use crate::send_queue::Work;
 use crate::shared::Round;

@@ -33,6 +33,7 @@ pub(crate) fn complete_work(qp: &Qp, work: &Work, status: Status, round: &mut Ro
 }
 
 /// The message that holds the queue pair's receive work request has come.
+#[inline]
 pub(crate) fn complete_receive(qp: &mut Qp, received: &Received, round: &mut Round<'_, '_>) {
     let completion = Completion {
         flags: received.flags,

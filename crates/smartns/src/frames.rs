@@ -1,6 +1,6 @@
 //! Packets of a queue pair: headers, then payload, then the place of the checksum.
 use crate::shared::Round;
-use engine::Checksum;
+use engine::{Checksum, Frame};
 use memory::Fault;
 use wire::roce::{Bth, Headers, MOST_HEADERS, Path, Psn, pad};
 
@@ -41,6 +41,12 @@ impl Run {
     }
 }
 
+/// Marks a frame as the machine's own; `segment`: payload bytes of each packet of a train, 1 of a packed one, or 0.
+#[inline]
+pub(crate) fn seal(frame: &mut Frame, segment: u16) {
+    (frame.checksum, frame.segment_size) = (Checksum::Icrc, segment);
+}
+
 /// Packets to send, but for their payload. Several are a train, which the port cuts where it leaves the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outgoing {
@@ -73,7 +79,7 @@ impl Outgoing {
         }
         debug_assert_eq!(bytes.len(), at + len, "the headers say how much payload there is");
         pad(bytes);
-        (frame.checksum, frame.segment_size) = (Checksum::Icrc, self.segment);
+        seal(&mut frame, self.segment);
         round.out.tx.push(frame);
         Ok(())
     }

@@ -47,15 +47,22 @@ impl Intake {
         if self.is_corrupt {
             return Next::Corrupt;
         }
-        if self.begun.is_none() {
-            let Some(words) = self.pipe.pop() else { return Next::Nothing };
-            self.begun = SendElement::decode(&words);
-            self.further.clear();
-        }
-        let Some(element) = self.begun else {
-            self.is_corrupt = true;
-            return Next::Corrupt;
+        let element = match self.begun {
+            Some(element) => element,
+            None => {
+                let Some(words) = self.pipe.pop() else { return Next::Nothing };
+                let Some(element) = SendElement::decode(&words) else {
+                    self.is_corrupt = true;
+                    return Next::Corrupt;
+                };
+                self.further.clear();
+                if element.more == 0 {
+                    return Next::Posted(Posted { element, further: &[] });
+                }
+                element
+            }
         };
+        self.begun = Some(element);
         while self.further.len() < usize::from(element.more) {
             match self.pipe.pop() {
                 Some(words) => self.further.push(words),

@@ -25,19 +25,36 @@ impl Hasher for Spread {
 
 /// Places of queue pairs.
 #[derive(Default)]
-pub(crate) struct Numbers(HashMap<QpNumber, u32, BuildHasherDefault<Spread>>);
+pub(crate) struct Numbers {
+    places: HashMap<QpNumber, u32, BuildHasherDefault<Spread>>,
+    /// The one that was looked for last: work requests of one queue pair follow each other.
+    recent: Option<(QpNumber, u32)>,
+}
 
 impl Numbers {
     #[inline]
     pub(crate) fn get(&self, number: QpNumber) -> Option<u32> {
-        self.0.get(&number).copied()
+        match self.recent {
+            Some((recent, slot)) if recent == number => Some(slot),
+            _ => self.places.get(&number).copied(),
+        }
+    }
+
+    /// The same, and the next look for this number is short.
+    #[inline]
+    pub(crate) fn find(&mut self, number: QpNumber) -> Option<u32> {
+        let found = self.get(number);
+        self.recent = found.map(|slot| (number, slot));
+        found
     }
 
     pub(crate) fn insert(&mut self, number: QpNumber, slot: u32) {
-        self.0.insert(number, slot);
+        self.recent = None;
+        self.places.insert(number, slot);
     }
 
     pub(crate) fn remove(&mut self, number: QpNumber) {
-        self.0.remove(&number);
+        self.recent = None;
+        self.places.remove(&number);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use verbs::Piece;
 
 /// Registered memory, by the addresses that work requests and peers use.
+#[derive(Clone)]
 pub(crate) struct Registered {
     table: Arc<MemoryTable>,
     /// Regions whose first byte has another address for verbs than in the program: it is here.
@@ -48,13 +49,19 @@ impl Registered {
         self.named.remove(&key);
     }
 
+    /// Opens a region; with the address by which its first byte is named.
+    #[inline]
+    fn open_region(&self, key: Key, domain: Domain, access: Access) -> Result<(Lease<'_>, u64), Fault> {
+        let lease = self.table.open(domain, key, access)?;
+        let other = if self.named.is_empty() { None } else { self.named.get(&key) };
+        let first = other.copied().unwrap_or_else(|| lease.address());
+        Ok((lease, first))
+    }
+
     /// Opens a region; with the offset of the byte that is named.
     #[inline]
     fn open(&self, target: Target, access: Access) -> Result<(Lease<'_>, u64), Fault> {
-        let key = Key(target.key);
-        let lease = self.table.open(target.domain, key, access)?;
-        let other = if self.named.is_empty() { None } else { self.named.get(&key) };
-        let first = other.copied().unwrap_or_else(|| lease.address());
+        let (lease, first) = self.open_region(Key(target.key), target.domain, access)?;
         let offset = target.address.checked_sub(first).ok_or(Fault::Bounds)?;
         Ok((lease, offset))
     }
@@ -99,6 +106,12 @@ impl Registered {
         lease.fetch_add(at, addend)
     }
 
+    /// For several accesses in a row.
+    #[inline]
+    pub(crate) fn row(&self, domain: Domain, access: Access) -> Row<'_> {
+        Row { memory: self, domain, access, open: None }
+    }
+
     /// Appends `part` of what the entries name, in their order.
     #[inline]
     pub(crate) fn gather(
@@ -127,6 +140,53 @@ impl Registered {
             let target = Target { domain, key: piece.key, address: piece.address }.plus(offset);
             self.write(target, Access::LocalWrite, &from[at..at + count])
         })
+    }
+}
+
+/// Accesses in a row: a region stays open for the next one. For as many as a frame has, not longer.
+pub(crate) struct Row<'m> {
+    memory: &'m Registered,
+    domain: Domain,
+    access: Access,
+    open: Option<Opened<'m>>,
+}
+
+struct Opened<'m> {
+    key: u32,
+    lease: Lease<'m>,
+    first: u64,
+}
+
+impl<'m> Row<'m> {
+    #[inline]
+    fn open(&mut self, key: u32, address: u64) -> Result<(&Lease<'m>, u64), Fault> {
+        if self.open.as_ref().is_none_or(|open| open.key != key) {
+            let (lease, first) = self.memory.open_region(Key(key), self.domain, self.access)?;
+            self.open = Some(Opened { key, lease, first });
+        }
+        let Some(Opened { lease, first, .. }) = &self.open else { return Err(Fault::Key) };
+        Ok((lease, address.checked_sub(*first).ok_or(Fault::Bounds)?))
+    }
+
+    /// Appends `len` bytes of memory.
+    #[inline]
+    pub(crate) fn append(&mut self, piece: &Piece, into: &mut Vec<u8>) -> Result<(), Fault> {
+        let (lease, at) = self.open(piece.key, piece.address)?;
+        lease.append(at, piece.len as usize, into)
+    }
+
+    /// Writes memory.
+    #[inline]
+    pub(crate) fn write(&mut self, key: u32, address: u64, from: &[u8]) -> Result<(), Fault> {
+        let (lease, at) = self.open(key, address)?;
+        lease.write(at, from)
+    }
+
+    /// Writes a message, whose last byte shows last.
+    #[inline]
+    pub(crate) fn write_last(&mut self, key: u32, address: u64, from: &[u8]) -> Result<(), Fault> {
+        let (lease, at) = self.open(key, address)?;
+        lease.write_last(at, from)
     }
 }
 

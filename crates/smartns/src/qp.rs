@@ -255,6 +255,7 @@ impl Qp {
     }
 
     /// A completion of this queue pair with nothing but its status.
+    #[inline]
     pub(crate) fn completion(&self, status: Status, opcode: CompletionOpcode, number: u32) -> Completion {
         Completion {
             qp: self.identity.number,

@@ -2,18 +2,16 @@
 //! 9.8.2 for unreliable ones).
 use crate::ending::{complete_work, fail_front};
 use crate::frames::{Outgoing, Run};
+use crate::pack::send_packed;
 use crate::placement::Part;
-use crate::qp::{Qp, Requester, Settings};
+use crate::qp::{Qp, Requester};
+use crate::requests::{base, begin, describe, note_sent, pieces};
 use crate::selective::Resend;
-use crate::send_queue::{SendQueue, Work};
+use crate::send_queue::Work;
 use crate::shared::Round;
-use engine::Nanos;
 use memory::Fault;
-use verbs::{AsyncEvent, Piece, QpKind, QpState, SendFlags, SendOpcode, Status};
-use wire::roce::{AtomicEth, Bth, Headers, Opcode, Path, Position, Psn, Reth, Service, Tail};
-
-/// A responder is asked for an acknowledgement once in so many parts of the window, at least.
-const ACKS_OF_A_WINDOW: u32 = 4;
+use verbs::{AsyncEvent, QpKind, QpState, SendFlags, SendOpcode, Status};
+use wire::roce::{AtomicEth, Bth, Headers, Opcode, Path, Psn, Reth};
 
 /// What is next for a queue pair that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +41,10 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
         }
         if !may_send(qp, round) {
             return Turn::Wait;
+        }
+        if let Some(cost) = send_packed(qp, &path, round) {
+            *budget = budget.saturating_sub(cost);
+            continue;
         }
         match send_packet(qp, u32::MAX, &path, round) {
             Ok(cost) => *budget = budget.saturating_sub(cost),
@@ -91,9 +93,20 @@ pub(crate) fn fails_now(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     fault.is_some()
 }
 
-/// The next packet may be sent: there is one, and neither the window nor a rule forbids it. Gives packet sequence
-/// numbers to the work request that it begins.
+/// The next packet may be sent: there is one, and neither the window nor a rule forbids it. Where the oldest work
+/// request is one that fails, it does now.
+#[inline]
 fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
+    let ready = is_ready(qp, round.shared.config.limits.window);
+    if !ready && qp.requester.at == 0 {
+        fails_now(qp, round);
+    }
+    ready
+}
+
+/// The same, and nothing fails. Gives packet sequence numbers to the work request that it begins.
+#[inline]
+fn is_ready(qp: &mut Qp, window: u32) -> bool {
     let Qp { requester, queue, settings, .. } = qp;
     if queue.get(requester.at).is_some_and(|work| requester.sent >= work.packets && requester.at < requester.begun) {
         (requester.at, requester.sent) = (requester.at + 1, 0);
@@ -102,9 +115,6 @@ fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         return false;
     };
     if work.fault.is_some() {
-        if requester.at == 0 {
-            fails_now(qp, round);
-        }
         return false;
     }
     if requester.at >= requester.begun {
@@ -116,19 +126,7 @@ fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         begin(requester, work, settings.mtu);
     }
     let psn = work.first.plus(requester.sent);
-    let window = round.shared.config.limits.window as i32;
-    qp.identity.kind != QpKind::Rc || psn.since(requester.unacked) < window
-}
-
-/// Gives a work request its packet sequence numbers.
-fn begin(requester: &mut Requester, work: &mut Work, mtu: u32) {
-    (work.first, work.packets) = (requester.next, work.len.div_ceil(mtu).max(1));
-    if work.element.opcode.is_atomic() {
-        work.packets = 1;
-    }
-    requester.next = work.end();
-    requester.begun += 1;
-    requester.fetches += u8::from(work.is_fetch());
+    qp.identity.kind != QpKind::Rc || psn.since(requester.unacked) < window as i32
 }
 
 /// Of an unreliable connection: what is sent has ended.
@@ -161,16 +159,8 @@ fn send_packet(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -
             (run.count, run.cost())
         }
     };
-    let requester = &mut qp.requester;
-    requester.sent += count;
-    let behind = psn.plus(count);
-    if behind.since(requester.sent_to) > 0 {
-        requester.sent_to = behind;
-        requester.selective.asked(psn, round.now);
-    }
-    if requester.deadline.is_none() && qp.settings.timeout > 0 && qp.identity.kind == QpKind::Rc {
-        requester.deadline = Some(round.now + wait_time(requester, &qp.settings));
-    }
+    qp.requester.sent += count;
+    note_sent(qp, psn, count, round.now);
     Ok(cost)
 }
 
@@ -180,16 +170,6 @@ fn room(qp: &Qp, psn: Psn, round: &Round<'_, '_>) -> u32 {
         QpKind::Rc => round.shared.config.limits.window.saturating_sub(psn.since(qp.requester.unacked).unsigned_abs()),
         _ => u32::MAX,
     }
-}
-
-/// How long an acknowledgement may take before something is done.
-pub(crate) fn wait_time(requester: &Requester, settings: &Settings) -> Nanos {
-    if requester.selective.peer { requester.selective.probe_time(settings.timeout) } else { settings.timeout }
-}
-
-/// The base header of a request.
-fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
-    Bth { selective: qp.identity.is_selective, ..Bth::new(opcode, qp.settings.remote_qp, psn) }
 }
 
 /// Asks for what a read still lacks, `most` packets at most. Returns the packets that the answer has.
@@ -221,36 +201,9 @@ fn send_atomic(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> 
 
 /// Sends these packets of a SEND or a WRITE.
 fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<'_, '_>) -> Result<(), Status> {
-    let (sent, mtu, element) = (qp.requester.sent, qp.settings.mtu, &work.element);
-    let position = Position::spanning(sent, sent + run.count, work.packets);
-    let service = if qp.identity.kind == QpKind::Uc { Service::Uc } else { Service::Rc };
-    let tail = match element.opcode {
-        SendOpcode::SendImmediate | SendOpcode::WriteImmediate => Tail::Immediate,
-        SendOpcode::SendInvalidate => Tail::Invalidate,
-        _ => Tail::Nothing,
-    };
-    let mut headers = Headers::NONE;
-    let opcode = match element.opcode {
-        SendOpcode::Write | SendOpcode::WriteImmediate => {
-            if position.begins() {
-                let operand = element.operand();
-                headers = headers.with(Reth { address: operand.address, key: operand.key, len: work.len }.bytes());
-            }
-            Opcode::write(service, position, tail)
-        }
-        _ => Opcode::send(service, position, tail),
-    };
-    if position.ends() && tail != Tail::Nothing {
-        headers = headers.with(element.immediate.to_be_bytes());
-    }
-    let wakes = tail == Tail::Immediate || !matches!(element.opcode, SendOpcode::Write);
-    let bth = Bth {
-        solicited: position.ends() && wakes && element.flags.has(SendFlags::SOLICITED),
-        ack_request: service == Service::Rc && wants_ack(qp, work, run, round),
-        ..base(qp, opcode, run.psn)
-    };
+    let (bth, headers) = describe(qp, work, run, round.shared.config.limits.window);
     let (domain, queue) = (qp.identity.domain, &qp.queue);
-    let part = Part { skip: sent * mtu, len: run.len };
+    let part = Part { skip: qp.requester.sent * qp.settings.mtu, len: run.len };
     let packet = Outgoing { path: *path, bth, headers, segment: qp.settings.segment(run.count) };
     let filled = packet.send(run.len, round, |round, into| {
         if work.is_inline() {
@@ -260,27 +213,6 @@ fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<
         round.shared.memory.gather(domain, pieces(queue, work), part, into)
     });
     filled.map_err(|_| Status::LocalProtection)
-}
-
-/// The scatter-gather entries of a work request.
-pub(crate) fn pieces<'a>(queue: &'a SendQueue, work: &'a Work) -> impl Iterator<Item = Piece> + 'a {
-    (0..usize::from(work.element.pieces)).map(|at| queue.piece(work, at))
-}
-
-/// The responder is to acknowledge these packets: the program waits for their message, nothing follows that could ask,
-/// or much was sent without asking.
-fn wants_ack(qp: &Qp, work: &Work, run: &Run, round: &Round<'_, '_>) -> bool {
-    let window = round.shared.config.limits.window;
-    let every = (window / ACKS_OF_A_WINDOW).max(1);
-    let is_last = run.end() == work.end();
-    let waits = qp.identity.signals_all || work.element.flags.has(SendFlags::SIGNALED);
-    let nothing_follows = qp.requester.at + 1 >= qp.queue.len();
-    let full = run.end().since(qp.requester.unacked) >= window as i32;
-    let again = qp.requester.selective.peer && run.psn.since(qp.requester.sent_to) < 0;
-    again
-        || is_last && (waits || nothing_follows || qp.state == QpState::SendQueueDrained)
-        || full
-        || run.psn.bits() % every + run.count >= every
 }
 
 /// Sends all packets from this one on again.
@@ -306,9 +238,10 @@ pub(crate) fn retire(qp: &mut Qp, round: &mut Round<'_, '_>) {
             Some(before) => requester.at = before,
             None => requester.sent = 0,
         }
-        if let Some(work) = qp.queue.pop() {
-            complete_work(qp, &work, Status::Success, round);
+        if let Some(work) = qp.queue.front() {
+            complete_work(qp, work, Status::Success, round);
         }
+        qp.queue.let_go();
     }
     let Requester { at, sent, begun, unacked, .. } = qp.requester;
     // What was to be sent again was acknowledged meanwhile.

@@ -101,6 +101,18 @@ fn expected(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     }
 }
 
+/// So many messages of one packet each, which were expected, are placed.
+#[inline]
+pub(crate) fn placed(qp: &mut Qp, count: u32, asked: bool, round: &mut Round<'_, '_>) {
+    let responder = &mut qp.responder;
+    responder.expected = responder.expected.plus(count);
+    (responder.nak_sent, responder.nak, responder.not_ready) = (false, None, false);
+    responder.tells_held = !responder.held.is_empty();
+    responder.messages = responder.messages.wrapping_add(count);
+    responder.ack_due |= asked;
+    established(qp, round);
+}
+
 /// The first message of a peer shows that the connection is there (IBTA 1.3, 11.6.3.3, "communication established").
 fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.state == QpState::ReadyToReceive && !std::mem::replace(&mut qp.responder.established, true) {

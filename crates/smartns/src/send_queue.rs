@@ -48,25 +48,18 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// Adds a work request with its further elements.
+    #[inline]
     pub(crate) fn add(&mut self, element: SendElement, further: &[[u64; 8]]) -> &mut Work {
         let at = self.gone + self.further.len() as u64;
-        self.further.extend(further);
-        let work = Work { element, further: at, len: 0, first: Psn::default(), packets: 0, fault: None };
-        self.works.push_back(work);
-        let index = self.works.len() - 1;
-        let len = self.message_len(index);
-        let work = &mut self.works[index];
-        // Longer than any message may be, so that it is refused.
-        work.len = u32::try_from(len).unwrap_or(u32::MAX);
-        work
-    }
-
-    fn message_len(&self, index: usize) -> u64 {
-        let work = &self.works[index];
-        if work.is_inline() {
-            return u64::from(work.element.inline);
+        if !further.is_empty() {
+            self.further.extend(further);
         }
-        (0..usize::from(work.element.pieces)).map(|at| u64::from(self.piece(work, at).len)).sum()
+        // Longer than any message may be where it is too long, so that it is refused.
+        let len = u32::try_from(message_len(&element, further)).unwrap_or(u32::MAX);
+        let work = Work { element, further: at, len, first: Psn::default(), packets: 0, fault: None };
+        self.works.push_back(work);
+        let last = self.works.len() - 1;
+        &mut self.works[last]
     }
 
     /// Work requests in it.
@@ -92,11 +85,21 @@ impl SendQueue {
 
     /// Lets the oldest one go.
     pub(crate) fn pop(&mut self) -> Option<Work> {
-        let work = self.works.pop_front()?;
-        let count = usize::from(work.element.more).min(self.further.len());
-        self.further.drain(..count);
-        self.gone += count as u64;
+        let work = self.works.front()?.clone();
+        self.let_go();
         Some(work)
+    }
+
+    /// The same, for who has seen it.
+    #[inline]
+    pub(crate) fn let_go(&mut self) {
+        let Some(more) = self.works.front().map(|work| usize::from(work.element.more)) else { return };
+        self.works.pop_front();
+        if more > 0 {
+            let count = more.min(self.further.len());
+            self.further.drain(..count);
+            self.gone += count as u64;
+        }
     }
 
     /// Lets all go.
@@ -146,6 +149,20 @@ impl SendQueue {
             done += count;
         }
     }
+}
+
+/// Bytes of the message that a work request asks for.
+#[inline]
+fn message_len(element: &SendElement, further: &[[u64; 8]]) -> u64 {
+    if element.flags.has(SendFlags::INLINE) {
+        return u64::from(element.inline);
+    }
+    let here = usize::from(element.pieces).min(PIECES_FIRST);
+    let first: u64 = (0..here).map(|at| u64::from(element.piece(at).len)).sum();
+    let later = usize::from(element.pieces) - here;
+    let piece =
+        |at: usize| further.get(at / PIECES_NEXT).map_or(0, |words| Piece::of_further(words, at % PIECES_NEXT).len);
+    first + (0..later).map(|at| u64::from(piece(at))).sum::<u64>()
 }
 
 /// Bytes of an element, from one of them on.

@@ -12,6 +12,7 @@ use crate::requester::{self, Turn, drained};
 use crate::responder::request;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
+use crate::unpack::requests;
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
 use host::{Calendar, Slab};
 use shm::PipeConsumer;
@@ -19,7 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use verbs::{AsyncEvent, QpKind, QpState};
 use wire::Malformed;
-use wire::roce::{MULTICAST_QP, Packet, Service, icrc_is_right};
+use wire::roce::{MULTICAST_QP, Packed, Packet, Psn, Service, icrc_is_right, is_packed};
 
 /// Work requests taken out of the send pipe in a round.
 const INTAKE: u32 = 256;
@@ -118,11 +119,14 @@ impl Shard {
                 self.receive_group(now, &packet, &frame, out);
                 return out.pool.put(frame);
             }
-            Ok(packet) => match self.numbers.get(packet.bth.qp) {
+            Ok(packet) => match self.numbers.find(packet.bth.qp) {
                 None => DropReason::QpUnknown,
                 Some(_) if !inside && !icrc_is_right(frame.bytes()) => DropReason::RoceIcrc,
+                Some(slot) if packet.segment > 0 && is_packed(frame.bytes()) => {
+                    return self.receive_packed(now, slot, frame, out);
+                }
                 Some(slot) if packet.segment > 0 && !self.takes_whole(slot, &packet) => {
-                    return self.receive_cut(now, slot, frame, out);
+                    return self.receive_cut(now, slot, None, frame, out);
                 }
                 Some(slot) => return self.receive_sound(now, slot, frame, out),
             },
@@ -142,15 +146,39 @@ impl Shard {
         next && u32::from(packet.segment) == qp.settings.mtu
     }
 
-    /// Another train: its packets one by one.
+    /// Short messages in one frame.
+    fn receive_packed(&mut self, now: Nanos, slot: u32, frame: Box<Frame>, out: &mut ShardOutput<'_>) {
+        let (Ok(packed), Some(qp)) = (Packed::parse(frame.bytes()), self.qps.get_mut(slot)) else {
+            out.drops.count(DropReason::RoceHeader);
+            return out.pool.put(frame);
+        };
+        let kept = requests(qp, packed, &mut Round { now, shared: &mut self.shared, out });
+        let held = qp.take_held();
+        match kept {
+            Some(psn) => self.receive_cut(now, slot, Some(psn), frame, out),
+            None => out.pool.put(frame),
+        }
+        match held {
+            Some(held) => self.receive_sound(now, slot, held, out),
+            None => self.wake(slot),
+        }
+    }
+
+    /// Another train: its packets one by one, from this number on.
     #[cold]
-    fn receive_cut(&mut self, now: Nanos, slot: u32, frame: Box<Frame>, out: &mut ShardOutput<'_>) {
+    fn receive_cut(&mut self, now: Nanos, slot: u32, from: Option<Psn>, frame: Box<Frame>, out: &mut ShardOutput<'_>) {
         let mut packets = Vec::new();
         if let Err(frame) = cut(frame, out.pool, &mut packets) {
             out.drops.count(DropReason::RoceHeader);
             out.pool.put(frame);
         }
-        packets.into_iter().for_each(|packet| self.receive_sound(now, slot, packet, out));
+        let is_done = |psn: Psn| from.is_some_and(|from| psn.since(from) < 0);
+        for packet in packets {
+            match parse(&packet).map(|parsed| parsed.bth.psn) {
+                Ok(psn) if is_done(psn) => out.pool.put(packet),
+                _ => self.receive_sound(now, slot, packet, out),
+            }
+        }
     }
 
     /// A sound frame for a queue pair; then those that were kept and are next.
@@ -222,7 +250,7 @@ impl Shard {
         let message_bytes = self.shared.config.limits.message_bytes;
         for done in 0..most {
             let Next::Posted(posted) = self.intake.next() else { return done };
-            let slot = self.numbers.get(posted.element.qp).unwrap_or(u32::MAX);
+            let slot = self.numbers.find(posted.element.qp).unwrap_or(u32::MAX);
             let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.takes_work()) else {
                 self.refused = self.refused.saturating_add(1);
                 continue;

@@ -8,6 +8,7 @@ use crate::receive_queue::{Receive, ReceiveQueue};
 use engine::{DropReason, Frame, Nanos};
 use host::Slab;
 use memory::Domain;
+use std::sync::Arc;
 use verbs::{AsyncEvent, Completion, Number};
 
 /// A shared receive queue.
@@ -40,7 +41,8 @@ impl SharedReceives {
 /// Objects that several queue pairs use, and the memory of the program.
 pub(crate) struct Shared {
     pub(crate) config: ShardConfig,
-    pub(crate) memory: Registered,
+    /// Names change between polls only: then nobody else holds it.
+    pub(crate) memory: Arc<Registered>,
     pub(crate) cqs: Slab<CompletionQueue>,
     pub(crate) srqs: Slab<SharedReceives>,
     pub(crate) handles: Slab<NewHandle>,
@@ -52,7 +54,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: ShardConfig) -> Shared {
-        let memory = Registered::new(config.table.clone());
+        let memory = Arc::new(Registered::new(config.table.clone()));
         let limits = config.limits;
         Shared {
             config,

@@ -1,7 +1,7 @@
 //! A reliable connection without faults: each operation does what it says.
 mod support;
 
-use smartns::Event;
+use smartns::{Event, Recovery};
 use support::{MS, Pair, SETTINGS, Wire};
 use verbs::{CompletionFlags, CompletionOpcode, Mtu, SendFlags, SendOpcode, Status};
 
@@ -126,8 +126,43 @@ fn work_requests_that_are_not_signalled_complete_with_the_next_one() {
     assert!(pair.completed(1));
     pair.rest(MS);
     assert_eq!(pair.nodes[0].ended(), [(Status::Success, 199)]);
-    let acks = pair.wire.count() - 200;
-    assert!(acks < 40, "{acks} acknowledgements for 200 writes");
+    // Short messages travel together, and few acknowledgements are asked for.
+    let frames = pair.wire.count();
+    assert!(frames < 40, "{frames} frames for 200 writes and their acknowledgements");
+}
+
+#[test]
+fn short_messages_travel_together_and_each_ends_as_it_would_alone() {
+    for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
+        let mut pair = Pair::connected([support::Settings { recovery, ..SETTINGS }; 2], Wire::perfect());
+        let data = pattern(6 * 50);
+        let [one, other] = &mut pair.nodes;
+        one.write(0, &data);
+        other.write(0, &vec![0; 7000]);
+        other.post_receive(&[other.piece(1000, 50)]);
+        other.post_receive(&[other.piece(2000, 10), other.piece(2500, 60)]);
+        other.post_receive(&[other.piece(3000, 64)]);
+        for at in 0..6 {
+            one.post(one.work(SendOpcode::Send), &[one.piece(50 * at, 50)]);
+        }
+        one.post(one.remote(SendOpcode::Write, other, 6000), &[one.piece(0, 20)]);
+        // No receive work request is there for the fourth one: it stops those behind it.
+        assert!(pair.completed(6));
+        pair.rest(MS / 100);
+        let [one, other] = &mut pair.nodes;
+        assert_eq!((one.ended().len(), other.ended().len(), other.read(6000, 20)), (3, 3, vec![0; 20]));
+        (4..7).for_each(|at| other.post_receive(&[other.piece(1000 * at, 50)]));
+        assert!(pair.completed(13));
+        let [one, other] = &pair.nodes;
+        assert!(one.ended().iter().chain(&other.ended()).all(|(status, _)| *status == Status::Success));
+        assert!(other.completions.iter().all(|completion| completion.bytes == 50));
+        let placed = [other.read(1000, 50), other.read(2000, 10), other.read(2500, 40), other.read(3000, 50)].concat();
+        assert_eq!(placed, data[..150], "{recovery:?}");
+        // The sixth one went where the write then did.
+        let placed = [other.read(4000, 50), other.read(5000, 50), other.read(6000, 50)].concat();
+        let expected = [&data[150..250], &data[..20], &data[270..]].concat();
+        assert_eq!(placed, expected, "{recovery:?}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ macro_rules! codes {
             pub const ALL: &[$name] = &[$($name::$variant),+];
 
             /// The one with this code; `None` where there is none.
+            #[inline]
             pub const fn from_code(code: u8) -> Option<$name> {
                 match code {
                     $(code if code == $name::$variant as u8 => Some($name::$variant),)+
@@ -24,6 +25,7 @@ macro_rules! codes {
             }
 
             /// Its code in verbs.
+            #[inline]
             pub const fn code(self) -> u8 {
                 self as u8
             }
@@ -226,6 +228,7 @@ impl SendOpcode {
     }
 
     /// Whether it is one of the two atomics.
+    #[inline]
     pub const fn is_atomic(self) -> bool {
         matches!(self, SendOpcode::CompareSwap | SendOpcode::FetchAdd)
     }

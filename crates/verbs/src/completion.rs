@@ -65,6 +65,7 @@ pub struct Completion {
 
 impl Completion {
     /// As words of the pipe.
+    #[inline]
     pub fn encode(&self) -> [u64; 8] {
         let control = u64::from(self.qp & QP_MASK)
             | u64::from(self.status.code()) << 24
@@ -76,6 +77,7 @@ impl Completion {
     }
 
     /// Reads a completion. `None` where it is none, which no daemon of this version adds.
+    #[inline]
     pub fn decode(words: &[u64; 8]) -> Option<Completion> {
         let [first, second, at, third, .., control] = *words;
         Some(Completion {

@@ -20,12 +20,14 @@ pub struct ReceivePiece {
 
 impl ReceivePiece {
     /// As words of the pipe.
+    #[inline]
     pub fn encode(&self) -> [u64; 2] {
         let len = u64::from(self.piece.len.min(MOST_BYTES));
         [self.piece.address, u64::from(self.piece.key) | len << 32 | if self.more { MORE } else { 0 }]
     }
 
     /// Any words are an entry.
+    #[inline]
     pub fn decode(words: &[u64; 2]) -> ReceivePiece {
         let [address, word] = *words;
         let len = (word >> 32) as u32 & MOST_BYTES;

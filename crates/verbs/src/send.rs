@@ -46,6 +46,7 @@ impl SendFlags {
     pub const INLINE: SendFlags = SendFlags(1 << 3);
 
     /// All of `other` are among them.
+    #[inline]
     pub const fn has(self, other: SendFlags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -135,6 +136,7 @@ impl SendElement {
     }
 
     /// As words of the pipe.
+    #[inline]
     pub fn encode(&self) -> [u64; 8] {
         let control = u64::from(self.qp & QP_MASK)
             | u64::from(self.opcode.code()) << 24
@@ -147,6 +149,7 @@ impl SendElement {
 
     /// Reads and checks an element; whether its queue pair exists is for the caller. `None` where it is none: what
     /// follows in the pipe then means nothing either.
+    #[inline]
     pub fn decode(words: &[u64; 8]) -> Option<SendElement> {
         let [first, target, second, a, b, c, d, control] = *words;
         let element = SendElement {
@@ -166,6 +169,7 @@ impl SendElement {
     }
 
     /// How many elements must follow it; `None` where it asks for more than an element can.
+    #[inline]
     pub fn further(&self) -> Option<u8> {
         let (pieces, inline) = (usize::from(self.pieces), self.inline as usize);
         let further = if self.flags.has(SendFlags::INLINE) {
@@ -182,6 +186,7 @@ impl SendElement {
     }
 
     /// What it does to the peer's memory.
+    #[inline]
     pub fn operand(&self) -> Operand {
         Operand { address: self.target, key: self.key }
     }
@@ -198,6 +203,7 @@ impl SendElement {
     }
 
     /// The entry at place `index` of the first element.
+    #[inline]
     pub fn piece(&self, index: usize) -> Piece {
         piece_of([self.words[2 * index], self.words[2 * index + 1]])
     }
@@ -220,11 +226,13 @@ impl Piece {
     }
 }
 
+#[inline]
 fn piece_of([address, word]: [u64; 2]) -> Piece {
     Piece { address, len: (word >> 32) as u32, key: word as u32 }
 }
 
 /// A word of two halves.
+#[inline]
 pub(crate) fn halves(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }

@@ -7,6 +7,7 @@ pub mod cm;
 mod extended;
 mod icrc;
 mod opcode;
+mod packed;
 mod packet;
 mod psn;
 mod rnr;
@@ -16,8 +17,9 @@ pub use bth::{BTH_LEN, Bth, Congestion, DEFAULT_PKEY};
 pub use extended::{Aeth, AtomicEth, Deth, NakCode, Reth, Syndrome};
 pub use icrc::{ICRC_LEN, icrc};
 pub use opcode::{Opcode, Operation, Position, Service, Tail};
+pub use packed::{Packed, Packing, is_packed};
 pub use packet::{
-    Datagram, HEADERS_AT, Headers, MOST_HEADERS, Packet, Path, destination_qp, finish, icrc_is_right, pad, seal,
+    Datagram, HEADERS_AT, Headers, Inner, MOST_HEADERS, Packet, Path, destination_qp, finish, icrc_is_right, pad, seal,
 };
 pub use psn::Psn;
 pub use rnr::{RNR_CODES, rnr_time};

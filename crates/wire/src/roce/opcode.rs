@@ -147,9 +147,49 @@ const CONNECTED: [Option<(Operation, Position, u8)>; 24] = {
 };
 
 /// Opcodes of unreliable connections that there are: SEND and WRITE without invalidation.
-const UC_OPCODES: u8 = 12;
+const UC_OPCODES: usize = 12;
+
+/// What is known of an opcode.
+#[derive(Clone, Copy)]
+struct Row {
+    is_known: bool,
+    operation: Operation,
+    position: Position,
+    headers: u8,
+}
+
+impl Row {
+    const UNKNOWN: Row = Row { is_known: false, operation: Operation::Notify, position: Position::Only, headers: 0 };
+
+    const fn of(operation: Operation, position: Position, headers: u8) -> Row {
+        Row { is_known: true, operation, position, headers }
+    }
+}
+
+/// All of them, by their numbers: each packet asks several times.
+static ROWS: [Row; 256] = {
+    let mut rows = [Row::UNKNOWN; 256];
+    let mut low = 0;
+    while low < CONNECTED.len() {
+        if let Some((operation, position, headers)) = CONNECTED[low] {
+            rows[low] = Row::of(operation, position, headers);
+            if low < UC_OPCODES {
+                rows[low | 0x20] = rows[low];
+            }
+        }
+        low += 1;
+    }
+    rows[0x64] = Row::of(Operation::Send, Position::Only, PAYLOAD | DETH);
+    rows[0x65] = Row::of(Operation::Send, Position::Only, PAYLOAD | DETH | IMMEDIATE);
+    rows[0x81] = Row::of(Operation::Notify, Position::Only, PAYLOAD);
+    rows
+};
 
 impl Opcode {
+    /// A WRITE of one packet on a reliable connection, without immediate data.
+    pub const WRITE_ONLY: Opcode = Opcode(0x0a);
+    /// A SEND of one packet on a reliable connection, with payload only.
+    pub const SEND_ONLY: Opcode = Opcode(0x04);
     /// Acknowledgement of a reliable connection.
     pub const ACKNOWLEDGE: Opcode = Opcode(0x11);
     /// Acknowledgement of an atomic operation.
@@ -170,12 +210,7 @@ impl Opcode {
     /// The opcode with this number; `None` where there is none, or none that is used here.
     #[inline]
     pub fn from_number(number: u8) -> Option<Opcode> {
-        let low = number & 0x1f;
-        let known = match number >> 5 {
-            0 => CONNECTED.get(usize::from(low)).is_some_and(Option::is_some),
-            1 => low < UC_OPCODES,
-            _ => matches!(number, 0x64 | 0x65 | 0x81),
-        };
+        let known = ROWS[usize::from(number)].is_known;
         known.then_some(Opcode(number))
     }
 
@@ -234,29 +269,25 @@ impl Opcode {
     }
 
     #[inline]
-    fn row(self) -> (Operation, Position, u8) {
-        match self.0 {
-            0x64 => (Operation::Send, Position::Only, PAYLOAD | DETH),
-            0x65 => (Operation::Send, Position::Only, PAYLOAD | DETH | IMMEDIATE),
-            0x81 => (Operation::Notify, Position::Only, PAYLOAD),
-            number => CONNECTED[usize::from(number & 0x1f)].expect("made of a number that is in the table"),
-        }
+    fn row(self) -> Row {
+        ROWS[usize::from(self.0)]
     }
 
     /// What it does.
     #[inline]
     pub fn operation(self) -> Operation {
-        self.row().0
+        self.row().operation
     }
 
     /// Where in its message it stands.
     #[inline]
     pub fn position(self) -> Position {
-        self.row().1
+        self.row().position
     }
 
+    #[inline]
     fn has(self, header: u8) -> bool {
-        self.row().2 & header != 0
+        self.row().headers & header != 0
     }
 
     /// A RETH follows: address, key, length.
@@ -317,7 +348,7 @@ impl Opcode {
     /// Bytes of the extended headers.
     #[inline]
     pub fn extended_len(self) -> usize {
-        LENGTHS[usize::from(self.row().2 & !PAYLOAD)].into()
+        LENGTHS[usize::from(self.row().headers & !PAYLOAD)].into()
     }
 }
 

@@ -4,7 +4,8 @@ use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP, UDP_PORT};
 use crate::{EtherType, Mac, Malformed, be16, be32, ethernet, ipv4};
 use std::net::Ipv4Addr;
 
-const UDP_LEN: usize = 8;
+/// Bytes of a UDP header.
+pub(super) const UDP_LEN: usize = 8;
 /// Byte of a frame that OpenTOE sends where the extended headers begin.
 pub const HEADERS_AT: usize = IP_AT + ipv4::HEADER_LEN + UDP_LEN + BTH_LEN;
 /// Bytes of extended headers at most: RETH and immediate data, or AtomicETH.
@@ -23,6 +24,13 @@ impl Headers {
     /// None.
     pub const NONE: Headers = Headers { bytes: [0; MOST_EXTENDED], len: 0 };
 
+    /// One.
+    #[inline]
+    #[must_use]
+    pub fn of<const N: usize>(header: [u8; N]) -> Headers {
+        Headers::NONE.with(header)
+    }
+
     /// With another one after those before.
     ///
     /// # Panics
@@ -33,6 +41,18 @@ impl Headers {
         self.bytes[self.len..self.len + N].copy_from_slice(&header);
         self.len += N;
         self
+    }
+
+    /// Appends a base header and these.
+    #[inline]
+    pub(super) fn append(&self, bth: &Bth, frame: &mut Vec<u8>) {
+        let mut bytes = [0; BTH_LEN + MOST_EXTENDED];
+        bth.emit(&mut bytes);
+        bytes[BTH_LEN..].copy_from_slice(&self.bytes);
+        // A copy whose length is known is a few instructions; what is too much goes.
+        let end = frame.len() + BTH_LEN + self.len;
+        frame.extend_from_slice(&bytes);
+        frame.truncate(end);
     }
 }
 
@@ -61,9 +81,15 @@ impl Path {
     #[inline]
     pub fn emit(&self, bth: &Bth, extended: &Headers, payload: usize, frame: &mut Vec<u8>) {
         let pad = payload.wrapping_neg() & 3;
-        let after = BTH_LEN + extended.len + payload + pad + ICRC_LEN;
+        self.emit_network(BTH_LEN + extended.len + payload + pad + ICRC_LEN, frame);
+        extended.append(&Bth { pad: pad as u8, ..*bth }, frame);
+    }
+
+    /// Writes the headers of Ethernet, IPv4 and UDP into an empty frame; `after` bytes follow.
+    #[inline]
+    pub(super) fn emit_network(&self, after: usize, frame: &mut Vec<u8>) {
         frame.clear();
-        frame.resize(HEADERS_AT, 0);
+        frame.resize(IP_AT + ipv4::HEADER_LEN + UDP_LEN, 0);
         let link = ethernet::Header { dst: self.remote_mac, src: self.local_mac, ethertype: EtherType::Ipv4 };
         link.emit(frame);
         let udp_len = (UDP_LEN + after) as u16;
@@ -79,8 +105,6 @@ impl Path {
         udp[0..2].copy_from_slice(&self.source_port.to_be_bytes());
         udp[2..4].copy_from_slice(&UDP_PORT.to_be_bytes());
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        Bth { pad: pad as u8, ..*bth }.emit(&mut udp[UDP_LEN..]);
-        frame.extend_from_slice(&extended.bytes[..extended.len]);
     }
 }
 
@@ -178,6 +202,25 @@ pub struct Packet<'a> {
     pub segment: u16,
 }
 
+/// A packet of a packed train.
+#[derive(Debug, Clone, Copy)]
+pub struct Inner<'f> {
+    /// Its base header.
+    pub bth: Bth,
+    /// Its extended headers, as long as the opcode says.
+    pub extended: &'f [u8],
+    /// Its payload, without padding.
+    pub payload: &'f [u8],
+}
+
+/// What a packet has of the network's headers.
+pub(super) struct Network<'f> {
+    pub(super) ip: ipv4::Header,
+    pub(super) ip_bytes: &'f [u8],
+    pub(super) source_port: u16,
+    pub(super) source_mac: Mac,
+}
+
 /// What a datagram has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
@@ -213,6 +256,14 @@ impl<'a> Packet<'a> {
             payload: &frame[payload_at..payload_end],
             segment: 0,
         })
+    }
+
+    /// A packet of a packed train.
+    #[inline]
+    pub(super) fn of_parts(network: Network<'a>, inner: Inner<'a>) -> Packet<'a> {
+        let Network { ip, ip_bytes, source_port, source_mac } = network;
+        let Inner { bth, extended, payload } = inner;
+        Packet { ip, ip_bytes, source_port, source_mac, bth, extended, payload, segment: 0 }
     }
 
     /// Packets of it.

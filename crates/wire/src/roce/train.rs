@@ -4,15 +4,22 @@
 //! frame's owner keeps beside it (`segment`). Its opcode says where the train as a whole stands in its message, and its
 //! sequence number is that of the first packet. A train never leaves a machine: [`Train::write`] makes the packets.
 use super::icrc::{ICRC_LEN, icrc};
-use super::packet::{Layout, Packet, layout};
+use super::packed::{Packed, is_packed};
+use super::packet::{Layout, Packet, UDP_LEN, layout};
 use super::{BTH_LEN, Bth, Opcode, Operation, Position, Tail};
 use crate::ipv4;
 
-/// Bytes of a UDP header.
-const UDP_LEN: usize = 8;
-
 /// A train, or a single packet whose checksum is not computed.
-pub struct Train<'a> {
+pub struct Train<'a>(Kind<'a>);
+
+enum Kind<'a> {
+    /// Packets of one message.
+    Message(Message<'a>),
+    /// Messages of one packet each.
+    Packed(Packed<'a>, u32),
+}
+
+struct Message<'a> {
     frame: &'a [u8],
     layout: Layout,
     packet: Packet<'a>,
@@ -20,22 +27,72 @@ pub struct Train<'a> {
 }
 
 impl<'a> Train<'a> {
-    /// That of a frame; each packet but the last has `segment` bytes of payload, and 0 says that there is one packet.
-    /// `None` where the frame is no RoCEv2 packet over IPv4.
+    /// That of a frame of the machine's own; each packet but the last has `segment` bytes of payload, and 0 says that
+    /// there is one packet. `None` where the frame is no RoCEv2 packet over IPv4.
     pub fn of(frame: &'a [u8], segment: u16) -> Option<Train<'a>> {
+        if segment > 0 && is_packed(frame) {
+            let packed = Packed::parse(frame).ok()?;
+            let (mut rest, mut count) = (packed.clone(), 0);
+            while rest.next_packet().ok()?.is_some() {
+                count += 1;
+            }
+            return Some(Train(Kind::Packed(packed, count)));
+        }
         let (layout, packet) = (layout(frame).ok()?, Packet::parse(frame).ok()?);
         let segment = if segment == 0 { packet.payload.len().max(1) } else { usize::from(segment) };
-        Some(Train { frame, layout, packet, segment })
+        Some(Train(Kind::Message(Message { frame, layout, packet, segment })))
     }
 
     /// Packets of it.
     pub fn count(&self) -> u32 {
-        self.packet.payload.len().div_ceil(self.segment).max(1) as u32
+        match &self.0 {
+            Kind::Message(message) => message.count(),
+            Kind::Packed(_, count) => *count,
+        }
     }
 
     /// Appends packet `at` of it to an empty frame, as it is on a wire.
     pub fn write(&self, at: u32, into: &mut Vec<u8>) {
-        let Train { frame, layout, packet, segment } = self;
+        match &self.0 {
+            Kind::Message(message) => message.write(at, into),
+            Kind::Packed(packed, _) => write_packed(packed, at, into),
+        }
+    }
+}
+
+/// Appends packet `at` of a packed train.
+fn write_packed(packed: &Packed<'_>, at: u32, into: &mut Vec<u8>) {
+    let mut rest = packed.clone();
+    let skipped = (0..at).all(|_| matches!(rest.next_packet(), Ok(Some(_))));
+    let (true, Ok(Some(inner))) = (skipped, rest.next_packet()) else { return };
+    let (front, bth_at) = (packed.front(), packed.front().len());
+    into.extend_from_slice(front);
+    into.resize(bth_at + BTH_LEN, 0);
+    inner.bth.emit(&mut into[bth_at..]);
+    into.extend_from_slice(inner.extended);
+    into.extend_from_slice(inner.payload);
+    into.extend_from_slice(&[0; 3][..usize::from(inner.bth.pad)]);
+    // In the train, the place of the UDP checksum has another meaning.
+    into[bth_at - 2..bth_at].fill(0);
+    seal_at(bth_at - UDP_LEN, packed.ip.id, into);
+}
+
+/// Ends a packet whose UDP header stands at `udp_at`: lengths and checksums.
+fn seal_at(udp_at: usize, id: u16, into: &mut Vec<u8>) {
+    let (ip_at, len) = (udp_at - ipv4::HEADER_LEN, into.len() + ICRC_LEN);
+    ipv4::set_len_and_id(&mut into[ip_at..], (len - ip_at) as u16, id);
+    into[udp_at + 4..udp_at + 6].copy_from_slice(&((len - udp_at) as u16).to_be_bytes());
+    let checksum = icrc(&into[ip_at..]).unwrap_or_default();
+    into.extend_from_slice(&checksum);
+}
+
+impl Message<'_> {
+    fn count(&self) -> u32 {
+        self.packet.payload.len().div_ceil(self.segment).max(1) as u32
+    }
+
+    fn write(&self, at: u32, into: &mut Vec<u8>) {
+        let Message { frame, layout, packet, segment } = self;
         let payload = packet.payload.chunks(*segment).nth(at as usize).unwrap_or_default();
         let last = at + 1 == self.count();
         let opcode = packet.opcode().at(packet.opcode().position().part(at, self.count()));
@@ -62,11 +119,7 @@ impl<'a> Train<'a> {
         into.extend_from_slice(if opcode.position().ends() { tail } else { &[] });
         into.extend_from_slice(payload);
         into.extend_from_slice(&[0; 3][..pad]);
-        let (udp_at, len) = (layout.bth_at - UDP_LEN, into.len() + ICRC_LEN);
-        ipv4::set_len_and_id(&mut into[layout.ip_at..], (len - layout.ip_at) as u16, layout.ip.id);
-        into[udp_at + 4..udp_at + 6].copy_from_slice(&((len - udp_at) as u16).to_be_bytes());
-        let checksum = icrc(&into[layout.ip_at..]).unwrap_or_default();
-        into.extend_from_slice(&checksum);
+        seal_at(layout.bth_at - UDP_LEN, layout.ip.id, into);
     }
 }
 
