@@ -71,7 +71,7 @@ const SMALL_PAYLOAD: usize = 9_000;
 fn cut_train(mut frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> Result<(), Box<Frame>> {
     pool.flatten(&mut frame);
     let Some(train) = Train::of(frame.bytes(), frame.segment_size) else { return Err(frame) };
-    let most = frame.len().min(usize::from(frame.segment_size) + HEADERS);
+    let most = train.longest();
     for at in 0..train.count() {
         let small = pool.small();
         let mut packet = if small.capacity() >= most { small } else { (pool.put(small), pool.large()).1 };
@@ -81,9 +81,6 @@ fn cut_train(mut frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Fra
     pool.put(frame);
     Ok(())
 }
-
-/// More than the headers of any RoCEv2 packet.
-const HEADERS: usize = 128;
 
 /// RoCEv2 packets are about to leave the machine: makes packets of trains, and completes checksums. What is no packet
 /// is dropped.

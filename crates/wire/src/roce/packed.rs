@@ -230,6 +230,7 @@ mod tests {
             expected.extend_from_slice(&payload);
             finish(&mut expected);
             train.write(at as u32, &mut written);
+            assert!(written.len() <= train.longest());
             assert_eq!(written, expected, "{len} bytes");
             assert!(icrc_is_right(&written) && !is_packed(&written));
         }

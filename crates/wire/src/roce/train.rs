@@ -16,7 +16,7 @@ enum Kind<'a> {
     /// Packets of one message.
     Message(Message<'a>),
     /// Messages of one packet each.
-    Packed(Packed<'a>, u32),
+    Packed { packed: Packed<'a>, count: u32, longest: usize },
 }
 
 struct Message<'a> {
@@ -32,11 +32,13 @@ impl<'a> Train<'a> {
     pub fn of(frame: &'a [u8], segment: u16) -> Option<Train<'a>> {
         if segment > 0 && is_packed(frame) {
             let packed = Packed::parse(frame).ok()?;
-            let (mut rest, mut count) = (packed.clone(), 0);
-            while rest.next_packet().ok()?.is_some() {
+            let (mut rest, mut count, mut longest) = (packed.clone(), 0, 0);
+            while let Some(inner) = rest.next_packet().ok()? {
                 count += 1;
+                longest = longest.max(inner.extended.len() + inner.payload.len());
             }
-            return Some(Train(Kind::Packed(packed, count)));
+            longest += packed.front().len() + BTH_LEN + MOST_PAD + ICRC_LEN;
+            return Some(Train(Kind::Packed { packed, count, longest }));
         }
         let (layout, packet) = (layout(frame).ok()?, Packet::parse(frame).ok()?);
         let segment = if segment == 0 { packet.payload.len().max(1) } else { usize::from(segment) };
@@ -47,7 +49,18 @@ impl<'a> Train<'a> {
     pub fn count(&self) -> u32 {
         match &self.0 {
             Kind::Message(message) => message.count(),
-            Kind::Packed(_, count) => *count,
+            Kind::Packed { count, .. } => *count,
+        }
+    }
+
+    /// No packet of it is longer, in bytes.
+    pub fn longest(&self) -> usize {
+        match &self.0 {
+            Kind::Message(message) => {
+                let headers = message.frame.len() - message.packet.payload.len();
+                headers + message.segment.min(message.packet.payload.len()) + MOST_PAD + ICRC_LEN
+            }
+            Kind::Packed { longest, .. } => *longest,
         }
     }
 
@@ -55,10 +68,13 @@ impl<'a> Train<'a> {
     pub fn write(&self, at: u32, into: &mut Vec<u8>) {
         match &self.0 {
             Kind::Message(message) => message.write(at, into),
-            Kind::Packed(packed, _) => write_packed(packed, at, into),
+            Kind::Packed { packed, .. } => write_packed(packed, at, into),
         }
     }
 }
+
+/// The payload's length is made a multiple of four bytes.
+const MOST_PAD: usize = 3;
 
 /// Appends packet `at` of a packed train.
 fn write_packed(packed: &Packed<'_>, at: u32, into: &mut Vec<u8>) {
@@ -182,7 +198,9 @@ mod tests {
             train.write(at, &mut packet);
             packet
         };
-        (0..train.count()).map(write).collect()
+        let packets: Vec<Vec<u8>> = (0..train.count()).map(write).collect();
+        assert!(packets.iter().all(|packet| packet.len() <= train.longest()));
+        packets
     }
 
     const RETH: Reth = Reth { address: 0x7000, key: 9, len: 1001 };
