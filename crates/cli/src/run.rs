@@ -3,7 +3,8 @@
 use crate::arguments::RunArguments;
 use crate::private::{self, Private};
 use crate::{library, locate};
-use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, SOCKET_VARIABLE};
+use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYSTEM_CALLS};
+use context::program::{Linkage, linkage};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -23,7 +24,15 @@ pub fn run(arguments: &RunArguments) -> Result<(), String> {
         }
         None => start_private(arguments)?,
     };
-    let mut command = Command::new(program);
+    let way = way_to_start(&program, arguments);
+    let mut command = match &way {
+        // libtoe loads it, into a process that the dynamic linker makes.
+        Way::Loaded => Command::new("/proc/self/exe"),
+        Way::Preloaded => Command::new(&program),
+    };
+    if matches!(way, Way::Loaded) {
+        command.env(PROGRAM_VARIABLE, &program);
+    }
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
     let mut preloaded = vec![library.clone()];
     if let Some(verbs) = library::verbs(&library) {
@@ -35,6 +44,27 @@ pub fn run(arguments: &RunArguments) -> Result<(), String> {
     // The program takes this process's place: signals, exit status and process number are its own.
     let error = command.exec();
     Err(format!("cannot run {}: {error}", arguments.command[0].to_string_lossy()))
+}
+
+/// How libtoe comes into a program.
+enum Way {
+    /// The dynamic linker loads it.
+    Preloaded,
+    /// It loads the program.
+    Loaded,
+}
+
+/// Says where libtoe has no way into the program: it runs on the kernel's TCP then.
+fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
+    let why = match linkage(program) {
+        Linkage::Dynamic => return Way::Preloaded,
+        Linkage::Static if arguments.intercept == SYSTEM_CALLS => return Way::Loaded,
+        Linkage::Static => "is linked statically; --intercept syscalls carries such programs",
+        Linkage::Foreign => "is no 64-bit program for this machine",
+        Linkage::OfAnotherUser => "runs with the rights of its owner, and no library can be put in front of it",
+    };
+    eprintln!("opentoe: {} stays on the kernel's TCP: it {why}", program.display());
+    Way::Preloaded
 }
 
 /// The daemon to attach to, where one is named or running.

@@ -18,6 +18,8 @@ pub const INTERCEPT_VARIABLE: &str = "TOE_INTERCEPT";
 pub const SYMBOLS: &str = "symbols";
 /// So they are, and below them system call instructions are rewritten.
 pub const SYSTEM_CALLS: &str = "syscalls";
+/// The environment variable that names a static program, which `libtoe.so` loads into the process and runs.
+pub const PROGRAM_VARIABLE: &str = "TOE_PROGRAM";
 /// The values of [`INTERCEPT_VARIABLE`].
 pub const LAYERS: [&str; 2] = [SYMBOLS, SYSTEM_CALLS];
 

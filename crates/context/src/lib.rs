@@ -12,6 +12,7 @@
 pub mod attach;
 pub mod comm;
 mod directory;
+pub mod program;
 pub mod queues;
 pub mod stream;
 mod turns;

@@ -31,6 +31,18 @@ pub fn restorer() -> usize {
     toe_intercept_restore as *const () as usize
 }
 
+/// Where all handlers of the program are led to; 0: nowhere.
+static LED_TO: AtomicUsize = AtomicUsize::new(0);
+/// The program's handlers, where they are led elsewhere; by the number of the signal.
+pub static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+/// One more than the last signal.
+const SIGNALS: usize = 65;
+
+/// From now on, the kernel calls this function in place of each handler that the program installs.
+pub fn lead_to(handler: usize) {
+    LED_TO.store(handler, Relaxed);
+}
+
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// The program's own disposition of `SIGSYS`.
@@ -83,11 +95,8 @@ pub unsafe fn change(signal: c_int, new: *const Action, old: *mut Action, keeps:
     // SAFETY: the caller's pointers.
     let asked = unsafe { new.as_ref().copied() };
     if signal != SIGSYS {
-        let mut action = asked.unwrap_or_default();
-        action.mask &= !BIT;
-        let given = if asked.is_some() { &raw const action } else { std::ptr::null() };
-        // SAFETY: a local, and the program's place for the answer.
-        return unsafe { set(signal, given, old) }.map_or_else(|error| -(error as isize), |()| 0);
+        // SAFETY: the program's place for the answer.
+        return unsafe { change_other(signal, asked, old) }.map_or_else(|error| -(error as isize), |()| 0);
     }
     let before = Action {
         handler: OWN_HANDLER.load(Relaxed),
@@ -101,6 +110,33 @@ pub unsafe fn change(signal: c_int, new: *const Action, old: *mut Action, keeps:
         unsafe { old.write(before) };
     }
     0
+}
+
+/// The same for other signals.
+unsafe fn change_other(signal: c_int, asked: Option<Action>, old: *mut Action) -> Result<(), c_int> {
+    let led_to = LED_TO.load(Relaxed);
+    let own = HANDLERS.get(signal as usize).filter(|_| led_to != 0);
+    let before = own.map(|own| own.load(Relaxed));
+    let given = asked.map(|mut action| {
+        action.mask &= !BIT;
+        if let Some(own) = own.filter(|_| ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.handler)) {
+            // In front of the kernel's call: the signal may come at once.
+            own.store(action.handler, Relaxed);
+            action.handler = led_to;
+            action.flags |= libc::SA_SIGINFO as c_ulong | SA_RESTORER;
+            action.restorer = restorer();
+        }
+        action
+    });
+    let given = given.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a local, and the program's place for the answer.
+    unsafe {
+        set(signal, given, old)?;
+        if let Some(old) = old.as_mut().filter(|old| led_to != 0 && old.handler == led_to) {
+            old.handler = before.unwrap_or_default();
+        }
+    }
+    Ok(())
 }
 
 /// A `SIGSYS` that the net did not cause: the program's disposition of it.

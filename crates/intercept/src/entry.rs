@@ -3,6 +3,7 @@
 //! A stub leaves the program's stack pointer 128 bytes lower and in r11 the address at which it goes on behind the
 //! system call. In front of that address stand the call instruction itself (2 bytes), and the address in the program
 //! that unwinders are to see (8 bytes). rcx is free, too: the instruction changes both.
+use crate::dispositions::HANDLERS;
 use libc::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
@@ -23,7 +24,7 @@ pub enum Class {
 }
 
 /// A system call that is asked about.
-#[derive(Debug)]
+#[derive(Debug, Default, Clone)]
 #[repr(C)]
 pub struct Call {
     /// Its number; the answer writes the result here, as the kernel gives it: a value, or an error number below 0.
@@ -115,6 +116,8 @@ const _: () = assert!(size_of::<Call>() == 7 * 8 && size_of::<c_int>() == 4);
 
 std::arch::global_asm!(
     include_str!("entry.s"),
+    include_str!("own.s"),
+    handlers = sym HANDLERS,
     classes = sym CLASSES,
     descriptors = sym DESCRIPTORS,
     count = sym COUNT,

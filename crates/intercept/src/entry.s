@@ -50,6 +50,50 @@ toe_intercept_entry:
     .cfi_offset rbx, -216
     mov rbx, rsp
     .cfi_def_cfa_register rbx
+    lea rcx, [rip + 8f]
+    push rcx
+    jmp toe_intercept_ask
+8:  # ecx is the verdict.
+    mov rsp, rbx
+    .cfi_def_cfa_register rsp
+    pop rbx
+    .cfi_def_cfa_offset 208
+    .cfi_restore rbx
+    cmp ecx, 1
+    pop rax
+    pop rdi
+    pop rsi
+    pop rdx
+    pop r10
+    pop r8
+    pop r9
+    .cfi_def_cfa_offset 152
+    je 2b
+    ja 4f
+    popfq
+    .cfi_def_cfa_offset 144
+    pop rcx
+    .cfi_def_cfa_offset 136
+    lea rsp, [rsp + 136]
+    jmp rcx
+4:  # In place: the stub has the instruction in front of where it goes on.
+    .cfi_def_cfa_offset 152
+    popfq
+    pop r11
+    lea rsp, [rsp + 136]
+    lea r11, [r11 - 2]
+    jmp r11
+    .cfi_endproc
+    .size toe_intercept_entry, . - toe_intercept_entry
+
+    # Asks, with a Call at [rbx + 8], and goes on at [rbx - 8] with the verdict in ecx. Changes what a C function may
+    # change of the other registers, but for the vector registers.
+    .type toe_intercept_ask, @function
+toe_intercept_ask:
+    .cfi_startproc simple
+    .cfi_def_cfa rbx, 216
+    .cfi_offset rip, -136
+    .cfi_offset rbx, -216
     cld
     mov eax, dword ptr [rip + {vectors}]
     bt eax, {tells}
@@ -58,9 +102,9 @@ toe_intercept_entry:
     mov ecx, 1
     xgetbv
     and eax, r8d
-4:  # [rbx - 8]: vector registers in use. [rbx - 16]: the verdict.
-    sub rsp, 16
-    mov dword ptr [rbx - 8], eax
+4:  # [rbx - 16]: vector registers in use. [rbx - 12]: the verdict.
+    sub rsp, 8
+    mov dword ptr [rbx - 16], eax
     and rsp, -64
     test eax, {avx512}
     jnz 5f
@@ -150,8 +194,8 @@ toe_intercept_entry:
 7:
     lea rdi, [rbx + 8]
     call qword ptr [rip + {ask}]
-    mov dword ptr [rbx - 16], eax
-    mov eax, dword ptr [rbx - 8]
+    mov dword ptr [rbx - 12], eax
+    mov eax, dword ptr [rbx - 16]
     test eax, {avx512}
     jnz 5f
     # What was not in use is zero again.
@@ -265,35 +309,7 @@ toe_intercept_entry:
     kmovq k6, [rsp + 2096]
     kmovq k7, [rsp + 2104]
 7:
-    mov ecx, dword ptr [rbx - 16]
-    mov rsp, rbx
-    .cfi_def_cfa_register rsp
-    pop rbx
-    .cfi_def_cfa_offset 208
-    .cfi_restore rbx
-    cmp ecx, 1
-    pop rax
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    .cfi_def_cfa_offset 152
-    je 2b
-    ja 4f
-    popfq
-    .cfi_def_cfa_offset 144
-    pop rcx
-    .cfi_def_cfa_offset 136
-    lea rsp, [rsp + 136]
-    jmp rcx
-4:  # In place: the stub has the instruction in front of where it goes on.
-    .cfi_def_cfa_offset 152
-    popfq
-    pop r11
-    lea rsp, [rsp + 136]
-    lea r11, [r11 - 2]
-    jmp r11
+    mov ecx, dword ptr [rbx - 12]
+    jmp qword ptr [rbx - 8]
     .cfi_endproc
-    .size toe_intercept_entry, . - toe_intercept_entry
+    .size toe_intercept_ask, . - toe_intercept_ask

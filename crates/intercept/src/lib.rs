@@ -8,13 +8,15 @@
 //!
 //! From the outside in: `objects` (what is loaded), `sites` (which instructions, pure), `stubs` (what a jump leads
 //! to), `patch` (memory), `entry` (registers). Of the net: `net` (the signal), `dispositions` (the program's signals),
-//! `places` (which stub), `running` (what can be rewritten while threads run), `pool` (its stubs).
+//! `own` (programs that the library loads), `places` (which stub), `running` (what can be rewritten while threads run),
+//! `pool` (its stubs).
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod dispositions;
 mod entry;
 mod net;
 mod objects;
+pub mod own;
 mod patch;
 mod places;
 mod pool;

@@ -21,6 +21,9 @@ const SYS_USER_DISPATCH: c_int = 2;
 /// The range from which the kernel takes system calls as they are. No length: the net is not there.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static LENGTH: AtomicU64 = AtomicU64::new(0);
+/// Where in a thread's [`crate::own`] its selector is: it says whether the program runs, or the library. 0: it is
+/// always the program.
+static SELECTOR: AtomicU64 = AtomicU64::new(0);
 /// The length while the net is there.
 static FULL: AtomicU64 = AtomicU64::new(0);
 
@@ -32,6 +35,7 @@ std::arch::global_asm!(
     include_str!("net.s"),
     offset = sym OFFSET,
     length = sym LENGTH,
+    selector = sym SELECTOR,
     prctl = const libc::SYS_prctl,
     dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
     pool = const pool::ROOM,
@@ -42,15 +46,26 @@ std::arch::global_asm!(
 /// # Safety
 /// The process has one thread; the rules are set.
 pub unsafe fn start(ask: u64) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { prepare(ask, 0)? };
+    arm().inspect_err(|_| give_up_silently())
+}
+
+/// Prepares the net; threads are caught from [`arm`] on.
+///
+/// # Safety
+/// As [`start`].
+pub unsafe fn prepare(ask: u64, selector: usize) -> Result<(), c_int> {
+    SELECTOR.store(selector as u64, Relaxed);
     let own = toe_intercept_child as *const () as u64;
     let range = objects::code_around(own).ok_or(libc::ENOEXEC)?;
     // SAFETY: no stub of the net runs yet.
-    unsafe { pool::begin(ask, own) }.map_err(|_| libc::EACCES)?;
+    unsafe { pool::begin(ask, own, selector != 0) }.map_err(|_| libc::EACCES)?;
     dispositions::catch(handler)?;
     OFFSET.store(range.start, Relaxed);
     FULL.store(range.len as u64, Relaxed);
     LENGTH.store(range.len as u64, Relaxed);
-    arm().inspect_err(|_| give_up_silently())
+    Ok(())
 }
 
 /// Whether there is a net.
@@ -58,12 +73,27 @@ pub fn is_there() -> bool {
     LENGTH.load(Relaxed) != 0
 }
 
-fn arm() -> Result<(), c_int> {
+/// Catches this thread's calls.
+pub fn arm() -> Result<(), c_int> {
     set(ON, OFFSET.load(Relaxed), LENGTH.load(Relaxed))
 }
 
+/// Catches them no longer.
+pub fn disarm() {
+    let _ = set(OFF, 0, 0);
+}
+
 fn set(mode: usize, offset: u64, length: u64) -> Result<(), c_int> {
-    let arguments = [PR_SET_SYSCALL_USER_DISPATCH, mode, offset as usize, length as usize, 0, 0];
+    let selector = match SELECTOR.load(Relaxed) as usize {
+        offset if offset != 0 && mode == ON => {
+            let own: usize;
+            // SAFETY: where threads have a selector, the register leads to what it is in.
+            unsafe { std::arch::asm!("mov {}, gs:[0]", out(reg) own, options(nostack, preserves_flags, readonly)) };
+            own + offset
+        }
+        _ => 0,
+    };
+    let arguments = [PR_SET_SYSCALL_USER_DISPATCH, mode, offset as usize, length as usize, selector, 0];
     // SAFETY: a plain call.
     let result = unsafe { system_call::raw(libc::SYS_prctl, arguments) };
     if result == 0 { Ok(()) } else { Err(-result as c_int) }
@@ -83,7 +113,7 @@ pub fn go_on_in_child() {
 pub fn take_away() {
     if is_there() {
         LENGTH.store(0, Relaxed);
-        let _ = set(OFF, 0, 0);
+        disarm();
     }
 }
 

@@ -26,7 +26,11 @@ toe_intercept_child:
     mov esi, 1
     mov rdx, qword ptr [rip + {offset}]
     mov r10, qword ptr [rip + {length}]
-    xor r8d, r8d
+    mov r8, qword ptr [rip + {selector}]
+    test r8, r8
+    jz 2f
+    add r8, qword ptr gs:[0]
+2:
     syscall
 1:
     pop r11

@@ -2,8 +2,8 @@
 //! range from which the kernel takes system calls as they are.
 use crate::patch;
 use crate::sites::CALL;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Bytes of the room.
 pub const ROOM: usize = 256 << 10;
@@ -17,6 +17,8 @@ const MOST: usize = 128;
 const TO_BACK: usize = SKIP_RED_ZONE.len() + LEA_R11.len() + 4 + 6 + 2 + 8 + 2;
 
 const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+/// `nop` of as many bytes.
+const LONG_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
 const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
 /// `jmp [rip + ...]`
@@ -30,6 +32,8 @@ unsafe extern "C" {
     static toe_intercept_pool: [u8; ROOM];
 }
 
+/// Stubs use no stack of the program's, and tell children from other calls: those of programs that [`crate::own`] runs.
+static WITHOUT_STACK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a stub stands for.
@@ -55,11 +59,13 @@ fn base() -> u64 {
     (&raw const toe_intercept_pool).expose_provenance() as u64
 }
 
-/// Writes the head of the room: where stubs ask, and where children begin.
+/// Writes the head of the room: where stubs ask, and where children begin. `without_stack`: they use none of the
+/// program's.
 ///
 /// # Safety
 /// No stub runs.
-pub unsafe fn begin(ask: u64, child: u64) -> Result<(), crate::Reason> {
+pub unsafe fn begin(ask: u64, child: u64, without_stack: bool) -> Result<(), crate::Reason> {
+    WITHOUT_STACK.store(without_stack, Relaxed);
     let head: Vec<u8> = [ask.to_le_bytes(), child.to_le_bytes()].concat();
     USED.store(HEAD, Relaxed);
     // SAFETY: the room's first bytes, which nothing else uses.
@@ -125,7 +131,8 @@ impl Bytes {
         let start = self.here();
         self.add(place.before);
         let enter = self.here();
-        self.add(&SKIP_RED_ZONE);
+        let without_stack = WITHOUT_STACK.load(Relaxed);
+        self.add(if without_stack { &LONG_NOP } else { &SKIP_RED_ZONE });
         self.add(&LEA_R11);
         let back = enter + TO_BACK as u64;
         self.distance(back);
@@ -141,7 +148,14 @@ impl Bytes {
         self.add(&JUMP_BY);
         self.add(&[0; 4]);
         self.add(&(place.call + CALL + place.behind.len() as u64).to_le_bytes());
-        self.lead_here(to_plain);
+        if without_stack {
+            self.lead_here(to_plain);
+            self.add(&SYSCALL);
+            self.add(&[0xe9]);
+            self.distance(back);
+        } else {
+            self.lead_here(to_plain);
+        }
         self.lead_here(to_child);
         self.add(&SYSCALL);
         self.add(&IS_CHILD);

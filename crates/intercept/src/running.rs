@@ -32,6 +32,11 @@ pub unsafe fn bytes(at: u64, len: usize) -> [u8; BEHIND] {
     found
 }
 
+/// Makes the decoder's tables, which takes memory: in a handler it would be too late.
+pub fn prepare() {
+    let _ = behind(&[0x0f, 5, 0x90, 0x90, 0x90, 0x90], 0);
+}
+
 /// What can be replaced at a place.
 ///
 /// # Safety

@@ -7,7 +7,8 @@
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
 //! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
-//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `environment`, `share` (the tie to the daemon).
+//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `image`, `static_host`, `environment`, `share` (the
+//! tie to the daemon).
 
 mod address;
 mod attach;
@@ -24,6 +25,8 @@ mod exec;
 mod fast;
 mod few;
 mod fork;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod image;
 mod interpose;
 mod kept;
 mod lock;
@@ -43,6 +46,8 @@ mod spawn;
 mod splice;
 mod stand_in;
 mod state;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod static_host;
 mod stream;
 mod table;
 mod thread;
@@ -56,7 +61,10 @@ extern "C" fn start() {
     environment::remember();
     exec::take_over();
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    interpose::layer::start();
+    {
+        interpose::hosted::start(table::words());
+        interpose::layer::start();
+    }
 }
 
 #[used]

@@ -11,6 +11,8 @@ use crate::lock;
 use crate::real;
 use crate::socket::Kind;
 use crate::state::Lib;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::static_host::Host;
 use crate::table::{self, Entry};
 use libc::{c_char, c_int, c_long, c_uint, pid_t};
 use std::cell::{Cell, RefCell};
@@ -189,7 +191,24 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
     }
     // Without the lock, which the parent would never get again.
     // SAFETY: the child's arguments with the environment that the sockets need.
-    Some(unsafe { real::system_call(number, arguments) })
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if place == 0 {
+            let environment = std::ptr::with_exposed_provenance(arguments[2]);
+            if let Some(host) = Host::of(std::ptr::with_exposed_provenance(arguments[0]), environment) {
+                let with = [
+                    host.path.as_ptr().expose_provenance(),
+                    arguments[1],
+                    host.environment.as_ptr().expose_provenance(),
+                    0,
+                    0,
+                    0,
+                ];
+                return Some(real::system_call(number, with));
+            }
+        }
+        Some(real::system_call(number, arguments))
+    }
 }
 
 fn is_program(path: usize) -> bool {

@@ -189,6 +189,22 @@ fn system_calls_of_code_that_is_loaded_later_are_seen() {
     place.finish();
 }
 
+/// The same program without a dynamic linker: the library loads it itself.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_of_a_static_program_are_seen() {
+    let place = Place::new("static");
+    let below = compile_with(&place, "cc", "below", "below", &["-pthread", "-static"]);
+    // Nothing can be rewritten before the program runs, as with code that is loaded later.
+    let on_kernel = text(Command::new(&below).env("LATE", "").arg("127.0.0.1"));
+    assert!(on_kernel.lines().count() >= 13);
+    let address = ADDRESS.to_string();
+    let mut command = place.command("/bin/true");
+    command.arg(&address).env("LATE", "").env("TOE_INTERCEPT", "syscalls").env("TOE_PROGRAM", &below);
+    assert_eq!(text(&mut command), on_kernel);
+    place.finish();
+}
+
 /// What runs with symbols runs with system calls as well.
 #[test]
 #[cfg(target_arch = "x86_64")]

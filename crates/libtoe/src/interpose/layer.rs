@@ -55,7 +55,8 @@ fn is_own(path: &str) -> bool {
     path.ends_with("/libtoe.so")
 }
 
-fn class_of(number: usize) -> Class {
+/// Which system calls are looked at.
+pub fn class_of(number: usize) -> Class {
     match number as c_long {
         libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev => Class::Descriptor,
         libc::SYS_recvfrom | libc::SYS_sendto | libc::SYS_recvmsg | libc::SYS_sendmsg => Class::Descriptor,
@@ -77,7 +78,8 @@ fn class_of(number: usize) -> Class {
     }
 }
 
-extern "C" fn ask(call: &mut Call) -> Verdict {
+/// Answers a system call.
+pub extern "C" fn ask(call: &mut Call) -> Verdict {
     let errno = errno::get();
     let verdict = if intercept::has_net() {
         // SAFETY: the program's arguments for this call.

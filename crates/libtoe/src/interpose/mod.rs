@@ -9,6 +9,8 @@
 mod comm;
 mod descriptors;
 mod events;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod hosted;
 mod io;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod layer;
@@ -19,5 +21,7 @@ mod messages;
 mod process;
 mod sockets;
 mod system_call;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod threads;
 mod toe;
 mod zero_copy;

@@ -39,7 +39,19 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: passed on, with the environment that the sockets need.
-    unsafe { exec::with_sockets(environment, |environment| real::execve(path, arguments, environment)) }
+    unsafe { exec::with_sockets(environment, |environment| run(path, arguments, environment)) }
+}
+
+/// Runs a program; a static one in a process that the library loads it into.
+unsafe fn run(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if let Some(host) = crate::static_host::Host::of(path, environment) {
+            return real::execve(host.path.as_ptr(), arguments, host.environment.as_ptr());
+        }
+        real::execve(path, arguments, environment)
+    }
 }
 
 /// `execv`.

@@ -1,0 +1,99 @@
+//! How a program's file is linked: a library can be preloaded into some, must load others itself, and has no way into
+//! the rest.
+use std::fs::File;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// How a program's file is linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linkage {
+    /// Dynamically, or it is no ELF file: a script's interpreter most often is.
+    Dynamic,
+    /// Statically, for x86-64.
+    Static,
+    /// For another architecture, 32 bits among them.
+    Foreign,
+    /// It runs with another user's rights, and the dynamic linker preloads nothing into it.
+    OfAnotherUser,
+}
+
+/// elf(5).
+const ET_EXEC: u16 = 2;
+const EM_X86_64: u16 = 62;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
+
+/// Looks at a program's file. One that cannot be read counts as linked dynamically.
+pub fn linkage(path: &Path) -> Linkage {
+    read(path).unwrap_or(Linkage::Dynamic)
+}
+
+fn read(path: &Path) -> Option<Linkage> {
+    let file = File::open(path).ok()?;
+    if changes_user(&file.metadata().ok()?)? {
+        return Some(Linkage::OfAnotherUser);
+    }
+    if !cfg!(target_arch = "x86_64") {
+        return Some(Linkage::Dynamic);
+    }
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header[..20], 0).ok()?;
+    if header[..4] != *b"\x7fELF" {
+        return Some(Linkage::Dynamic);
+    }
+    let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    if header[4] != 2 || half(&header, 18) != EM_X86_64 {
+        return Some(Linkage::Foreign);
+    }
+    file.read_exact_at(&mut header, 0).ok()?;
+    let table = u64::from_le_bytes(header[32..40].try_into().ok()?);
+    let mut headers = vec![0; usize::from(half(&header, 56)) * PROGRAM_HEADER];
+    file.read_exact_at(&mut headers, table).ok()?;
+    let has = |kind: u32| headers.chunks_exact(PROGRAM_HEADER).any(|header| header[..4] == kind.to_le_bytes());
+    // Without an interpreter, a file that is not bound to an address is a static program or the dynamic linker itself.
+    let is_linker = || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld"));
+    let is_static = !has(PT_INTERP) && (half(&header, 16) == ET_EXEC || has(PT_DYNAMIC) && !is_linker());
+    Some(if is_static { Linkage::Static } else { Linkage::Dynamic })
+}
+
+/// Whether a program gets other rights than this process has (execve(2)).
+fn changes_user(file: &Metadata) -> Option<bool> {
+    const SET_USER: u32 = 0o4000;
+    const SET_GROUP: u32 = 0o2010;
+    // proc(5): it belongs to the effective user and group.
+    let own = std::fs::metadata("/proc/self").ok()?;
+    let changes_group = file.mode() & SET_GROUP == SET_GROUP && file.gid() != own.gid();
+    Some(changes_group || file.mode() & SET_USER != 0 && file.uid() != own.uid())
+}
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart() {
+        assert_eq!(linkage(&std::env::current_exe().unwrap()), Linkage::Dynamic);
+        assert_eq!(linkage(Path::new("/no/such/program")), Linkage::Dynamic);
+        let file = std::env::temp_dir().join(format!("linkage-{}", std::process::id()));
+        let write = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            linkage(&file)
+        };
+        let mut header = [0u8; HEADER + PROGRAM_HEADER];
+        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (header[16], header[18], header[32], header[56]) = (2, 62, 64, 1);
+        assert_eq!(write(&header), Linkage::Static);
+        header[64] = 3;
+        assert_eq!(write(&header), Linkage::Dynamic);
+        header[18] = 183;
+        assert_eq!(write(&header), Linkage::Foreign);
+        (header[18], header[4]) = (3, 1);
+        assert_eq!(write(&header), Linkage::Foreign);
+        assert_eq!(write(b"#!/bin/sh\n"), Linkage::Dynamic);
+        std::fs::remove_file(&file).unwrap();
+    }
+}

@@ -1,0 +1,138 @@
+//! Programs that are linked statically: how one begins in this process, and the calls that are about the process as the
+//! program sees it. All others go the way of those below the symbols (`layer`).
+use super::system_call::at;
+use super::{layer, threads};
+use crate::image::{self, Arguments};
+use crate::static_host::{self, PATH};
+use context::attach::PROGRAM_VARIABLE;
+use intercept::own::{self, Frame};
+use intercept::{Call, Class, Rules, Verdict};
+use libc::{c_int, c_long};
+use std::ffi::{CStr, CString, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::AtomicU32;
+
+/// arch_prctl(2).
+const ARCH_SET_GS: usize = 0x1001;
+const ARCH_SET_FS: usize = 0x1002;
+const ARCH_GET_FS: usize = 0x1003;
+const ARCH_GET_GS: usize = 0x1004;
+/// Addresses of user space end here.
+const USER: usize = 1 << 47;
+/// What the C library of this process keeps free of its stack for the library.
+const MAIN_STACK: u64 = 4 << 20;
+
+/// When the library is loaded: runs the static program that the environment names, if it names one. Then it does not
+/// return.
+pub fn start(descriptors: &'static [AtomicU32]) {
+    static_host::start();
+    let Some(path) = std::env::var_os(PROGRAM_VARIABLE) else { return };
+    // SAFETY: the dynamic linker runs this before the program has threads.
+    unsafe { std::env::remove_var(PROGRAM_VARIABLE) };
+    let why = match begin(&path, descriptors) {
+        Ok(status) => format!("it ended without a status ({status})"),
+        Err(why) => why.to_string(),
+    };
+    let path = path.to_string_lossy();
+    intercept::say(&format!("libtoe: cannot run {path}, which is linked statically: {why}\n"));
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(127) };
+}
+
+fn begin(path: &OsString, descriptors: &'static [AtomicU32]) -> std::io::Result<c_int> {
+    let end = |word: Vec<u8>| CString::new(word).unwrap_or_default();
+    let name = PATH.get_or_init(|| end(path.as_bytes().to_vec()));
+    let words: Vec<CString> = std::env::args_os().map(|word| end(word.into_vec())).collect();
+    let variable = |(name, value): (OsString, OsString)| end([name.as_bytes(), b"=", value.as_bytes()].concat());
+    let environment: Vec<CString> = std::env::vars_os().map(variable).collect();
+    let file = File::open(path)?;
+    let image = image::load(&file)?;
+    drop(file);
+    let stack = image::stack(&image, &Arguments { path: name, words: &words, environment: &environment })?;
+    let command = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let command = end(command.to_vec());
+    let rules = Rules { class_of, descriptors, ask };
+    let frame = Frame { stack, next: image.entry, flags: 0x202, ..Frame::default() };
+    let local = 0u8;
+    let high = (&raw const local).expose_provenance() as u64;
+    // SAFETY: one thread; the frame is where the program begins; this stack grows as far as its limit.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, command.as_ptr());
+        own::host(&rules).and_then(|()| own::run(&frame, 0, high - MAIN_STACK..high, || ()))
+    }
+    .map_err(std::io::Error::from_raw_os_error)?;
+    Ok(0)
+}
+
+fn class_of(number: usize) -> Class {
+    match number as c_long {
+        libc::SYS_exit | libc::SYS_arch_prctl | libc::SYS_set_tid_address | libc::SYS_brk => Class::Ask,
+        libc::SYS_readlink | libc::SYS_readlinkat => Class::Ask,
+        _ => layer::class_of(number),
+    }
+}
+
+extern "C" fn ask(call: &mut Call) -> Verdict {
+    let [a, b, c, ..] = call.arguments;
+    // SAFETY: the program's arguments for this call; within `own::run`.
+    let done = unsafe {
+        match call.number as c_long {
+            libc::SYS_clone | libc::SYS_clone3 => threads::start(call),
+            libc::SYS_exit => threads::end(call),
+            libc::SYS_arch_prctl => thread_pointer(a, b),
+            libc::SYS_set_tid_address => {
+                own::set_clear_tid(a);
+                Some(libc::gettid() as isize)
+            }
+            // It is the C library's of this process. A program whose wish is not granted takes other memory.
+            libc::SYS_brk => Some(BREAK),
+            libc::SYS_readlink => own_path(a, b, c),
+            libc::SYS_readlinkat => own_path(b, c, call.arguments[3]),
+            _ => None,
+        }
+    };
+    let Some(result) = done else { return layer::ask(call) };
+    call.number = result;
+    Verdict::Done
+}
+
+/// What programs are told of the end of their data.
+const BREAK: isize = 0x1000_0000;
+
+/// `arch_prctl`: the thread pointer is the program's; the other register is this library's.
+unsafe fn thread_pointer(operation: usize, address: usize) -> Option<isize> {
+    // SAFETY: the program's arguments.
+    unsafe {
+        match operation {
+            ARCH_SET_FS if address >= USER => Some(-(libc::EPERM as isize)),
+            ARCH_SET_FS => {
+                own::set_program_fs(address as u64);
+                Some(0)
+            }
+            ARCH_GET_FS => {
+                at::<u64>(address).write_unaligned(own::program_fs());
+                Some(0)
+            }
+            ARCH_SET_GS | ARCH_GET_GS => {
+                intercept::say("libtoe: the program wants the GS register, which static programs cannot have here\n");
+                Some(-(libc::EPERM as isize))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `readlink` of `/proc/self/exe`, which the kernel takes for the program that the dynamic linker made the process for.
+unsafe fn own_path(link: usize, buffer: usize, len: usize) -> Option<isize> {
+    // SAFETY: the program's path.
+    if link == 0 || unsafe { CStr::from_ptr(at(link)) } != c"/proc/self/exe" {
+        return None;
+    }
+    let path = std::fs::canonicalize(OsString::from_vec(PATH.get()?.to_bytes().to_vec())).ok()?;
+    let path = path.as_os_str().as_bytes();
+    let len = path.len().min(len);
+    // SAFETY: the program's buffer.
+    unsafe { at::<u8>(buffer).copy_from(path.as_ptr(), len) };
+    Some(len as isize)
+}
