@@ -220,8 +220,13 @@ impl Daemon<'_> {
                 self.is_empty()
             })
             .map_err(|error| format!("{error}: {}", self.ask("ls").unwrap_or_default()))?;
-        let holds = Holdings::of(self.process.id());
-        if holds != self.at_start {
+        // What an application had is closed by threads of the daemon, some time after it is shown no more.
+        let mut holds = Holdings::of(self.process.id());
+        let gone = session.until("what the daemon holds to go", || {
+            holds = Holdings::of(self.process.id());
+            Ok(holds == self.at_start)
+        });
+        if gone.is_err() {
             return Err(format!("the daemon still holds {holds:?}; after its start it was {:?}", self.at_start));
         }
         self.process.stop()?;

@@ -300,11 +300,15 @@ const FORGERIES: [Forgery; 13] = [
 
 /// Each forgery ends as with hardware; what is posted behind it is flushed; the queue pair serves again after a reset.
 fn forge(orders: &Orders) -> Result<String, String> {
-    let end = Instant::now() + Duration::from_secs(orders.seconds);
     let mut ends = End::pair(orders)?;
+    let end = Instant::now() + Duration::from_secs(orders.seconds);
     let mut ended = 0u64;
-    while Instant::now() < end {
+    'rounds: while ended == 0 || Instant::now() < end {
         for forgery in &FORGERIES {
+            // On a crowded machine, a round takes a minute.
+            if ended > 0 && Instant::now() > end {
+                break 'rounds;
+            }
             ended += one_forgery(&mut ends, forgery).map_err(|error| format!("{}: {error}", forgery.0))?;
         }
         overrun(&mut ends).map_err(|error| format!("overrun: {error}"))?;
