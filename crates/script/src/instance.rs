@@ -6,7 +6,7 @@
 //! ([`crate::threads`]): a call that can end at some moment has ended, and its thread has seen the time, before time
 //! goes on.
 use crate::sockets::{Errno, Sockets};
-use crate::threads::{Threads, current};
+use crate::threads::{Others, Threads, current};
 use libc::{EAGAIN, EDEADLK, c_int};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,8 +21,9 @@ const LOOK_NS: u64 = 1_000;
 const PATIENCE_NS: u64 = 1_000_000_000_000;
 /// Real time between two looks at whether other threads stand still. No result depends on it.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// Real time after which the other threads count as gone astray: then a call that waits fails, and one that passes time
-/// goes on.
+/// Real time that other threads sleep elsewhere (a shell command, a file) until they count as gone astray: then a call
+/// that waits fails, and one that passes time goes on. A thread that is late, for it computes or gets no core, never
+/// does: on a crowded machine it may be late by any time, and must still see the time at which it was on its way.
 const ASTRAY: Duration = Duration::from_secs(10);
 
 /// What `userdata` points to.
@@ -31,6 +32,8 @@ pub(crate) struct Instance {
     changed: Condvar,
     /// Threads that are about to have the lock: they sleep, but do not stand still.
     entering: AtomicUsize,
+    /// [`ASTRAY`].
+    patience: Duration,
 }
 
 struct State {
@@ -43,7 +46,7 @@ type Guard<'a> = MutexGuard<'a, State>;
 impl Instance {
     pub fn new(sockets: Sockets) -> Instance {
         let state = Mutex::new(State { sockets, threads: Threads::default() });
-        Instance { state, changed: Condvar::new(), entering: AtomicUsize::new(0) }
+        Instance { state, changed: Condvar::new(), entering: AtomicUsize::new(0), patience: ASTRAY }
     }
 
     /// The runner is done.
@@ -81,6 +84,14 @@ impl Instance {
         self.entering.load(SeqCst) == 0
     }
 
+    /// Whether threads have slept elsewhere for too long, `asleep` being when the last one was seen to be on its way.
+    fn astray(&self, others: Others, asleep: &mut Instant) -> bool {
+        if others != Others::Sleep {
+            *asleep = Instant::now();
+        }
+        asleep.elapsed() > self.patience
+    }
+
     /// Makes a call again and again while it would wait, if it `waits`; at time `until`, nanoseconds, it is over in any
     /// case.
     pub fn call<T>(
@@ -109,16 +120,17 @@ impl Instance {
 
     /// Waits for a change, and lets time pass where nobody else does; none where nothing will ever change.
     fn wait<'a>(&'a self, mut state: Guard<'a>, until: Option<u64>, patience: u64) -> Option<Guard<'a>> {
-        let (own, begin) = (current(), Instant::now());
+        let (own, mut asleep) = (current(), Instant::now());
         state.threads.waits(own, until);
         let seen = state.threads.changes();
         while state.threads.changes() == seen {
-            if state.threads.others_wait_for(own) && self.nobody_enters() {
+            let others = state.threads.others_wait_for(own);
+            if others == Others::Stand && self.nobody_enters() {
                 let changed = self.step(&mut state, patience);
                 state.threads.acts(own);
                 return changed.then_some(state);
             }
-            if begin.elapsed() > ASTRAY {
+            if self.astray(others, &mut asleep) {
                 state.threads.acts(own);
                 return None;
             }
@@ -144,10 +156,14 @@ impl Instance {
 
     /// Waits until all other threads stand still; whether one did not.
     fn stand<'a>(&'a self, mut state: Guard<'a>) -> (Guard<'a>, bool) {
-        let (own, begin) = (current(), Instant::now());
+        let (own, mut asleep) = (current(), Instant::now());
         state.threads.passes(own);
         let mut waited = false;
-        while !(state.threads.others_stand(own) && self.nobody_enters()) && begin.elapsed() < ASTRAY {
+        loop {
+            let others = state.threads.others_stand(own);
+            if (others == Others::Stand && self.nobody_enters()) || self.astray(others, &mut asleep) {
+                break;
+            }
             waited = true;
             state = self.pause(state);
         }
@@ -233,5 +249,49 @@ impl Instance {
     pub fn receive(&self, fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
         let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         self.call(None, waits, |sockets| sockets.receive(fd, most, flags & libc::MSG_PEEK != 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Flags;
+    use crate::stack::Stack;
+    use std::sync::Barrier;
+
+    /// A thread does something of its own between two looks at the clock, while another one lets a second pass. How
+    /// far the clock went meanwhile, nanoseconds.
+    fn passed_beside(work: impl Fn() + Sync) -> u64 {
+        let sockets = Sockets::new(Stack::new(Flags::parse("").unwrap()).unwrap());
+        let instance = Instance { patience: Duration::from_millis(100), ..Instance::new(sockets) };
+        let begun = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let begin = instance.now();
+                begun.wait();
+                work();
+                instance.now() - begin
+            });
+            begun.wait();
+            instance.sleep(1_000_000_000);
+            worker.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn no_time_passes_for_a_thread_that_is_late() {
+        let late = || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(600) {
+                std::hint::spin_loop();
+            }
+        };
+        assert_eq!(passed_beside(late), 0);
+    }
+
+    #[test]
+    fn time_goes_on_without_a_thread_that_sleeps_elsewhere() {
+        // Longer than the patience by far, since its first part may be spent on the way to a core.
+        assert_eq!(passed_beside(|| std::thread::sleep(Duration::from_secs(3))), 1_000_000_000);
     }
 }

@@ -22,6 +22,17 @@ enum Doing {
     Passes,
 }
 
+/// What all threads but one do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Others {
+    /// They stand still.
+    Stand,
+    /// One or more sleep in system calls that end by themselves, if ever; the others stand still.
+    Sleep,
+    /// One or more are on their way: they run, want a core, or are about to see a change.
+    Go,
+}
+
 /// All threads that have called.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
@@ -83,42 +94,50 @@ impl Threads {
     }
 
     /// All others stand still, or are about to let time pass themselves.
-    pub fn others_stand(&mut self, thread: Thread) -> bool {
+    pub fn others_stand(&mut self, thread: Thread) -> Others {
         self.others(thread, true)
     }
 
     /// All others stand still, and none of them is about to let time pass: they wait for this one.
-    pub fn others_wait_for(&mut self, thread: Thread) -> bool {
+    pub fn others_wait_for(&mut self, thread: Thread) -> Others {
         self.others(thread, false)
     }
 
-    fn others(&mut self, thread: Thread, may_pass: bool) -> bool {
+    fn others(&mut self, thread: Thread, may_pass: bool) -> Others {
         let changes = self.changes;
-        let mut still = true;
+        let mut most = Others::Stand;
         self.known.retain(|other, doing| {
-            let (stands, exists) = match doing {
-                _ if *other == thread => (true, true),
-                Doing::Passes => (may_pass, true),
-                Doing::Waits { seen, .. } => (*seen == changes, true),
+            let stands = |stands| Some(if stands { Others::Stand } else { Others::Go });
+            let does = match doing {
+                _ if *other == thread => stands(true),
+                Doing::Passes => stands(may_pass),
+                Doing::Waits { seen, .. } => stands(*seen == changes),
                 Doing::Acts => outside(*other),
             };
-            still &= stands;
-            exists
+            most = most.max(does.unwrap_or(Others::Stand));
+            does.is_some()
         });
-        still
+        most
     }
 }
 
-/// A thread outside the calls: whether it stands still, and whether it exists.
-fn outside(thread: Thread) -> (bool, bool) {
+/// What a thread outside the calls does; none where it exists no more.
+fn outside(thread: Thread) -> Option<Others> {
     let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}"));
-    let Ok(before) = read("syscall") else { return (true, false) };
+    let before = match read("syscall") {
+        Ok(before) => before,
+        // It may end before the file is opened, or after.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return None,
+        Err(_) => return Some(Others::Go),
+    };
     // A thread that was just woken on another core still shows the system call that it slept in, but not that it
     // sleeps. Between the two files it may have gone on to another call.
-    let asleep = sleeps_for_thread(&before)
-        && read("stat").is_ok_and(|stat| is_asleep(&stat))
-        && read("syscall").is_ok_and(|after| after == before);
-    (asleep, true)
+    let asleep = read("stat").is_ok_and(|stat| is_asleep(&stat)) && read("syscall").is_ok_and(|after| after == before);
+    Some(match asleep {
+        true if sleeps_for_thread(&before) => Others::Stand,
+        true => Others::Sleep,
+        false => Others::Go,
+    })
 }
 
 /// What proc(5) shows of a thread's system call: its number and arguments, or that it runs.
@@ -143,7 +162,7 @@ mod tests {
     fn until_others_wait(threads: &mut Threads) -> bool {
         (0..60_000).any(|_| {
             thread::sleep(Duration::from_millis(1));
-            threads.others_wait_for(current())
+            threads.others_wait_for(current()) == Others::Stand
         })
     }
 
@@ -167,7 +186,7 @@ mod tests {
         assert!(until_others_wait(&mut threads));
         drop(ask);
         thread::sleep(Duration::from_millis(100));
-        assert!(!threads.others_wait_for(current()), "it sleeps, and wakes by itself");
+        assert_ne!(threads.others_wait_for(current()), Others::Stand, "it sleeps, and wakes by itself");
         seen.store(true, Relaxed);
         other.join().unwrap();
         // The kernel tells who joins before it takes the thread away.
@@ -178,12 +197,12 @@ mod tests {
     fn a_thread_that_waits_must_have_seen_the_last_change() {
         let mut threads = Threads::default();
         threads.waits(1, Some(70));
-        assert!(threads.others_wait_for(2));
+        assert_eq!(threads.others_wait_for(2), Others::Stand);
         threads.change();
-        assert!(!threads.others_wait_for(2));
+        assert_eq!(threads.others_wait_for(2), Others::Go);
         threads.waits(1, Some(70));
         threads.passes(3);
-        assert!(threads.others_stand(2) && !threads.others_wait_for(2));
+        assert_eq!((threads.others_stand(2), threads.others_wait_for(2)), (Others::Stand, Others::Go));
         assert_eq!([threads.earliest_end(60), threads.earliest_end(70)], [Some(70), None]);
     }
 
