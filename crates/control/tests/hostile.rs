@@ -122,7 +122,7 @@ fn any_segment() -> impl Strategy<Value = AnySegment> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn bytes_from_the_network(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..40)) {

@@ -550,7 +550,7 @@ fn take(lab: &mut Lab, step: Step, (ip, tcp): (wire::ipv4::Header, wire::tcp::He
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(200))]
 
     /// Whatever happens, in whatever order: nothing panics, and in the end nothing is left on any host or in the module.
     #[test]

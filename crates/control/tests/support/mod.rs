@@ -12,6 +12,7 @@ use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
 use engine::stream::Stream;
 use engine::{Engine, Nanos, Worker};
 use port::{Capabilities, Frame, FramePool};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,6 +20,15 @@ use wire::{Mac, ethernet};
 
 pub const MS: Nanos = 1_000_000;
 pub const SECOND: Nanos = 1000 * MS;
+
+/// So many cases of a property: the same ones in each run, others where `PROPTEST_RNG_SEED` says so. The seed stands in
+/// the output of a test that fails.
+pub fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(17) } else { config.rng_seed };
+    println!("PROPTEST_RNG_SEED={rng_seed}");
+    ProptestConfig { rng_seed, ..config }
+}
 
 /// Says whether a frame from a node gets through.
 pub type Filter = Box<dyn FnMut(usize, &Frame) -> bool>;
