@@ -8,7 +8,27 @@ pub const HOSTS: [(&str, &str); 2] = [("zero-server", "10.78.0.12"), ("zero-clie
 
 /// A file goes from one program's memory to the other's, through loss, reordering, duplication and damage.
 pub fn file(bench: &Bench) -> Outcome {
-    let [(here, address), (there, _)] = HOSTS;
+    let [(_, address), (there, _)] = HOSTS;
+    received(bench, |port| bench.client(&app("comm_file"), &["send", there, address, port, &bench.files.path(LARGE)]))?;
+    Ok("SHA-256 equal".into())
+}
+
+/// The same from an ordinary program of another host, and to one: neither knows of ZeroNIC.
+pub fn peers(bench: &Bench) -> Outcome {
+    let [(_, address), (there, _)] = HOSTS;
+    let file = bench.files.path(LARGE);
+    received(bench, |port| bench.client("sh", &["-c", &format!("nc -N {address} {port} < {file}")]))?;
+    let port = bench.port();
+    let listen = format!("TCP4-LISTEN:{port},reuseaddr");
+    let mut server = bench.server(bench.lab.on_server("socat"), &["-u", &listen, "SYSTEM:sha256sum"])?;
+    bench.client(&app("comm_file"), &["send", there, &bench.address(), &port, &file])?;
+    bench.files.expect(LARGE, &server.succeed()?)?;
+    Ok("SHA-256 equal, from nc and to socat".into())
+}
+
+/// A program receives on the first host what `send` sends to the port.
+fn received(bench: &Bench, send: impl FnOnce(&str) -> Outcome) -> Result<(), String> {
+    let (here, _) = HOSTS[0];
     let (port, into) = (bench.port(), bench.session.dir().join("received by toe_comm").display().to_string());
     let mut command = bench.lab.on_server(&app("comm_file"));
     command.args(["receive", here, &port, &into]);
@@ -17,10 +37,9 @@ pub fn file(bench: &Bench) -> Outcome {
         receiver.running()?;
         Ok(receiver.stdout().contains("listening"))
     })?;
-    bench.client(&app("comm_file"), &["send", there, address, &port, &bench.files.path(LARGE)])?;
+    send(&port)?;
     receiver.succeed()?;
     let mut command = Command::new("sha256sum");
     command.arg(&into);
-    bench.files.expect(LARGE, &bench.session.run(command)?)?;
-    Ok("SHA-256 equal".into())
+    bench.files.expect(LARGE, &bench.session.run(command)?)
 }

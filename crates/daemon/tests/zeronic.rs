@@ -6,9 +6,11 @@ use common::Toed;
 use context::comm::{Answer, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
 use context::queues::{AppQueues, daemon_bell};
 use memory::{Description, Registrar, Rights};
+use port::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shm::{Doorbell, Mirror, Region, handover};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -220,6 +222,60 @@ fn streams_both_ways_over_each_engine_through_loss() {
             assert!(toed.end().success());
         }
     }
+}
+
+/// What a stream of so many bytes has.
+fn stream(salt: u64, pieces: u64) -> Vec<u8> {
+    let mut bytes = vec![0; pieces as usize * PIECE];
+    fill(0, salt, &mut bytes);
+    bytes
+}
+
+/// An ordinary socket's part of an exchange: one thread sends, the other receives.
+fn talk(socket: &TcpStream, out: &[u8], expected: &[u8]) {
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            (&*socket).write_all(out).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut got = Vec::new();
+        (&*socket).read_to_end(&mut got).unwrap();
+        assert!(got == expected, "other bytes, {} of {}", got.len(), expected.len());
+    });
+}
+
+#[test]
+fn the_kernels_sockets_are_peers_over_a_tap_device() {
+    let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
+    let uplink = format!(
+        "[[fabric.uplink]]\nkind = \"tap\"\ndevice = \"zero0\"\nnetns = \"{}\"\nkernel_address = \"10.0.0.100/24\"",
+        netns.path()
+    );
+    for transport in ["flextoe", "laminar"] {
+        let mut toed = Toed::start(&configuration(transport, &uplink));
+        let mut one = Program::open(&toed, "a");
+        let (mine, theirs) = (stream(3, 40), stream(7, 40));
+        // The kernel listens, then it connects.
+        let listener = netns.run(|| TcpListener::bind("10.0.0.100:90")).unwrap().unwrap();
+        one.post(1, 0, Order::Connect(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 100), 90)));
+        let here = one.expect(Outcome::Connected).connection;
+        let accept = || listener.accept().unwrap().0;
+        both(&mut one, here, || talk(&accept(), &theirs, &mine));
+        one.post(2, 0, Order::Listen(91));
+        one.expect(Outcome::Listening);
+        let socket = netns.run(|| TcpStream::connect("10.0.0.1:91")).unwrap().unwrap();
+        let here = one.expect(Outcome::Accepted).connection;
+        both(&mut one, here, || talk(&socket, &theirs, &mine));
+        assert!(toed.end().success());
+    }
+}
+
+/// A program and its ordinary peer exchange streams.
+fn both(program: &mut Program, connection: u32, peer: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(peer);
+        exchange(program, connection, &mut Flow::new(3, 40), &mut Flow::new(7, 40));
+    });
 }
 
 #[test]
