@@ -1,11 +1,13 @@
 //! Memory that a program and the data-path both map.
 use crate::fault::Refusal;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use shm::PAGE;
+use shm::{Mirror, PAGE, Span};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
@@ -14,17 +16,24 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A part of a sealed memfd, mapped. Bytes are only copied in and out: the program changes them at any moment.
 pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    mapped: usize,
+    pages: Arc<Pages>,
     /// Where the part begins in the first page.
     lead: usize,
     len: usize,
+    /// Pieces of the part that bytes are referred to by, each of [`Mapping::piece`] bytes and the last one at its end.
+    pieces: Box<[Arc<Mirror>]>,
+}
+
+/// Whole pages, mapped.
+struct Pages {
+    base: NonNull<u8>,
+    mapped: usize,
 }
 
 // SAFETY: the mapping lives as long as the value; access goes through raw copies and atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for Pages {}
 // SAFETY: as above; no reference to plain shared bytes is ever made.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Pages {}
 
 impl Mapping {
     /// Whether the data-path may map the file: a memfd that cannot become shorter, in ordinary pages. A byte of another
@@ -56,7 +65,62 @@ impl Mapping {
             return Err(io::Error::last_os_error().into());
         }
         let base = NonNull::new(base.cast()).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
-        Ok(Mapping { base, mapped, lead: lead as usize, len: len as usize })
+        let (pages, lead, len) = (Arc::new(Pages { base, mapped }), lead as usize, len as usize);
+        let size = piece(len);
+        let begins = (0..len / size).map(|at| at * size).chain((len % size > 0).then_some(len - size));
+        let mirror = |at: usize| {
+            let held = Arc::clone(&pages) as Arc<dyn Send + Sync>;
+            // SAFETY: in the mapping, which `held` keeps, and whose file keeps its bytes (`is_safe`). Nothing writes to it:
+            // it is only referred to, by spans.
+            Arc::new(unsafe { Mirror::borrowed(base.add(lead + at), size as u32, held) })
+        };
+        let pieces = begins.map(mirror).collect();
+        Ok(Mapping { pages, lead, len, pieces })
+    }
+
+    /// The address of byte `at`. Panics where it has no `len` bytes from there on.
+    #[inline]
+    fn address(&self, at: u64, len: usize) -> *mut u8 {
+        assert!(self.holds(at, len));
+        // SAFETY: in the mapping, as just checked.
+        unsafe { self.pages.base.as_ptr().add(self.lead + at as usize) }
+    }
+
+    /// Bytes by reference; none where they lie in no one of the pieces that can be referred to. Panics where the range is
+    /// not in it.
+    pub(crate) fn refer(&self, at: u64, len: usize) -> Option<Span> {
+        assert!(self.holds(at, len));
+        let (at, size) = (at as usize, piece(self.len));
+        let whole = at / size * size;
+        let (index, begin) = match whole + size <= self.len && at + len <= whole + size {
+            true => (at / size, whole),
+            false => (self.pieces.len() - 1, self.len - size),
+        };
+        let within = begin <= at && at + len <= begin + size;
+        within.then(|| Span::new(&self.pieces[index], (at - begin) as u32, len as u32))
+    }
+
+    /// Somebody refers to bytes of it.
+    pub(crate) fn is_referred_to(&mut self) -> bool {
+        self.pieces.iter_mut().any(|piece| Arc::get_mut(piece).is_none())
+    }
+
+    /// Copies bytes of a ring in: `part` of the span. Panics where the range is not in it, or the part not in the span.
+    #[inline]
+    pub(crate) fn write_span(&self, at: u64, span: &Span, part: Range<usize>) {
+        let (mut to, mut skip, mut left) = (self.address(at, part.len()), part.start, part.len());
+        assert!(part.end <= span.len());
+        for (from, len) in span.pieces() {
+            let count = len.saturating_sub(skip).min(left);
+            if count > 0 {
+                // SAFETY: the piece is valid for its length while the span lives, and `left` bytes are valid at `to`.
+                unsafe {
+                    shm::copy(from.add(skip), to, count);
+                    to = to.add(count);
+                }
+            }
+            (skip, left) = (skip.saturating_sub(len), left - count);
+        }
     }
 
     /// Whether it has `len` bytes from `at` on.
@@ -68,21 +132,19 @@ impl Mapping {
     /// Copies out: all of `into` is written. Panics where the range is not in it: regions check bounds first.
     #[inline]
     pub(crate) fn read(&self, at: u64, into: &mut [MaybeUninit<u8>]) {
-        assert!(self.holds(at, into.len()));
-        // SAFETY: the source lies in the mapping, as just checked, and cannot cease to exist (`is_safe`); the target is
+        // SAFETY: the source lies in the mapping, as is checked, and cannot cease to exist (`is_safe`); the target is
         // borrowed alone, and so does not overlap.
-        unsafe { shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr().cast(), into.len()) }
+        unsafe { shm::copy(self.address(at, into.len()), into.as_mut_ptr().cast(), into.len()) }
     }
 
     /// Appends `len` bytes. Panics where the range is not in it.
     #[inline]
     pub(crate) fn append(&self, at: u64, len: usize, into: &mut Vec<u8>) {
-        assert!(self.holds(at, len));
         into.reserve(len);
         // SAFETY: the source as in `read`; the target is spare capacity of the vector, which nobody else refers to, and
         // all of it that then counts is written.
         unsafe {
-            shm::copy(self.base.as_ptr().add(self.lead + at as usize), into.as_mut_ptr().add(into.len()), len);
+            shm::copy(self.address(at, len), into.as_mut_ptr().add(into.len()), len);
             into.set_len(into.len() + len);
         }
     }
@@ -90,9 +152,8 @@ impl Mapping {
     /// Copies in. Panics where the range is not in it. The mapping must have been made for writing.
     #[inline]
     pub(crate) fn write(&self, at: u64, from: &[u8]) {
-        assert!(self.holds(at, from.len()));
         // SAFETY: as in `read`, the other way round; a region without rights to write is never written.
-        unsafe { shm::copy(from.as_ptr(), self.base.as_ptr().add(self.lead + at as usize), from.len()) }
+        unsafe { shm::copy(from.as_ptr(), self.address(at, from.len()), from.len()) }
     }
 
     /// Copies in as [`Mapping::write`], and the last byte shows after all others.
@@ -103,28 +164,32 @@ impl Mapping {
         // The bytes before are written, for whoever finds the last one.
         fence(Release);
         let end = at + others.len() as u64;
-        assert!(self.holds(end, 1));
-        // SAFETY: in the mapping, as just checked, which is writable as in `write`. Atomics may be shared with anyone.
-        let byte = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(self.lead + end as usize)) };
+        // SAFETY: in the mapping, as is checked, which is writable as in `write`. Atomics may be shared with anyone.
+        let byte = unsafe { AtomicU8::from_ptr(self.address(end, 1)) };
         byte.store(*last, Release);
     }
 
     /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic
     /// among all that touch the word, the program included. Panics where the word is not aligned or not in the mapping.
     pub(crate) fn update(&self, at: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
-        assert!(self.holds(at, 8) && (self.lead as u64 + at) % 8 == 0);
+        assert!((self.lead as u64 + at) % 8 == 0);
         // SAFETY: in the mapping, which is writable where a region grants atomics, and aligned: the base is a page's
         // first byte. Atomics may be shared with anyone.
-        let word = unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(self.lead + at as usize).cast()) };
+        let word = unsafe { AtomicU64::from_ptr(self.address(at, 8).cast()) };
         match word.fetch_update(AcqRel, Acquire, change) {
             Ok(before) | Err(before) => before,
         }
     }
 }
 
-impl Drop for Mapping {
+/// Bytes of the pieces that a mapping of so many is referred to by: a power of two, as rings have.
+fn piece(len: usize) -> usize {
+    1 << len.min(1 << 30).ilog2()
+}
+
+impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: made by `new` with this base and length, and unmapped once.
+        // SAFETY: made by `Mapping::new` with this base and length, and unmapped once.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
@@ -171,5 +236,31 @@ mod tests {
         assert_eq!(&copy.map(|byte| unsafe { byte.assume_init() }), b"hello");
         assert_eq!(other.update(8, |word| Some(word + 3)), 0);
         assert_eq!((one.update(104, |_| None), other.update(8, |_| None)), (3, 3));
+    }
+
+    #[test]
+    fn bytes_are_referred_to_where_a_power_of_two_holds_them_and_the_mapping_stays() {
+        let sealed = memfd(8 * 4096, SealFlags::SHRINK);
+        // 7,000 bytes: the pieces are [0, 4096) and [2904, 7000).
+        let mut mapping = Mapping::new(sealed.as_fd(), 4000, 7000, true).unwrap();
+        let bytes: Vec<u8> = (0..7000).map(|at| (at % 251) as u8).collect();
+        mapping.write(0, &bytes);
+        assert!(!mapping.is_referred_to());
+        for (at, len) in [(0, 4096), (100, 50), (4095, 1), (4000, 3000), (2904, 4096), (6999, 1)] {
+            let span = mapping.refer(at, len).unwrap();
+            assert!(mapping.is_referred_to());
+            let mut got = Vec::new();
+            span.append(&mut got);
+            assert_eq!(got, bytes[at as usize..at as usize + len], "{len} bytes at {at}");
+        }
+        assert!(mapping.refer(2000, 3000).is_none() && mapping.refer(0, 7000).is_none());
+        assert!(!mapping.is_referred_to());
+        let span = mapping.refer(10, 20).unwrap();
+        let other = Mapping::new(sealed.as_fd(), 4000, 7000, true).unwrap();
+        drop(mapping);
+        other.write_span(5000, &span, 5..15);
+        let mut got = Vec::new();
+        other.append(5000, 10, &mut got);
+        assert_eq!(got, bytes[15..25]);
     }
 }

@@ -4,7 +4,9 @@ use crate::fault::{Fault, Refusal};
 use crate::mapping::Mapping;
 use crate::rights::Rights;
 use crate::space::AddressSpace;
+use shm::Span;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -140,6 +142,38 @@ impl Region {
                 mapping.write(to, &from[done..done + count]);
                 Ok(())
             }
+        })
+    }
+
+    /// Writes a part of what a span refers to.
+    #[inline]
+    pub(crate) fn write_span(&self, at: u64, span: &Span, part: Range<usize>) -> Result<(), Fault> {
+        self.bounds(at, part.len())?;
+        if let [Part { backing: Backing::Shared(mapping), .. }] = &*self.parts {
+            mapping.write_span(at, span, part);
+            return Ok(());
+        }
+        let mut bytes = Vec::with_capacity(span.len());
+        span.append(&mut bytes);
+        self.write(at, &bytes[part])
+    }
+
+    /// Bytes by reference, where they are mapped and lie so that this can be.
+    #[inline]
+    pub(crate) fn refer(&self, at: u64, len: usize) -> Option<Span> {
+        self.bounds(at, len).ok().filter(|()| len > 0)?;
+        let part = &self.parts[self.part_at(at)];
+        match &part.backing {
+            Backing::Shared(mapping) if at + len as u64 <= part.start + part.len => mapping.refer(at - part.start, len),
+            _ => None,
+        }
+    }
+
+    /// Somebody refers to bytes of it.
+    pub(crate) fn is_referred_to(&mut self) -> bool {
+        self.parts.iter_mut().any(|part| match &mut part.backing {
+            Backing::Shared(mapping) => mapping.is_referred_to(),
+            Backing::Kernel(..) => false,
         })
     }
 

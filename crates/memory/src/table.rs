@@ -5,8 +5,10 @@ use crate::key::{self, Key, Keys};
 use crate::region::Region;
 use crate::rights::Access;
 use crate::space::AddressSpace;
+use shm::Span;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -169,6 +171,10 @@ impl MemoryTable {
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
+        // Frames on their way refer to its bytes.
+        if held.as_mut().is_some_and(|entry| entry.region.is_referred_to()) {
+            return Ok(false);
+        }
         let Some(entry) = held.take() else { return Err(Fault::Key) };
         drop(held);
         if let Some(usage) = ledger.usage.get_mut(&domain) {
@@ -314,6 +320,21 @@ impl Lease<'_> {
         self.for_writing()?.write(at, from)
     }
 
+    /// Writes a part of what a span refers to, copied once.
+    #[inline]
+    pub fn write_span(&self, at: u64, span: &Span, part: Range<usize>) -> Result<(), Fault> {
+        self.for_writing()?.write_span(at, span, part)
+    }
+
+    /// `len` bytes from offset `at` on, by reference, for whoever reads them later: deregistration is not finished
+    /// before. `None` where they have to be copied, because they are not mapped, or lie across a border within.
+    #[inline]
+    pub fn refer(&self, at: u64, len: usize) -> Result<Option<Span>, Fault> {
+        let region = self.for_reading()?;
+        region.bounds(at, len)?;
+        Ok(region.refer(at, len))
+    }
+
     /// Writes as [`Lease::write`], and the last byte shows after all others: programs poll it to see that a message is
     /// complete.
     #[inline]
@@ -424,6 +445,25 @@ mod tests {
         lease.write(3, b"still there").unwrap();
         drop(lease);
         assert_eq!((table.finish(OURS, key), table.finish(OURS, key)), (Ok(true), Err(Fault::Key)));
+    }
+
+    #[test]
+    fn a_reference_postpones_the_end_and_is_within_bounds() {
+        let table = table(Limits::default());
+        let key = register(&table, OURS, 5000).unwrap();
+        let lease = table.open(OURS, key, Access::LocalRead).unwrap();
+        assert!(matches!(lease.refer(4000, 1001), Err(Fault::Bounds)));
+        assert!(matches!(lease.refer(u64::MAX, 2), Err(Fault::Bounds)));
+        let span = lease.refer(4000, 1000).unwrap().unwrap();
+        drop(lease);
+        table.open(OURS, key, Access::LocalWrite).unwrap().write_span(0, &span, 2..9).unwrap();
+        table.revoke(OURS, key).unwrap();
+        assert_eq!((table.finish(OURS, key), table.remove(OURS)), (Ok(false), false));
+        let copy = span.slice(5, 10);
+        drop(span);
+        assert_eq!(table.finish(OURS, key), Ok(false));
+        drop(copy);
+        assert!(table.remove(OURS));
     }
 
     #[test]

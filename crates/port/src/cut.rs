@@ -1,6 +1,7 @@
 //! Cutting a TCP super-segment into segments, as a NIC with segmentation offload (TSO) does, and a train of RoCEv2
 //! packets into packets.
 use crate::{Checksum, Frame, FramePool, PortDrop, PortDrops};
+use shm::Span;
 use wire::checksum::Sum;
 use wire::roce::Train;
 use wire::tcp::Flags;
@@ -32,29 +33,58 @@ pub fn cut(frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) 
     Ok(())
 }
 
-/// Makes frames of a TCP segment's headers, whose payload is elsewhere: `fill` appends the payload bytes `[at, at +
-/// len)` to a frame's. Frames have at most [`Frame::segment_size`] bytes of payload where that is not 0, or `most`
-/// where that is not 0. Where `fill` says false, no more frames are made, and neither is that one. False as well where
-/// the headers are not those of a TCP segment with payload.
+/// Where the payload of frames comes from that are made of headers ([`cut_headers`]).
+pub trait Source {
+    /// How the payload bytes from `at` on are had, at most `most` of them.
+    fn next(&mut self, at: usize, most: usize) -> Piece;
+    /// Appends the payload bytes `[at, at + len)`; false where that cannot be.
+    fn fill(&mut self, at: usize, len: usize, into: &mut Vec<u8>) -> bool;
+}
+
+/// Payload of one frame.
+pub enum Piece {
+    /// These bytes, by reference.
+    Refer(Span),
+    /// So many are to be copied.
+    Copy(usize),
+}
+
+/// Makes frames of a TCP segment's headers, whose payload is elsewhere. Frames have at most [`Frame::segment_size`] bytes
+/// of payload where that is not 0, or `most` where that is not 0, and fewer where the source gives fewer. Where it cannot
+/// fill one, no more frames are made, and neither is that one. False as well where the headers are not those of a TCP
+/// segment with payload.
 pub fn cut_headers(
     frame: &Frame,
     most: usize,
     pool: &mut FramePool,
     into: &mut Vec<Box<Frame>>,
-    mut fill: impl FnMut(usize, usize, &mut Vec<u8>) -> bool,
+    source: &mut impl Source,
 ) -> bool {
     let Some(layout) = Layout::parse(frame, usize::MAX).filter(|layout| layout.payload_len > 0) else { return false };
     let most = if most > 0 { most } else { usize::from(frame.segment_size) };
     let step = if most > 0 { most } else { layout.payload_len };
     let mut at = 0;
     while at < layout.payload_len {
-        let len = (layout.payload_len - at).min(step);
-        let room = if len > SMALL_PAYLOAD { pool.large() } else { pool.small() };
-        let mut part = headers(frame, &layout, at, len, room);
-        if !fill(at, len, part.bytes_vec()) {
-            pool.put(part);
-            return false;
-        }
+        let most = (layout.payload_len - at).min(step);
+        let (mut part, len) = match source.next(at, most) {
+            Piece::Refer(span) => {
+                let len = span.len();
+                debug_assert!((1..=most).contains(&len));
+                let mut part = headers(frame, &layout, at, len, pool.small());
+                part.attach(span);
+                (part, len)
+            }
+            Piece::Copy(len) => {
+                let len = len.clamp(1, most);
+                let room = if len > SMALL_PAYLOAD { pool.large() } else { pool.small() };
+                let mut part = headers(frame, &layout, at, len, room);
+                if !source.fill(at, len, part.bytes_vec()) {
+                    pool.put(part);
+                    return false;
+                }
+                (part, len)
+            }
+        };
         if len > usize::from(frame.segment_size) {
             part.segment_size = frame.segment_size;
         }

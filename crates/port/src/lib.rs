@@ -20,7 +20,7 @@ mod tap;
 
 pub use afxdp::{AfXdp, AfXdpConfig, AfXdpFigures};
 pub use capture::Recorder;
-pub use cut::{cut, cut_headers};
+pub use cut::{Piece, Source, cut, cut_headers};
 pub use drops::{PortDrop, PortDrops};
 pub use fabric::{Fabric, FabricConfig, FabricPort, MAX_SUPER_SEGMENT, MemberFigures};
 pub use frame::{Checksum, Frame};

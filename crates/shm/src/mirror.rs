@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// A byte ring of a power-of-two size in a [`Region`], as one side sees it. Positions are stream positions modulo 2^32:
 /// byte `pos` of the stream lies at `(pos + first) & (size - 1)`, so bytes in a row lie in at most two pieces.
 ///
-/// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
+/// It uses the region's own mapping (or another one: [`Mirror::borrowed`]), which it keeps alive. A mapping of its own, twice in a row, would spare the second
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
 /// connection: 16,000 connections would be the end.
 ///
@@ -28,7 +28,16 @@ pub struct Mirror {
     /// and that one, which counts as in use for as long.
     _before: Option<Arc<Mirror>>,
     /// Keeps the bytes mapped.
-    region: Arc<Region>,
+    keeper: Keeper,
+}
+
+/// What keeps a ring's bytes mapped.
+enum Keeper {
+    Region(Arc<Region>),
+    /// Of memory that somebody else has mapped: such a ring never grows.
+    Other {
+        _held: Arc<dyn Send + Sync>,
+    },
 }
 
 /// Bytes that should be under way at most in a small ring of so many bytes. A fuller one is always being read and written around its
@@ -65,8 +74,27 @@ impl Mirror {
 
     fn at(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
-        let region = Arc::clone(region);
-        Ok(Mirror { base, mask: size as u32 - 1, first: 0, full: None, grown: false, _before: None, region })
+        let keeper = Keeper::Region(Arc::clone(region));
+        Ok(Mirror { base, mask: size as u32 - 1, first: 0, full: None, grown: false, _before: None, keeper })
+    }
+
+    /// The `size` bytes at `base`, a power of two of at most 2^30, as a ring that is only read: for references to memory
+    /// that somebody else has mapped. `held` keeps it mapped.
+    ///
+    /// # Safety
+    /// The bytes are mapped for reading as long as `held` lives, and nobody makes them cease to exist. Where they are
+    /// not mapped for writing, nothing writes to the ring.
+    pub unsafe fn borrowed(base: NonNull<u8>, size: u32, held: Arc<dyn Send + Sync>) -> Mirror {
+        assert!(size.is_power_of_two() && size <= 1 << 30);
+        let keeper = Keeper::Other { _held: held };
+        Mirror { base, mask: size - 1, first: 0, full: None, grown: false, _before: None, keeper }
+    }
+
+    fn region(&self) -> Option<&Arc<Region>> {
+        match &self.keeper {
+            Keeper::Region(region) => Some(region),
+            Keeper::Other { .. } => None,
+        }
     }
 
     /// The ring that is the `size` bytes at `at` of the region, for the begin of a stream that goes on in the ring of
@@ -126,9 +154,11 @@ impl Mirror {
     /// The stream goes on in the full ring: takes along what lies here from stream position `from` on, and lets the other
     /// side know. The same ring where it is a full one.
     pub fn grow(self: &Arc<Mirror>, from: u32) -> Arc<Mirror> {
-        let (Some(full), Some(large)) = (self.full, self.large()) else { return Arc::clone(self) };
+        let (Some(full), Some(large), Some(region)) = (self.full, self.large(), self.region()) else {
+            return Arc::clone(self);
+        };
         large.write_span(from, &Span::new(self, from, self.size()));
-        self.region.u32_at(full.word as usize).store(1, Release);
+        region.u32_at(full.word as usize).store(1, Release);
         Arc::new(large)
     }
 
@@ -139,7 +169,7 @@ impl Mirror {
 
     /// The full ring, where the other side has grown.
     pub fn look(self: &Arc<Mirror>) -> Option<Arc<Mirror>> {
-        let grown = self.region.u32_at(self.full?.word as usize).load(Acquire) != 0;
+        let grown = self.region()?.u32_at(self.full?.word as usize).load(Acquire) != 0;
         if grown { self.large().map(Arc::new) } else { None }
     }
 
@@ -153,7 +183,7 @@ impl Mirror {
     #[cold]
     fn large(self: &Arc<Mirror>) -> Option<Mirror> {
         let full = self.full?;
-        let large = Mirror::at(&self.region, full.page as usize * PAGE, full.size as usize).ok()?;
+        let large = Mirror::at(self.region()?, full.page as usize * PAGE, full.size as usize).ok()?;
         Some(Mirror { grown: true, _before: Some(Arc::clone(self)), ..large.beginning_at(self.first) })
     }
 

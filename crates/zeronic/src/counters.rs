@@ -7,6 +7,8 @@ pub struct Counters {
     pub placed_bytes: u64,
     /// Bytes that it fetched, retransmissions included.
     pub fetched_bytes: u64,
+    /// Of these, bytes that were copied into frames, because the wire takes no references, or because too few lay in a row.
+    pub copied_out_bytes: u64,
     /// Header entries that went up, after merging.
     pub headers_in: u64,
     /// Headers that were merged into the one before.

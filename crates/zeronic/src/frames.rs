@@ -1,4 +1,5 @@
 //! What the split and merge unit reads in a frame, and changes in its headers.
+use crate::nic::Payload;
 use port::{Checksum, Frame};
 use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
@@ -98,6 +99,14 @@ impl Segment {
         self.seq + self.payload_len as u32
     }
 
+    /// Its payload, which is in one place: behind the headers, or by reference.
+    pub(crate) fn payload<'a>(&self, frame: &'a Frame) -> Payload<'a> {
+        match frame.payload() {
+            Some(span) => Payload::Span(span, self.payload_len),
+            None => Payload::Bytes(&frame.bytes()[self.payload_at..self.payload_at + self.payload_len]),
+        }
+    }
+
     /// Its checksum is right, or nobody had to compute it.
     pub(crate) fn is_sound(&self, frame: &Frame) -> bool {
         match frame.checksum {
@@ -150,6 +159,7 @@ impl Segment {
         }
         self.flags.0 &= !Flags::URG.0;
         self.payload_len = payload_len;
+        frame.set_payload(None);
         frame.resize(self.payload_at);
         self.rewrite(frame);
     }

@@ -26,7 +26,7 @@ mod window;
 pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp};
-pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Positions, Refused, Segment};
+pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Payload, Positions, Refused, Segment};
 pub use programs::{NewProgram, ProgramId, Programs};
 pub use stack::{Connection, Event, Stack};
 pub use transport::{InOrder, Socket, Transport};

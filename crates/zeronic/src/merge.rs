@@ -1,11 +1,12 @@
-//! Headers from the transport: payload is fetched from registered memory, once, into the frames that leave (the paper's
-//! section 3.2, "Sending a packet").
+//! Headers from the transport: the frames that leave refer to their payload in registered memory, or it is fetched into
+//! them (the paper's section 3.2, "Sending a packet").
+use crate::counters::Counters;
 use crate::frames::{Look, Segment, look};
-use crate::nic::{Fetch, FlowId, Memory};
+use crate::nic::{Fetch, FlowId, Memory, Nic};
 use crate::unit::Unit;
-use port::{Capabilities, Frame, FramePool, cut_headers};
+use port::{Capabilities, Frame, FramePool, Piece, Source, cut_headers};
 use wire::tcp::Flags;
-use wire::{Nanos, ethernet};
+use wire::{Nanos, Seq, ethernet};
 
 /// Where frames come from and where they leave.
 pub(crate) struct Leave<'a> {
@@ -110,16 +111,45 @@ impl<M: Memory> Unit<M> {
     ) {
         let most = if wire.super_segment > 0 { wire.super_segment as usize } else { 0 };
         let (nic, memory, counters) = (&mut self.nic, &self.memory, &mut self.counters);
-        cut_headers(frame, most, pool, out, |at, len, into| {
-            match nic.fetch(flow, segment.seq + at as u32, len as u32, into, memory) {
-                Fetch::Done { skip: 0 } => {
-                    counters.fetched_bytes += len as u64;
-                    return true;
-                }
-                Fetch::Fault(_) => counters.faults += 1,
-                _ => counters.not_posted += 1,
+        // A checksum that has to be computed reads all of it: then a copy costs little.
+        let refers = wire.checksum;
+        let mut posted = Posted { nic, memory, counters, flow, seq: segment.seq, refers };
+        cut_headers(frame, most, pool, out, &mut posted);
+    }
+}
+
+/// What was posted to send, as payload.
+struct Posted<'a, M: Memory> {
+    nic: &'a mut Nic,
+    memory: &'a M,
+    counters: &'a mut Counters,
+    flow: FlowId,
+    seq: Seq,
+    refers: bool,
+}
+
+impl<M: Memory> Source for Posted<'_, M> {
+    fn next(&mut self, at: usize, most: usize) -> Piece {
+        if !self.refers {
+            return Piece::Copy(most);
+        }
+        let piece = self.nic.refer(self.flow, self.seq + at as u32, most as u32, self.memory);
+        if let Piece::Refer(span) = &piece {
+            self.counters.fetched_bytes += span.len() as u64;
+        }
+        piece
+    }
+
+    fn fill(&mut self, at: usize, len: usize, into: &mut Vec<u8>) -> bool {
+        match self.nic.fetch(self.flow, self.seq + at as u32, len as u32, into, self.memory) {
+            Fetch::Done { skip: 0 } => {
+                self.counters.fetched_bytes += len as u64;
+                self.counters.copied_out_bytes += len as u64;
+                return true;
             }
-            false
-        });
+            Fetch::Fault(_) => self.counters.faults += 1,
+            _ => self.counters.not_posted += 1,
+        }
+        false
     }
 }

@@ -2,7 +2,7 @@
 use crate::frames::{Look, Segment, look};
 use crate::nic::{Arrival, FlowId, Memory};
 use crate::unit::{Kept, Shortage, Unit};
-use port::{Frame, FramePool};
+use port::{Checksum, Frame, FramePool};
 use wire::tcp::Flags;
 use wire::{Nanos, Seq};
 
@@ -37,7 +37,10 @@ impl<M: Memory> Unit<M> {
     ) {
         let mut open = None;
         for mut frame in frames.drain(..) {
-            pool.flatten(&mut frame);
+            // What is referred to never left the machine: there is no checksum of it to be verified.
+            if frame.checksum == Checksum::Complete {
+                pool.flatten(&mut frame);
+            }
             match look(&frame, frame.len()) {
                 Look::Segment(segment) => match self.nic.find(&segment.incoming()) {
                     Some(flow) => self.split(now, flow, frame, segment, &mut Round { pool, up, open: &mut open }),
@@ -59,13 +62,16 @@ impl<M: Memory> Unit<M> {
             return round.pool.put(frame);
         }
         self.touch(flow);
+        if frame.bytes().len() > segment.payload_at {
+            // Bytes of the payload follow the headers: then all of them shall.
+            round.pool.flatten(&mut frame);
+        }
         let left = if segment.has(Flags::SYN) {
             self.begin(flow, &segment)
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
-            let payload = &frame.bytes()[segment.payload_at..segment.payload_at + segment.payload_len];
-            let arrival = self.nic.place(flow, segment.seq, payload, &self.memory);
+            let arrival = self.nic.place_payload(flow, segment.seq, segment.payload(&frame), &self.memory);
             self.consider(now, flow, arrival, &segment, &frame, round.pool)
         };
         match left {
@@ -157,13 +163,13 @@ impl<M: Memory> Unit<M> {
             Shortage::Buffer => {
                 let mut copy = pool.large();
                 copy.bytes_vec().extend_from_slice(frame.bytes());
+                if let Some(span) = frame.payload() {
+                    span.append(copy.bytes_vec());
+                }
                 (copy.checksum, copy.segment_size) = (frame.checksum, frame.segment_size);
                 Kept::Frame(copy)
             }
-            Shortage::Defer => {
-                let payload = &frame.bytes()[segment.payload_at..segment.payload_at + segment.payload_len];
-                Kept::Bytes(segment.seq + placed as u32, payload[placed..].to_vec())
-            }
+            Shortage::Defer => Kept::Bytes(segment.seq + placed as u32, segment.payload(frame).copy_from(placed)),
         };
         match way.keep(kept) {
             Ok(()) => shortage == Shortage::Defer,

@@ -8,10 +8,13 @@ mod store;
 pub use flow::Kind;
 pub use list::{Refused, Segment};
 
-use flow::{Case, Flow};
+use flow::{Aim, Case, Flow};
 use memory::{Access, Domain, Fault, Key, MemoryTable};
 use placed::Placed;
+use port::Piece;
+use shm::Span;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use store::{BLOCK, Store};
 use wire::{Ipv4Tuple, Seq};
@@ -24,6 +27,46 @@ pub trait Memory {
     fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault>;
     /// A region has these bytes now, and they can be written.
     fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault>;
+    /// Writes received bytes that lie elsewhere: `part` of the span.
+    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
+        let mut bytes = Vec::with_capacity(from.len());
+        from.append(&mut bytes);
+        self.write(domain, key, at, &bytes[part])
+    }
+    /// Bytes to send, by reference; `None` where they have to be copied.
+    fn refer(&self, _: Domain, _: Key, _: u64, _: usize) -> Result<Option<Span>, Fault> {
+        Ok(None)
+    }
+}
+
+/// Payload that came in.
+#[derive(Clone, Copy)]
+pub enum Payload<'a> {
+    /// As it lies in a frame.
+    Bytes(&'a [u8]),
+    /// The first bytes of what a frame refers to, so many.
+    Span(&'a Span, usize),
+}
+
+impl Payload<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Span(_, len) => *len,
+        }
+    }
+
+    /// A copy of what follows byte `from`.
+    pub(crate) fn copy_from(&self, from: usize) -> Vec<u8> {
+        match self {
+            Payload::Bytes(bytes) => bytes[from..].to_vec(),
+            Payload::Span(span, len) => {
+                let mut bytes = Vec::with_capacity(span.len());
+                span.append(&mut bytes);
+                bytes[from..*len].to_vec()
+            }
+        }
+    }
 }
 
 /// Memory that others have as well.
@@ -36,6 +79,12 @@ impl<M: Memory> Memory for Arc<M> {
     }
     fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault> {
         (**self).check(domain, key, at, len)
+    }
+    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
+        (**self).write_span(domain, key, at, from, part)
+    }
+    fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
+        (**self).refer(domain, key, at, len)
     }
 }
 
@@ -51,7 +100,18 @@ impl Memory for MemoryTable {
         let fits = at.checked_add(len).is_some_and(|end| end <= region.len());
         if fits { Ok(()) } else { Err(Fault::Bounds) }
     }
+    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
+        self.open(domain, key, Access::LocalWrite)?.write_span(at, from, part)
+    }
+    fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
+        self.open(domain, key, Access::LocalRead)?.refer(at, len)
+    }
 }
+
+/// Bytes in a row from which on a frame of their own, which refers to them, costs less than copying them.
+const WORTH_REFERRING: u64 = 4096;
+/// Bytes of a whole frame from which on it refers to them.
+const LEAST_REFERRED: u32 = 512;
 
 /// How much a NIC holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,6 +287,11 @@ impl Nic {
 
     /// Places a part of a stream (figure 8), before any transport has seen it.
     pub fn place(&mut self, id: FlowId, seq: Seq, payload: &[u8], memory: &impl Memory) -> Arrival {
+        self.place_payload(id, seq, Payload::Bytes(payload), memory)
+    }
+
+    /// The same wherever the payload lies: it is copied once.
+    pub fn place_payload(&mut self, id: FlowId, seq: Seq, payload: Payload<'_>, memory: &impl Memory) -> Arrival {
         let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Stream) else {
             return Arrival::NoFlow;
         };
@@ -242,10 +307,13 @@ impl Nic {
         }
         let (mut at, mut result) = (aim.skip as usize, Ok(()));
         flow.target(&self.store, aim, |part| {
-            let bytes = &payload[at..at + part.len as usize];
-            at += bytes.len();
+            let range = at..at + part.len as usize;
+            at = range.end;
             if result.is_ok() {
-                result = memory.write(flow.domain, part.key, part.offset, bytes);
+                result = match payload {
+                    Payload::Bytes(bytes) => memory.write(flow.domain, part.key, part.offset, &bytes[range]),
+                    Payload::Span(span, _) => memory.write_span(flow.domain, part.key, part.offset, span, range),
+                };
             }
         });
         if let Err(fault) = result {
@@ -305,6 +373,37 @@ impl Nic {
         }
         flow.fetched(aim);
         Fetch::Done { skip: aim.skip }
+    }
+
+    /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best: by reference where so many lie in a
+    /// row that this is worth it, and then they count as fetched.
+    pub fn refer(&mut self, id: FlowId, seq: Seq, len: u32, memory: &impl Memory) -> Piece {
+        let all = Piece::Copy(len as usize);
+        let Some(flow) = find_mut(&mut self.lines, id) else { return all };
+        let Some(aim) = flow.aim_fetch(seq, len).filter(|aim| aim.skip == 0 && aim.len > 0) else { return all };
+        let (mut first, mut before) = (None::<Segment>, 0);
+        // Pieces in a row count as one; the first that is long enough ends the search.
+        flow.source(&self.store, aim, |part| match &mut first {
+            Some(row) if row.key == part.key && row.offset + row.len == part.offset => row.len += part.len,
+            Some(row) if row.len >= WORTH_REFERRING => {}
+            row => {
+                before += row.as_ref().map_or(0, |row| row.len);
+                *row = Some(part);
+            }
+        });
+        let whole = |row: &Segment| row.len == u64::from(len) && len >= LEAST_REFERRED;
+        let Some(row) = first.filter(|row| row.len >= WORTH_REFERRING || whole(row)) else { return all };
+        if before > 0 {
+            return Piece::Copy(before as usize);
+        }
+        match memory.refer(flow.domain, row.key, row.offset, row.len as usize) {
+            Ok(Some(span)) => {
+                flow.fetched(Aim { len: row.len as u32, ..aim });
+                Piece::Refer(span)
+            }
+            // What cannot be referred to, and faults, are seen when it is copied.
+            _ => Piece::Copy(row.len as usize),
+        }
     }
 
     /// The peer has the outgoing stream up to `to`: segments behind it retire. Never past what was sent.
