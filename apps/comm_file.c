@@ -27,8 +27,9 @@ static void prepare(const char *host) {
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
     memory = mmap(NULL, PIECES * PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) die("mmap");
-    close(fd);
+    /* While it is registered the descriptor is open: the library finds the memory's file by it. */
     if (toe_comm_register(comm, memory, PIECES * PIECE, &key) < 0) die("toe_comm_register");
+    close(fd);
 }
 
 /* The next events; at least one. */

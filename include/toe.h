@@ -164,8 +164,8 @@ TOE_API void toe_comm_close(toe_comm *comm);
 /* A descriptor for poll and epoll: readable when an event has come since toe_comm_poll gave fewer than asked for. */
 TOE_API int toe_comm_fd(toe_comm *comm);
 
-/* Registers writable memory, wherever it is, and gives its key. Memory of a memfd that is sealed against shrinking is
- * reached faster than other memory. Returns 0. */
+/* Registers writable memory, wherever it is, and gives its key. Memory of a memfd that is sealed against shrinking,
+ * and of which the program has a descriptor at that time, is reached faster than other memory. Returns 0. */
 TOE_API int toe_comm_register(toe_comm *comm, void *at, size_t len, uint32_t *key);
 
 /* Ends a registration: when it returns, no byte of it is touched any more. Returns 0. */

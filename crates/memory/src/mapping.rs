@@ -70,8 +70,8 @@ impl Mapping {
         let begins = (0..len / size).map(|at| at * size).chain((len % size > 0).then_some(len - size));
         let mirror = |at: usize| {
             let held = Arc::clone(&pages) as Arc<dyn Send + Sync>;
-            // SAFETY: in the mapping, which `held` keeps, and whose file keeps its bytes (`is_safe`). Nothing writes to it:
-            // it is only referred to, by spans.
+            // SAFETY: in the mapping, which `held` keeps, and whose file keeps its bytes (`is_safe`). Nothing writes
+            // to it: it is only referred to, by spans.
             Arc::new(unsafe { Mirror::borrowed(base.add(lead + at), size as u32, held) })
         };
         let pieces = begins.map(mirror).collect();
@@ -86,8 +86,8 @@ impl Mapping {
         unsafe { self.pages.base.as_ptr().add(self.lead + at as usize) }
     }
 
-    /// Bytes by reference; none where they lie in no one of the pieces that can be referred to. Panics where the range is
-    /// not in it.
+    /// Bytes by reference; none where they lie in no one of the pieces that can be referred to. Panics where the range
+    /// is not in it.
     pub(crate) fn refer(&self, at: u64, len: usize) -> Option<Span> {
         assert!(self.holds(at, len));
         let (at, size) = (at as usize, piece(self.len));

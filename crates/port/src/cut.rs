@@ -49,10 +49,10 @@ pub enum Piece {
     Copy(usize),
 }
 
-/// Makes frames of a TCP segment's headers, whose payload is elsewhere. Frames have at most [`Frame::segment_size`] bytes
-/// of payload where that is not 0, or `most` where that is not 0, and fewer where the source gives fewer. Where it cannot
-/// fill one, no more frames are made, and neither is that one. False as well where the headers are not those of a TCP
-/// segment with payload.
+/// Makes frames of a TCP segment's headers, whose payload is elsewhere. Frames have at most [`Frame::segment_size`]
+/// bytes of payload where that is not 0, or `most` where that is not 0, and fewer where the source gives fewer. Where
+/// it cannot fill one, no more frames are made, and neither is that one. False as well where the headers are not those
+/// of a TCP segment with payload.
 pub fn cut_headers(
     frame: &Frame,
     most: usize,

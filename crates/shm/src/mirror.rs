@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// A byte ring of a power-of-two size in a [`Region`], as one side sees it. Positions are stream positions modulo 2^32:
 /// byte `pos` of the stream lies at `(pos + first) & (size - 1)`, so bytes in a row lie in at most two pieces.
 ///
-/// It uses the region's own mapping (or another one: [`Mirror::borrowed`]), which it keeps alive. A mapping of its own, twice in a row, would spare the second
+/// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
 /// connection: 16,000 connections would be the end.
 ///
@@ -78,8 +78,8 @@ impl Mirror {
         Ok(Mirror { base, mask: size as u32 - 1, first: 0, full: None, grown: false, _before: None, keeper })
     }
 
-    /// The `size` bytes at `base`, a power of two of at most 2^30, as a ring that is only read: for references to memory
-    /// that somebody else has mapped. `held` keeps it mapped.
+    /// The `size` bytes at `base`, a power of two of at most 2^30, as a ring that is only read: for references to
+    /// memory that somebody else has mapped. `held` keeps it mapped.
     ///
     /// # Safety
     /// The bytes are mapped for reading as long as `held` lives, and nobody makes them cease to exist. Where they are

@@ -7,7 +7,7 @@ pub struct Counters {
     pub placed_bytes: u64,
     /// Bytes that it fetched, retransmissions included.
     pub fetched_bytes: u64,
-    /// Of these, bytes that were copied into frames, because the wire takes no references, or because too few lay in a row.
+    /// Of these, bytes that were copied into frames: the wire takes no references, or too few lay in a row.
     pub copied_out_bytes: u64,
     /// Header entries that went up, after merging.
     pub headers_in: u64,

@@ -375,8 +375,8 @@ impl Nic {
         Fetch::Done { skip: aim.skip }
     }
 
-    /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best: by reference where so many lie in a
-    /// row that this is worth it, and then they count as fetched.
+    /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best: by reference where so many lie in
+    /// a row that this is worth it, and then they count as fetched.
     pub fn refer(&mut self, id: FlowId, seq: Seq, len: u32, memory: &impl Memory) -> Piece {
         let all = Piece::Copy(len as usize);
         let Some(flow) = find_mut(&mut self.lines, id) else { return all };
