@@ -1,0 +1,214 @@
+//! One path to a peer: what is in flight on it, its round-trip time, its window, and whether it works.
+use crate::config::PathConfig;
+use crate::packet::{Ack, BLOCK_LEN};
+use std::collections::VecDeque;
+use tcp::congestion::{Controller, Sample, initial_window};
+use tcp::{DUPLICATES, Nanos, RttEstimator};
+
+/// Payload bytes of a full packet.
+const MSS: u32 = BLOCK_LEN as u32;
+
+/// A packet that is in flight, or was.
+#[derive(Debug)]
+struct Sent<T> {
+    at: Nanos,
+    /// What it carries; `None` for a probe.
+    item: Option<T>,
+    /// It is acknowledged or given up.
+    settled: bool,
+}
+
+/// What happened since the congestion policy was asked last.
+#[derive(Debug, Default)]
+struct Round {
+    began: Nanos,
+    acked: u32,
+    marked: u32,
+    lost: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Up,
+    /// Nothing is sent on it but probes.
+    Failed {
+        probe_at: Nanos,
+        wait: Nanos,
+    },
+}
+
+/// A path. `T` is what a packet carries.
+#[derive(Debug)]
+pub(crate) struct Path<T> {
+    state: State,
+    /// In the order of sending; the last has the number before `next`.
+    sent: VecDeque<Sent<T>>,
+    next: u32,
+    in_flight: u32,
+    rtt: RttEstimator,
+    policy: Controller,
+    /// Packets.
+    window: u32,
+    round: Round,
+}
+
+impl<T> Path<T> {
+    pub(crate) fn new(config: &PathConfig, now: Nanos) -> Path<T> {
+        Path {
+            state: State::Up,
+            sent: VecDeque::new(),
+            next: 0,
+            in_flight: 0,
+            rtt: RttEstimator::new(config.rto),
+            policy: config.congestion.start(MSS, now),
+            window: (initial_window(MSS) / MSS).min(config.most_in_flight),
+            round: Round::default(),
+        }
+    }
+
+    pub(crate) fn works(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
+    /// Packets that may be sent now.
+    pub(crate) fn room(&self) -> u32 {
+        if self.works() { self.window.saturating_sub(self.in_flight) } else { 0 }
+    }
+
+    /// A packet is sent: its number.
+    pub(crate) fn send(&mut self, item: Option<T>, now: Nanos) -> u32 {
+        let sequence = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.in_flight += 1;
+        self.sent.push_back(Sent { at: now, item, settled: false });
+        sequence
+    }
+
+    /// A probe is due: its number.
+    pub(crate) fn probe(&mut self, config: &PathConfig, now: Nanos) -> Option<u32> {
+        match &mut self.state {
+            State::Failed { probe_at, wait } if *probe_at <= now => {
+                *probe_at = now + *wait;
+                *wait = (*wait * 2).min(config.probe_most);
+            }
+            _ => return None,
+        }
+        // Whether the last probe is lost is of no interest any more.
+        self.give_up(&mut VecDeque::new());
+        Some(self.send(None, now))
+    }
+
+    /// An acknowledgement: what the packet carried. What is lost by it goes to `lost`: three packets that were sent
+    /// later on this path have come before it.
+    pub(crate) fn acknowledged(&mut self, ack: Ack, now: Nanos, lost: &mut VecDeque<T>) -> Option<T> {
+        let index = self.index(ack.sequence)?;
+        let sent = &mut self.sent[index];
+        if sent.settled {
+            return None;
+        }
+        sent.settled = true;
+        let (at, item) = (sent.at, sent.item.take());
+        // Each packet has a number of its own, also one that carries something again: no sample is ambiguous.
+        self.rtt.sample(now.saturating_sub(at).max(1));
+        self.state = State::Up;
+        self.in_flight -= 1;
+        self.round.acked += 1;
+        self.round.marked += u32::from(ack.marked);
+        for index in 0..index.saturating_sub(DUPLICATES as usize - 1) {
+            self.lose(index, lost);
+        }
+        self.forget_settled();
+        item
+    }
+
+    /// The place of a packet in `sent`.
+    fn index(&self, sequence: u32) -> Option<usize> {
+        let from_end = self.next.wrapping_sub(sequence) as usize;
+        self.sent.len().checked_sub(from_end).filter(|_| from_end > 0)
+    }
+
+    fn lose(&mut self, index: usize, lost: &mut VecDeque<T>) {
+        let sent = &mut self.sent[index];
+        if !sent.settled {
+            sent.settled = true;
+            self.in_flight -= 1;
+            self.round.lost += 1;
+            lost.extend(sent.item.take());
+        }
+    }
+
+    fn forget_settled(&mut self) {
+        while self.sent.front().is_some_and(|sent| sent.settled) {
+            self.sent.pop_front();
+        }
+    }
+
+    /// Everything in flight goes to `lost`.
+    fn give_up(&mut self, lost: &mut VecDeque<T>) {
+        for index in 0..self.sent.len() {
+            self.lose(index, lost);
+        }
+        self.sent.clear();
+    }
+
+    /// When something is to be done next without a packet that comes.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        match self.state {
+            State::Up => Some(self.sent.front()?.at + self.rtt.rto().nanos()),
+            State::Failed { probe_at, .. } => Some(probe_at),
+        }
+    }
+
+    /// The oldest packet is overdue: all in flight goes to `lost`, because a path keeps the order. After some such
+    /// time-outs in a row the path has failed.
+    pub(crate) fn time_out(&mut self, config: &PathConfig, now: Nanos, lost: &mut VecDeque<T>) {
+        if !self.works() || self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.round.lost = 0;
+        self.decide(config, self.sample(now, true));
+        self.give_up(lost);
+        self.rtt.back_off();
+        if self.rtt.backoffs() >= config.failures {
+            self.state =
+                State::Failed { probe_at: now + config.probe, wait: (config.probe * 2).min(config.probe_most) };
+        }
+    }
+
+    /// Asks the congestion policy once a round trip. `waiting` packets wait for a path.
+    pub(crate) fn control(&mut self, config: &PathConfig, now: Nanos, waiting: usize) {
+        let round_trip = self.rtt.srtt().unwrap_or(0);
+        let happened = self.round.acked > 0 || self.round.lost > 0;
+        if happened && now.saturating_sub(self.round.began) >= round_trip {
+            let unsent = (waiting as u64 * u64::from(MSS)).min(u32::MAX.into()) as u32;
+            self.decide(config, Sample { unsent, ..self.sample(now, false) });
+            self.round = Round { began: now, ..Round::default() };
+        }
+    }
+
+    fn sample(&self, now: Nanos, timeout: bool) -> Sample {
+        Sample {
+            now,
+            acked: u64::from(self.round.acked) * u64::from(MSS),
+            ecn_acked: u64::from(self.round.marked) * u64::from(MSS),
+            rtt: None,
+            srtt: self.rtt.srtt(),
+            losses: self.round.lost.min(1),
+            timeout,
+            outstanding: self.in_flight.saturating_mul(MSS),
+            unsent: 0,
+            mss: MSS,
+        }
+    }
+
+    /// A window below one packet, which a policy may pace, is one packet here.
+    fn decide(&mut self, config: &PathConfig, sample: Sample) {
+        let decision = self.policy.update(&sample);
+        self.window = (decision.cwnd / MSS).clamp(1, config.most_in_flight);
+    }
+
+    /// The share of the window that is in flight, in 1/1024.
+    pub(crate) fn load(&self) -> u32 {
+        self.in_flight.saturating_mul(1024) / self.window
+    }
+}

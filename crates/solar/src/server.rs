@@ -1,0 +1,242 @@
+//! The server's end: sessions of clients, and who may write to which volume.
+use crate::config::ServerConfig;
+use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
+use crate::session::{Job, Opening, Session};
+use siphasher::sip::SipHasher24;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
+use tcp::Nanos;
+
+/// A volume that a server serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Volume {
+    /// The storage's number for it.
+    pub number: u32,
+    /// Its length, blocks.
+    pub blocks: u64,
+    /// Nobody may write to it.
+    pub read_only: bool,
+}
+
+/// What keeps the blocks. Operations end by [`Server::finish`], at once or later, in any order.
+pub trait Storage {
+    /// The volume of a name, for the client of an address that the server was given.
+    fn find(&mut self, name: &[u8]) -> Option<Volume>;
+
+    /// The client may write from now on, and no other: writes that were begun for others have ended when this returns.
+    /// How often that right has gone to another client, over all starts of the server.
+    fn claim(&mut self, volume: u32, client: u64) -> u32;
+
+    /// Makes a block ready to be read by [`Storage::block`].
+    fn read(&mut self, job: Job);
+
+    /// Writes a block, with the checksum that its writer computed. It has ended when the block is durable.
+    fn write(&mut self, job: Job, crc: u32, block: &[u8]);
+
+    /// A block that is ready, with its checksum. [`Status::Corrupt`] where the two do not fit.
+    fn block(&mut self, volume: u32, lba: u64) -> Result<(u32, &[u8]), Status>;
+}
+
+/// What has been counted since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Packets taken.
+    pub received: u64,
+    /// Packets that were damaged, or none of ours.
+    pub dropped: u64,
+    /// Packets of no session.
+    pub stale: u64,
+}
+
+/// Most answers about sessions that are no more, between two polls.
+const MOST_STALE: usize = 64;
+
+/// A server. Clients have addresses of type `P`, without the port, which stands for the path.
+#[derive(Debug)]
+pub struct Server<P> {
+    config: ServerConfig,
+    sessions: BTreeMap<u64, Session<P>>,
+    /// For each volume, the stamp of the ticket by which a client got the right to write last.
+    claimed: HashMap<u32, u64>,
+    /// Answers that are sent once.
+    replies: Vec<(P, Header)>,
+    /// Makes tickets.
+    key: [u64; 2],
+    /// The stamp of the last ticket.
+    stamp: u64,
+    counts: ServerCounts,
+}
+
+impl<P: Copy + Eq + Hash> Server<P> {
+    /// A server. `key` must be random, and another at each start: it makes tickets, which nobody else may guess.
+    pub fn new(config: ServerConfig, key: [u64; 2]) -> Server<P> {
+        Server {
+            config,
+            sessions: BTreeMap::new(),
+            claimed: HashMap::new(),
+            replies: Vec::new(),
+            key,
+            stamp: 0,
+            counts: ServerCounts::default(),
+        }
+    }
+
+    /// What has been counted.
+    pub fn counts(&self) -> ServerCounts {
+        self.counts
+    }
+
+    /// Sessions that have not ended.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A packet has come from a client, `marked` where it met congestion (RFC 3168, CE).
+    pub fn receive(&mut self, peer: P, packet: &[u8], marked: bool, storage: &mut impl Storage, now: Nanos) {
+        let Some((header, payload)) = Header::read(packet) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        self.counts.received += 1;
+        match header.kind {
+            Kind::Open => return self.give_ticket(peer, &header),
+            Kind::Claim => return self.claim(peer, &header, payload, storage, now),
+            _ => {}
+        }
+        match self.sessions.get_mut(&header.session).filter(|session| session.peer == peer) {
+            Some(session) if session.fenced => self.stale(peer, &header, Status::Fenced),
+            Some(_) if header.kind == Kind::Close => {
+                self.sessions.remove(&header.session);
+            }
+            Some(session) => session.receive(&header, payload, marked, storage, now),
+            None => self.stale(peer, &header, Status::NoSession),
+        }
+    }
+
+    fn stale(&mut self, peer: P, header: &Header, status: Status) {
+        self.counts.stale += 1;
+        if header.kind != Kind::Close {
+            self.reply(peer, Header { session: header.session, status, path: header.path, ..Header::new(Kind::Stale) });
+        }
+    }
+
+    fn reply(&mut self, peer: P, header: Header) {
+        if self.replies.len() < MOST_STALE {
+            self.replies.push((peer, header));
+        }
+    }
+
+    /// A client asks for a session. Nothing is kept of it: an old copy of its packet, or a forged address, changes
+    /// nothing. Only who receives the ticket can begin the session.
+    fn give_ticket(&mut self, peer: P, header: &Header) {
+        self.stamp += 1;
+        let session = self.ticket(peer, header.lba, self.stamp);
+        let answer = Header::new(Kind::Ticket);
+        self.reply(peer, Header { session, op: header.op, lba: self.stamp, path: header.path, ..answer });
+    }
+
+    /// The ticket of a client, which becomes the number of its session.
+    fn ticket(&self, peer: P, client: u64, stamp: u64) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        (peer, client, stamp).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn claim(&mut self, peer: P, header: &Header, name: &[u8], storage: &mut impl Storage, now: Nanos) {
+        let answer = Header { op: header.op, path: header.path, ..Header::new(Kind::Opened) };
+        let session = header.session;
+        let begun =
+            if self.sessions.contains_key(&session) { Ok(()) } else { self.begin(peer, header, name, storage, now) };
+        let answer = match begun.map(|()| &self.sessions[&session]) {
+            Ok(opened) => Header {
+                session,
+                lba: opened.volume.blocks,
+                sequence: opened.generation,
+                count: self.config.most_outstanding,
+                ..answer
+            },
+            Err(status) => Header { status, ..answer },
+        };
+        self.reply(peer, answer);
+    }
+
+    /// Begins a session.
+    fn begin(
+        &mut self,
+        peer: P,
+        header: &Header,
+        name: &[u8],
+        storage: &mut impl Storage,
+        now: Nanos,
+    ) -> Result<(), Status> {
+        let (number, client, stamp) = (header.session, header.lba, header.op);
+        if number != self.ticket(peer, client, stamp) {
+            return Err(Status::NoSession);
+        }
+        let volume = storage.find(name).ok_or(Status::NoVolume)?;
+        let writes = header.access != Access::Read;
+        if volume.read_only && writes {
+            return Err(Status::ReadOnly);
+        }
+        let others = |session: &Session<P>| session.volume.number == volume.number && session.client != client;
+        if header.access == Access::Write && self.sessions.values().any(|other| others(other) && other.writes()) {
+            return Err(Status::Busy);
+        }
+        if self.sessions.len() >= self.config.most_sessions {
+            return Err(Status::Busy);
+        }
+        let mut generation = 0;
+        if writes {
+            // A copy of an old packet, of a session that has ended, must not take the volume from its owner.
+            if self.claimed.get(&volume.number).is_some_and(|&claimed| stamp <= claimed) {
+                return Err(Status::Fenced);
+            }
+            self.claimed.insert(volume.number, stamp);
+            self.fence(volume.number, client);
+            generation = storage.claim(volume.number, client);
+        }
+        let opening = Opening { peer, volume, number, generation };
+        self.sessions.insert(number, Session::new(&self.config, opening, header, now));
+        Ok(())
+    }
+
+    /// Other clients' right to write ends; so do earlier sessions of the same client.
+    fn fence(&mut self, volume: u32, client: u64) {
+        let of_volume = |session: &&mut Session<P>| session.volume.number == volume && session.writes();
+        for session in self.sessions.values_mut().filter(of_volume) {
+            session.fenced = true;
+        }
+        self.sessions.retain(|_, session| !(session.fenced && session.client == client));
+    }
+
+    /// An operation has ended. Nothing happens where its session is no more.
+    pub fn finish(&mut self, job: Job, status: Status) {
+        if let Some(session) = self.sessions.get_mut(&job.session) {
+            session.finish(job, status);
+        }
+    }
+
+    /// Sends what may be sent now: client, path, header, payload.
+    pub fn poll(
+        &mut self,
+        storage: &mut impl Storage,
+        now: Nanos,
+        mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8]),
+    ) {
+        for (peer, header) in self.replies.drain(..) {
+            send(peer, header.path, &header.write(), &[]);
+        }
+        let silence = self.config.silence;
+        self.sessions.retain(|_, session| now.saturating_sub(session.heard) < silence);
+        for session in self.sessions.values_mut().filter(|session| !session.fenced) {
+            session.poll(storage, now, &mut send);
+        }
+    }
+
+    /// When [`Server::poll`] has something to do next, if nothing comes.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let silent = self.sessions.values().map(|session| session.heard + self.config.silence);
+        let due = self.sessions.values().filter(|session| !session.fenced).filter_map(Session::deadline);
+        silent.chain(due).min()
+    }
+}

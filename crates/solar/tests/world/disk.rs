@@ -1,0 +1,113 @@
+//! A volume in memory whose operations take time, and end in any order.
+use super::{Random, US};
+use solar::{BLOCK_LEN, Job, Status, Storage, Volume};
+
+struct Write {
+    crc: u32,
+    block: Vec<u8>,
+}
+
+pub struct Disk {
+    /// Longest time of an operation.
+    pub latency: u64,
+    blocks: Vec<(u32, Vec<u8>)>,
+    running: Vec<(u64, Job, Option<Write>)>,
+    ended: Vec<(Job, Status)>,
+    random: Random,
+    now: u64,
+    writer: Option<u64>,
+    generation: u32,
+    /// Blocks written.
+    pub writes: u64,
+}
+
+impl Disk {
+    pub fn new(blocks: u64, seed: u64) -> Disk {
+        let empty = vec![0; BLOCK_LEN];
+        Disk {
+            latency: 0,
+            blocks: vec![(crc32c::crc32c(&empty), empty); blocks as usize],
+            running: Vec::new(),
+            ended: Vec::new(),
+            random: Random::new(seed),
+            now: 0,
+            writer: None,
+            generation: 0,
+            writes: 0,
+        }
+    }
+
+    /// A bit of a block flips where nobody looks.
+    pub fn flip(&mut self, lba: u64, bit: usize) {
+        self.blocks[lba as usize].1[bit / 8] ^= 1 << (bit % 8);
+    }
+
+    pub fn turn(&mut self, now: u64) {
+        self.now = now;
+        let due = self.running.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
+        for (_, job, write) in due {
+            self.carry_out(job, write);
+            self.ended.push((job, Status::Ok));
+        }
+    }
+
+    fn carry_out(&mut self, job: Job, write: Option<Write>) {
+        if let Some(write) = write {
+            self.blocks[job.lba as usize] = (write.crc, write.block);
+            self.writes += 1;
+        }
+    }
+
+    pub fn ended(&mut self) -> Vec<(Job, Status)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// What was running happens, or does not.
+    pub fn crash(&mut self) {
+        for (_, job, write) in std::mem::take(&mut self.running) {
+            if self.random.chance(500) {
+                self.carry_out(job, write);
+            }
+        }
+        self.ended.clear();
+    }
+
+    pub fn deadline(&self) -> Option<u64> {
+        self.running.iter().map(|(at, ..)| *at).min()
+    }
+
+    fn begin(&mut self, job: Job, write: Option<Write>) {
+        let latency = if self.latency > 0 { self.random.below(self.latency) } else { 0 };
+        self.running.push((self.now + latency.max(US), job, write));
+    }
+}
+
+impl Storage for Disk {
+    fn find(&mut self, name: &[u8]) -> Option<Volume> {
+        (name == b"vol").then_some(Volume { number: 7, blocks: self.blocks.len() as u64, read_only: false })
+    }
+
+    fn claim(&mut self, _volume: u32, client: u64) -> u32 {
+        for (_, job, write) in std::mem::take(&mut self.running) {
+            self.carry_out(job, write);
+            self.ended.push((job, Status::Ok));
+        }
+        if self.writer.replace(client).is_some_and(|writer| writer != client) {
+            self.generation += 1;
+        }
+        self.generation
+    }
+
+    fn read(&mut self, job: Job) {
+        self.begin(job, None);
+    }
+
+    fn write(&mut self, job: Job, crc: u32, block: &[u8]) {
+        self.begin(job, Some(Write { crc, block: block.to_vec() }));
+    }
+
+    fn block(&mut self, _volume: u32, lba: u64) -> Result<(u32, &[u8]), Status> {
+        let (crc, block) = &self.blocks[lba as usize];
+        if crc32c::crc32c(block) == *crc { Ok((*crc, block)) } else { Err(Status::Corrupt) }
+    }
+}
