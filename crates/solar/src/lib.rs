@@ -26,4 +26,4 @@ pub use operations::{Completion, Direction, Request};
 pub use packet::{Access, BLOCK_LEN, HEADER_LEN, Header, Kind, MOST_NAME, PORT, Status};
 pub use sender::SenderCounts;
 pub use server::{Server, ServerCounts, Storage, Volume};
-pub use session::Job;
+pub use session::{Block, Job, Outcome};

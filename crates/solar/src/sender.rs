@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use tcp::Nanos;
 
 /// A packet to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Transmission<T> {
     pub(crate) path: u8,
     pub(crate) sequence: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Sender<T> {
     counts: SenderCounts,
 }
 
-impl<T: Copy> Sender<T> {
+impl<T: Clone> Sender<T> {
     pub(crate) fn new(config: &PathConfig, now: Nanos) -> Sender<T> {
         Sender {
             config: config.clone(),
@@ -88,7 +88,7 @@ impl<T: Copy> Sender<T> {
         self.counts.again += u64::from(again.is_some());
         self.counts.sent += 1;
         let item = again.or_else(|| self.waiting.pop_front())?;
-        let sequence = self.paths[path].send(Some(item), now);
+        let sequence = self.paths[path].send(Some(item.clone()), now);
         Some(Transmission { path: path as u8, sequence, item: Some(item) })
     }
 

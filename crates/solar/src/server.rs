@@ -1,7 +1,7 @@
 //! The server's end: sessions of clients, and who may write to which volume.
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
-use crate::session::{Job, Opening, Session};
+use crate::session::{Job, Opening, Outcome, Session};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
@@ -27,14 +27,11 @@ pub trait Storage {
     /// How often that right has gone to another client, over all starts of the server.
     fn claim(&mut self, volume: u32, client: u64) -> u32;
 
-    /// Makes a block ready to be read by [`Storage::block`].
+    /// Reads a block. Where its checksum is not the one that it was written with, this fails with [`Status::Corrupt`].
     fn read(&mut self, job: Job);
 
     /// Writes a block, with the checksum that its writer computed. It has ended when the block is durable.
     fn write(&mut self, job: Job, crc: u32, block: &[u8]);
-
-    /// A block that is ready, with its checksum. [`Status::Corrupt`] where the two do not fit.
-    fn block(&mut self, volume: u32, lba: u64) -> Result<(u32, &[u8]), Status>;
 }
 
 /// What has been counted since the start.
@@ -210,26 +207,21 @@ impl<P: Copy + Eq + Hash> Server<P> {
     }
 
     /// An operation has ended. Nothing happens where its session is no more.
-    pub fn finish(&mut self, job: Job, status: Status) {
+    pub fn finish(&mut self, job: Job, outcome: Outcome) {
         if let Some(session) = self.sessions.get_mut(&job.session) {
-            session.finish(job, status);
+            session.finish(job, outcome);
         }
     }
 
     /// Sends what may be sent now: client, path, header, payload.
-    pub fn poll(
-        &mut self,
-        storage: &mut impl Storage,
-        now: Nanos,
-        mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8]),
-    ) {
+    pub fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
         for (peer, header) in self.replies.drain(..) {
             send(peer, header.path, &header.write(), &[]);
         }
         let silence = self.config.silence;
         self.sessions.retain(|_, session| now.saturating_sub(session.heard) < silence);
         for session in self.sessions.values_mut().filter(|session| !session.fenced) {
-            session.poll(storage, now, &mut send);
+            session.poll(now, &mut send);
         }
     }
 

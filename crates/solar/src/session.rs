@@ -6,6 +6,8 @@ use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, Status};
 use crate::sender::{Sender, Transmission};
 use crate::server::{Storage, Volume};
 use std::collections::VecDeque;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
 use tcp::Nanos;
 
 /// An operation that the storage carries out.
@@ -28,13 +30,39 @@ enum Progress {
     Answered,
 }
 
+/// A block of a volume, as it was read: kept until the client has acknowledged it.
+#[derive(Clone)]
+pub struct Block {
+    /// The checksum that its writer computed.
+    pub crc: u32,
+    /// [`BLOCK_LEN`](crate::BLOCK_LEN) bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Debug for Block {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({:08x})", self.crc)
+    }
+}
+
+/// How an operation has ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The block has been read.
+    Read(Block),
+    /// The block is durable.
+    Written,
+    /// It failed.
+    Failed(Status),
+}
+
 /// What the server tells the client until that is acknowledged.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Answer {
     direction: Direction,
     op: u64,
     lba: u64,
-    status: Status,
+    outcome: Outcome,
 }
 
 /// A session with a client at the address `P`.
@@ -163,7 +191,7 @@ impl<P: Copy> Session<P> {
             if job.lba < self.volume.blocks {
                 storage.read(job);
             } else {
-                self.finish(job, Status::OutOfRange);
+                self.finish(job, Outcome::Failed(Status::OutOfRange));
             }
         }
         true
@@ -176,11 +204,11 @@ impl<P: Copy> Session<P> {
         let job = self.job(header.op, header.lba);
         if self.begin(job.op, Direction::Write) {
             if !self.writes() || self.volume.read_only {
-                self.finish(job, Status::ReadOnly);
+                self.finish(job, Outcome::Failed(Status::ReadOnly));
             } else if job.lba < self.volume.blocks {
                 storage.write(job, header.crc, block);
             } else {
-                self.finish(job, Status::OutOfRange);
+                self.finish(job, Outcome::Failed(Status::OutOfRange));
             }
         }
         true
@@ -191,53 +219,41 @@ impl<P: Copy> Session<P> {
     }
 
     /// An operation has ended: the client is to be told.
-    pub(crate) fn finish(&mut self, job: Job, status: Status) {
+    pub(crate) fn finish(&mut self, job: Job, outcome: Outcome) {
         let Some(progress) = self.progress(job.op) else { return };
         if let Progress::Running(direction) = *progress {
             *progress = Progress::Answered;
-            self.sender.push(Answer { direction, op: job.op, lba: job.lba, status });
+            self.sender.push(Answer { direction, op: job.op, lba: job.lba, outcome });
         }
     }
 
     /// Sends what may be sent now.
-    pub(crate) fn poll(
-        &mut self,
-        storage: &mut impl Storage,
-        now: Nanos,
-        mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8]),
-    ) {
+    pub(crate) fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
         let (peer, session) = (self.peer, self.number);
         let header = Header { session, ..Header::new(Kind::Acknowledge) };
         self.acks.flush(header, |header, payload| send(peer, header.path, &header.write(), payload));
         self.sender.tick(now);
         let oldest = self.oldest;
         while let Some(next) = self.sender.next(now, |answer| answer.op >= oldest) {
-            self.send_one(next, storage, &mut send);
+            self.send_one(next, &mut send);
         }
     }
 
-    fn send_one(
-        &self,
-        next: Transmission<Answer>,
-        storage: &mut impl Storage,
-        send: &mut impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8]),
-    ) {
+    fn send_one(&self, next: Transmission<Answer>, send: &mut impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
         let base =
             Header { session: self.number, path: next.path, sequence: next.sequence, ..Header::new(Kind::Probe) };
         let Some(answer) = next.item else { return send(self.peer, next.path, &base.write(), &[]) };
-        let base = Header { op: answer.op, lba: answer.lba, status: answer.status, ..base };
-        match answer.direction {
-            Direction::Write => send(self.peer, next.path, &Header { kind: Kind::Done, ..base }.write(), &[]),
-            Direction::Read if answer.status != Status::Ok => {
-                send(self.peer, next.path, &Header { kind: Kind::Data, ..base }.write(), &[]);
+        let kind = match answer.direction {
+            Direction::Read => Kind::Data,
+            Direction::Write => Kind::Done,
+        };
+        let base = Header { kind, op: answer.op, lba: answer.lba, ..base };
+        match answer.outcome {
+            Outcome::Read(Block { crc, bytes }) => {
+                send(self.peer, next.path, &Header { crc, ..base }.write(), &bytes);
             }
-            // The block is read again for each transmission: nothing is kept for it.
-            Direction::Read => match storage.block(self.volume.number, answer.lba) {
-                Ok((crc, block)) => {
-                    send(self.peer, next.path, &Header { kind: Kind::Data, crc, ..base }.write(), block)
-                }
-                Err(status) => send(self.peer, next.path, &Header { kind: Kind::Data, status, ..base }.write(), &[]),
-            },
+            Outcome::Written => send(self.peer, next.path, &base.write(), &[]),
+            Outcome::Failed(status) => send(self.peer, next.path, &Header { status, ..base }.write(), &[]),
         }
     }
 

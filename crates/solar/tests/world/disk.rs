@@ -1,6 +1,6 @@
 //! A volume in memory whose operations take time, and end in any order.
 use super::{Random, US};
-use solar::{BLOCK_LEN, Job, Status, Storage, Volume};
+use solar::{BLOCK_LEN, Block, Job, Outcome, Status, Storage, Volume};
 
 struct Write {
     crc: u32,
@@ -12,7 +12,7 @@ pub struct Disk {
     pub latency: u64,
     blocks: Vec<(u32, Vec<u8>)>,
     running: Vec<(u64, Job, Option<Write>)>,
-    ended: Vec<(Job, Status)>,
+    ended: Vec<(Job, Outcome)>,
     random: Random,
     now: u64,
     writer: Option<u64>,
@@ -46,19 +46,26 @@ impl Disk {
         self.now = now;
         let due = self.running.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
         for (_, job, write) in due {
-            self.carry_out(job, write);
-            self.ended.push((job, Status::Ok));
+            let outcome = self.carry_out(job, write);
+            self.ended.push((job, outcome));
         }
     }
 
-    fn carry_out(&mut self, job: Job, write: Option<Write>) {
+    fn carry_out(&mut self, job: Job, write: Option<Write>) -> Outcome {
+        let place = &mut self.blocks[job.lba as usize];
         if let Some(write) = write {
-            self.blocks[job.lba as usize] = (write.crc, write.block);
+            *place = (write.crc, write.block);
             self.writes += 1;
+            return Outcome::Written;
         }
+        let (crc, block) = place;
+        if crc32c::crc32c(block) != *crc {
+            return Outcome::Failed(Status::Corrupt);
+        }
+        Outcome::Read(Block { crc: *crc, bytes: block.as_slice().into() })
     }
 
-    pub fn ended(&mut self) -> Vec<(Job, Status)> {
+    pub fn ended(&mut self) -> Vec<(Job, Outcome)> {
         std::mem::take(&mut self.ended)
     }
 
@@ -89,8 +96,8 @@ impl Storage for Disk {
 
     fn claim(&mut self, _volume: u32, client: u64) -> u32 {
         for (_, job, write) in std::mem::take(&mut self.running) {
-            self.carry_out(job, write);
-            self.ended.push((job, Status::Ok));
+            let outcome = self.carry_out(job, write);
+            self.ended.push((job, outcome));
         }
         if self.writer.replace(client).is_some_and(|writer| writer != client) {
             self.generation += 1;
@@ -104,10 +111,5 @@ impl Storage for Disk {
 
     fn write(&mut self, job: Job, crc: u32, block: &[u8]) {
         self.begin(job, Some(Write { crc, block: block.to_vec() }));
-    }
-
-    fn block(&mut self, _volume: u32, lba: u64) -> Result<(u32, &[u8]), Status> {
-        let (crc, block) = &self.blocks[lba as usize];
-        if crc32c::crc32c(block) == *crc { Ok((*crc, block)) } else { Err(Status::Corrupt) }
     }
 }

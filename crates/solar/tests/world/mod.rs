@@ -141,11 +141,11 @@ impl World {
         self.disk.turn(now);
         let ended = self.disk.ended();
         if let Some(server) = &mut self.server {
-            for (job, status) in ended {
-                server.finish(job, status);
+            for (job, outcome) in ended {
+                server.finish(job, outcome);
             }
             let network = &mut self.network;
-            server.poll(&mut self.disk, now, |peer, path, header, payload| {
+            server.poll(now, |peer, path, header, payload| {
                 assert_eq!(peer, 1);
                 network.send(End::Client, path, &[header, payload].concat(), now);
             });
