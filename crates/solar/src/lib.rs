@@ -19,11 +19,12 @@ mod path;
 mod sender;
 mod server;
 mod session;
+mod storage;
 
 pub use client::{Client, ClientCounts, Memory};
 pub use config::{ClientConfig, PathConfig, ServerConfig};
 pub use operations::{Completion, Direction, Request};
 pub use packet::{Access, BLOCK_LEN, HEADER_LEN, Header, Kind, MOST_NAME, PORT, Status};
 pub use sender::SenderCounts;
-pub use server::{Server, ServerCounts, Storage, Volume};
-pub use session::{Block, Job, Outcome};
+pub use server::{Server, ServerCounts};
+pub use storage::{Block, Job, Outcome, Storage, Volume};

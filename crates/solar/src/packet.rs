@@ -30,8 +30,9 @@ pub enum Kind {
     Ticket = 11,
     /// Client: begins a session by its ticket; `op` is the stamp, all else is as in [`Kind::Open`].
     Claim = 12,
-    /// Server: the session begins, or is refused by `status`. `op` is the stamp, `lba` the blocks of the volume, `count`
-    /// the most operations that may be outstanding, `sequence` how often the right to write has changed its owner.
+    /// Server: the session begins, or is refused by `status`. `op` is the stamp, `lba` the blocks of the volume,
+    /// `count` the most operations that may be outstanding, `sequence` how often the right to write has changed its
+    /// owner.
     Opened = 2,
     /// Client: reads `count` blocks from `lba` on, as operations `op` and following.
     Read = 3,

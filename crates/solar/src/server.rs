@@ -1,38 +1,12 @@
 //! The server's end: sessions of clients, and who may write to which volume.
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
-use crate::session::{Job, Opening, Outcome, Session};
+use crate::session::{Opening, Session};
+use crate::storage::{Job, Outcome, Storage};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use tcp::Nanos;
-
-/// A volume that a server serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Volume {
-    /// The storage's number for it.
-    pub number: u32,
-    /// Its length, blocks.
-    pub blocks: u64,
-    /// Nobody may write to it.
-    pub read_only: bool,
-}
-
-/// What keeps the blocks. Operations end by [`Server::finish`], at once or later, in any order.
-pub trait Storage {
-    /// The volume of a name, for the client of an address that the server was given.
-    fn find(&mut self, name: &[u8]) -> Option<Volume>;
-
-    /// The client may write from now on, and no other: writes that were begun for others have ended when this returns.
-    /// How often that right has gone to another client, over all starts of the server.
-    fn claim(&mut self, volume: u32, client: u64) -> u32;
-
-    /// Reads a block. Where its checksum is not the one that it was written with, this fails with [`Status::Corrupt`].
-    fn read(&mut self, job: Job);
-
-    /// Writes a block, with the checksum that its writer computed. It has ended when the block is durable.
-    fn write(&mut self, job: Job, crc: u32, block: &[u8]);
-}
 
 /// What has been counted since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,56 +4,15 @@ use crate::config::ServerConfig;
 use crate::operations::Direction;
 use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, Status};
 use crate::sender::{Sender, Transmission};
-use crate::server::{Storage, Volume};
+use crate::storage::{Block, Job, Outcome, Storage, Volume};
 use std::collections::VecDeque;
-use std::fmt::{self, Debug, Formatter};
-use std::sync::Arc;
 use tcp::Nanos;
-
-/// An operation that the storage carries out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Job {
-    /// Of the client.
-    pub session: u64,
-    /// The client's number for it.
-    pub op: u64,
-    /// The volume's number.
-    pub volume: u32,
-    /// The block of the volume.
-    pub lba: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Unknown,
     Running(Direction),
     Answered,
-}
-
-/// A block of a volume, as it was read: kept until the client has acknowledged it.
-#[derive(Clone)]
-pub struct Block {
-    /// The checksum that its writer computed.
-    pub crc: u32,
-    /// [`BLOCK_LEN`](crate::BLOCK_LEN) bytes.
-    pub bytes: Arc<[u8]>,
-}
-
-impl Debug for Block {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({:08x})", self.crc)
-    }
-}
-
-/// How an operation has ended.
-#[derive(Debug, Clone)]
-pub enum Outcome {
-    /// The block has been read.
-    Read(Block),
-    /// The block is durable.
-    Written,
-    /// It failed.
-    Failed(Status),
 }
 
 /// What the server tells the client until that is acknowledged.

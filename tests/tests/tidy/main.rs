@@ -23,7 +23,7 @@ const ROWS: &[&[&str]] = &[
     &["libtoe", "libverbs", "zeronic"],
     &["engines"],
     &["control", "rdma"],
-    &["flextoe", "laminar", "smartns"],
+    &["flextoe", "laminar", "smartns", "solar"],
     &["host", "rmt", "xdp"],
     &["engine"],
     &["context"],

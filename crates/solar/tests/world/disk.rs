@@ -44,7 +44,9 @@ impl Disk {
 
     pub fn turn(&mut self, now: u64) {
         self.now = now;
-        let due = self.running.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
+        let (due, later) = std::mem::take(&mut self.running).into_iter().partition(|(at, ..)| *at <= now);
+        self.running = later;
+        let due: Vec<(u64, Job, Option<Write>)> = due;
         for (_, job, write) in due {
             let outcome = self.carry_out(job, write);
             self.ended.push((job, outcome));

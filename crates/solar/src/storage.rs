@@ -1,0 +1,70 @@
+//! What keeps the blocks of a server's volumes, and how operations on them end.
+use crate::packet::Status;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+/// A volume that a server serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Volume {
+    /// The storage's number for it.
+    pub number: u32,
+    /// Its length, blocks.
+    pub blocks: u64,
+    /// Nobody may write to it.
+    pub read_only: bool,
+}
+
+/// What keeps the blocks. Operations end by [`Server::finish`](crate::Server::finish), at once or later, in any order.
+pub trait Storage {
+    /// The volume of a name, for the client of an address that the server was given.
+    fn find(&mut self, name: &[u8]) -> Option<Volume>;
+
+    /// The client may write from now on, and no other: writes that were begun for others have ended when this returns.
+    /// How often that right has gone to another client, over all starts of the server.
+    fn claim(&mut self, volume: u32, client: u64) -> u32;
+
+    /// Reads a block. Where its checksum is not the one that it was written with, this fails with [`Status::Corrupt`].
+    fn read(&mut self, job: Job);
+
+    /// Writes a block, with the checksum that its writer computed. It has ended when the block is durable.
+    fn write(&mut self, job: Job, crc: u32, block: &[u8]);
+}
+
+/// An operation that the storage carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Job {
+    /// Of the client.
+    pub session: u64,
+    /// The client's number for it.
+    pub op: u64,
+    /// The volume's number.
+    pub volume: u32,
+    /// The block of the volume.
+    pub lba: u64,
+}
+
+/// A block of a volume, as it was read: kept until the client has acknowledged it.
+#[derive(Clone)]
+pub struct Block {
+    /// The checksum that its writer computed.
+    pub crc: u32,
+    /// [`BLOCK_LEN`](crate::BLOCK_LEN) bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Debug for Block {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({:08x})", self.crc)
+    }
+}
+
+/// How an operation has ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The block has been read.
+    Read(Block),
+    /// The block is durable.
+    Written,
+    /// It failed.
+    Failed(Status),
+}
