@@ -51,6 +51,7 @@ control DelayedAcks(
         const entries = {
             (KIND_RX, RX_IN_ORDER, KIND_ACK, 0, 0 &&& 0xf800, 0 &&& TCP_ECE, _, _): wait();
             (KIND_RX, RX_NONE, _, _, _, _, _, _): NoAction();
+            (KIND_RX, RX_CHALLENGE, _, _, _, _, _, _): NoAction();
             (KIND_RX, _, _, _, _, _, _, _): acknowledged();
             (KIND_TX, _, _, _, _, _, TX_SEND, 0): NoAction();
             (KIND_TX, _, _, _, _, _, TX_SEND, _): acknowledged();

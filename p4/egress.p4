@@ -31,6 +31,7 @@ struct egress_metadata_t {
     bit<32> room;          // rx_edge - seq_end: negative exceeds the window
     bit<32> acked;         // ack - snd_una
     bit<32> unacked;       // snd_max - ack
+    bit<32> behind;        // ack + the peer's largest window - snd_una: negative is older than any window
     bit<32> edge_moved;    // ack_edge - snd_edge
     bit<8> rx;             // verdicts: RX_ of reassembly.p4, TX_ of transmission.p4
     bit<8> tx;
@@ -278,10 +279,10 @@ control LaminarEgress(
 
     // ---- what leaves ----
 
-    action transfer(bit<8> op) {
+    action transfer(bit<8> op, bit<8> more) {
         hdr.dma.setValid();
         hdr.dma.op = op;
-        hdr.dma.flags = meta.notes;
+        hdr.dma.flags = meta.notes | more;
         hdr.dma.context = hdr.seg.context;
         hdr.dma.flow = hdr.seg.flow;
         hdr.dma.sum = 0;
@@ -293,7 +294,7 @@ control LaminarEgress(
 
     // Payload, in order or out of it. The application can read up to where the pseudo segment ends.
     action deliver() {
-        transfer(DMA_RX);
+        transfer(DMA_RX, 0);
         hdr.dma.length = hdr.seg.length;
         hdr.dma.skip = meta.skip;
         hdr.dma.position = meta.pseudo_end;
@@ -302,13 +303,23 @@ control LaminarEgress(
         eg_dprsr_md.mirror_egress_port = hdr.seg.port;
     }
 
-    // No payload to place, but something to say about the transmit direction.
-    action notify() {
-        transfer(DMA_RX);
+    // No payload to place, but something to say.
+    action tell(bit<8> more) {
+        transfer(DMA_RX, more);
         hdr.dma.length = 0;
         hdr.dma.skip = 0;
         hdr.dma.position = meta.rx_next;
         hdr.dma.edge = hdr.seg.ack_edge;
+    }
+
+    // About the transmit direction.
+    action notify() {
+        tell(0);
+    }
+
+    // Two ends that disagree would answer each other's answers for ever: the host counts them (RFC 5961 section 7).
+    action challenge() {
+        tell(DMA_CHALLENGE);
     }
 
     action notify_and_reply() {
@@ -325,7 +336,7 @@ control LaminarEgress(
     }
 
     action granted() {
-        transfer(DMA_GRANT);
+        transfer(DMA_GRANT, 0);
         hdr.dma.length = 0;
         hdr.dma.skip = 0;
         hdr.dma.position = meta.rx_next;
@@ -347,14 +358,14 @@ control LaminarEgress(
             meta.credits: ternary;
             meta.dup_acks: ternary;
         }
-        actions = { deliver; notify; notify_and_reply; reply; granted; discard; NoAction; }
+        actions = { deliver; notify; challenge; notify_and_reply; reply; granted; discard; NoAction; }
         // NoAction lets a segment to the network pass.
         const entries = {
+            (KIND_RX, RX_CHALLENGE, _, _, _, _, _, _): challenge();
             (KIND_RX, RX_IN_ORDER, _, _, _, _, _, _): deliver();
             // Out of order: taken in if the interval reaches around it; with a merge on its way, if it ends there.
             (KIND_RX, RX_OUT_OF_ORDER, _, KIND_MERGE, _, 0, _, _): deliver();
             (KIND_RX, RX_OUT_OF_ORDER, _, KIND_ACK, 0 &&& 0x80000000, 0 &&& 0x80000000, _, _): deliver();
-            (KIND_RX, RX_OUT_OF_ORDER, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
 #ifdef NOTIFY_ACKS
             (KIND_RX, RX_OUT_OF_ORDER, TX_ACKED, _, _, _, _, _): notify_and_reply();
             (KIND_RX, RX_OUT_OF_ORDER, TX_WINDOW, _, _, _, _, _): notify_and_reply();
@@ -362,10 +373,8 @@ control LaminarEgress(
             (KIND_RX, RX_DUPLICATE, TX_WINDOW, _, _, _, _, _): notify_and_reply();
 #endif
             (KIND_RX, RX_OUT_OF_ORDER, _, _, _, _, _, _): reply();
-            (KIND_RX, RX_DUPLICATE, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
             (KIND_RX, RX_DUPLICATE, TX_DUP_ACK, _, _, _, _, 3): notify_and_reply();
             (KIND_RX, RX_DUPLICATE, _, _, _, _, _, _): reply();
-            (KIND_RX, _, TX_BAD_ACK, _, _, _, _, _): notify_and_reply();
             (KIND_RX, _, TX_DUP_ACK, _, _, _, _, 3): notify();
 #ifdef NOTIFY_ACKS
             (KIND_RX, _, TX_ACKED, _, _, _, _, _): notify();

@@ -41,6 +41,7 @@ const bit<8> DMA_FAST_RETRANSMIT = 0x01; // to the host: send again from `una`
 const bit<8> DMA_BAD_ACK = 0x02;         // to the host: an acknowledgement of bytes that were never sent
 const bit<8> DMA_TX_NEW = 0x02;          // DMA_TX: payload that was never sent before; the same bit as ECT(0)
 const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again from `una`
+const bit<8> DMA_CHALLENGE = 0x40;       // to the host: not acceptable; it sends a challenge ACK, within its limit
 const bit<8> DMA_DUP_ACK = 0x20;         // to the host: the first or the second duplicate acknowledgement (RFC 3042)
 #ifdef SHARED_LOG
 const bit<8> DMA_LOG_FILL = 0x10;        // to the host: some of it had its place before; only the host knows where

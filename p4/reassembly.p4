@@ -7,6 +7,7 @@ const bit<8> RX_IN_ORDER = 1;
 const bit<8> RX_OUT_OF_ORDER = 2;
 const bit<8> RX_DUPLICATE = 3; // also: outside the window; answered by an acknowledgement
 const bit<8> RX_SEND = 4;      // a pseudo segment that only acknowledges
+const bit<8> RX_CHALLENGE = 5; // answered by the host, within its limit
 
 // Reassembly: the next byte expected and the right edge of the receive window, both as sequence numbers.
 struct rx_window_t {
@@ -22,7 +23,7 @@ struct interval_t {
 
 // Meets RFC 5681: 3.2-a, 3.2-b.
 // Meets RFC 9293: SHLD-31.
-// Meets RFC 5961: 5.2-a.
+// Meets RFC 5961: 5.2-a, 7-a.
 control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- rx_next and rx_avail (figure 5.4 steps 1 and 2) ----
     //
@@ -63,17 +64,17 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action do_rx_read() { meta.rx_next = rx_window_read.execute(hdr.seg.flow, meta.rx_edge); }
 
     // Payload is not taken from a segment that acknowledges what was never sent, or what is older than any window
-    // (RFC 5961 section 5.2; the largest window there is stands for the largest that the peer told).
+    // (RFC 5961 section 5.2).
     table rx_window_of {
         key = {
             hdr.seg.kind: ternary;
-            meta.acked: ternary;
+            meta.behind: ternary;
             meta.unacked: ternary;
         }
         actions = { do_rx_segment; do_rx_extend; do_rx_read; }
         const entries = {
             (KIND_RX, _, 0x80000000 &&& 0x80000000): do_rx_read();
-            (KIND_RX, 0x80000000 &&& 0xc0000000, _): do_rx_read();
+            (KIND_RX, 0x80000000 &&& 0x80000000, _): do_rx_read();
             (KIND_RX, _, _): do_rx_segment();
             (KIND_MERGE, _, _): do_rx_segment();
             (KIND_SYNC, _, _): do_rx_extend();
@@ -118,17 +119,18 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             meta.from_next: ternary;
             meta.end_from_next: ternary;
             meta.room: ternary;
-            meta.acked: ternary;
+            meta.behind: ternary;
             meta.unacked: ternary;
         }
         actions = { decide; }
         const entries = {
             // An acknowledgement that cannot be one of this connection's.
-            (KIND_RX, _, _, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_DUPLICATE);
-            (KIND_RX, _, _, _, _, 0x80000000 &&& 0xc0000000, _): decide(RX_DUPLICATE);
-            // No payload: only what lies outside is answered (keepalives, zero-window probes).
-            (KIND_RX, 0, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_DUPLICATE);
-            (KIND_RX, 0, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, _, _, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_CHALLENGE);
+            (KIND_RX, _, _, _, _, 0x80000000 &&& 0x80000000, _): decide(RX_CHALLENGE);
+            // No payload: only what lies outside is answered, at once where it asks (keepalives, zero-window probes).
+            (KIND_RX, 0, 0xffffffff, _, _, _, _): decide(RX_DUPLICATE);
+            (KIND_RX, 0, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_CHALLENGE);
+            (KIND_RX, 0, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_CHALLENGE);
             (KIND_RX, 0, _, _, _, _, _): decide(RX_NONE);
             // Nothing new, or more than the window holds.
             (KIND_RX, _, _, 0, _, _, _): decide(RX_DUPLICATE);

@@ -63,9 +63,19 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         const default_action = do_tx_read();
     }
 
+    // The largest window that the peer has told (MAX.SND.WND): the host knows, and writes it where it grows.
+    Register<bit<32>, bit<16>>(FLOWS, 0) tx_largest;
+
+    RegisterAction<bit<32>, bit<16>, bit<32>>(tx_largest) largest_from = {
+        void apply(inout bit<32> largest, out bit<32> reach) { reach = largest + hdr.seg.ack; }
+    };
+
+    action reach() { meta.behind = largest_from.execute(hdr.seg.flow); }
+
     action measure() {
         meta.acked = hdr.seg.ack - meta.snd_una;
         meta.unacked = meta.snd_max - hdr.seg.ack;
+        meta.behind = meta.behind - meta.snd_una;
     }
 
     // What an old acknowledgement, or one of bytes that were never sent, tells of the peer's window is of another time or of
@@ -88,6 +98,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
 
     apply {
         tx_window_of.apply();
+        reach();
         measure();
         told.apply();
     }

@@ -23,6 +23,7 @@ pub(crate) const TIMEOUT: u8 = 0x04;
 pub(crate) const ACK_DELAYED: u8 = 0x08;
 pub(crate) const LOG_FILL: u8 = 0x10;
 pub(crate) const DUP_ACK: u8 = 0x20;
+pub(crate) const CHALLENGE: u8 = 0x40;
 
 /// A `dma_h`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

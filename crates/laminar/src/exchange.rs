@@ -39,6 +39,7 @@ impl Laminar {
         }
         for (id, flow) in self.flows.iter().enumerate().filter_map(|(id, flow)| Some((id as u32, flow.as_deref()?))) {
             next.take_over(present, id);
+            next.set_largest_window(id, flow.max_wnd);
             let shown = flow.frozen || (next.show(&flow.params, flow.rx_base) && next.own(&flow.params, flow.tx_base));
             let logged = flow.member.as_ref().is_none_or(|member| {
                 let first = flow.rx_base + member.start;

@@ -2,7 +2,7 @@
 //! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 mod recovery;
 
-use crate::descriptor::{BAD_ACK, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT, TX_NEW};
+use crate::descriptor::{BAD_ACK, CHALLENGE, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT, TX_NEW};
 use crate::places::Member;
 use crate::program::Program;
 use context::{Bump, Notice, Slot};
@@ -126,6 +126,10 @@ pub(crate) struct Change {
     pub acked: bool,
     pub fin_acked: bool,
     pub bad_ack: bool,
+    /// The peer has told a window larger than any before.
+    pub wider: bool,
+    /// The segment is not acceptable: it is answered within the limit.
+    pub challenged: bool,
 }
 
 /// What came of the application's positions.
@@ -272,13 +276,15 @@ impl Flow {
 
     /// Takes in what the pipeline says.
     pub fn follow(&mut self, dma: &Dma, now: Nanos) -> Change {
-        let mut change = Change { bad_ack: dma.flags & BAD_ACK != 0, ..Change::default() };
+        let mut change =
+            Change { bad_ack: dma.flags & BAD_ACK != 0, challenged: dma.flags & CHALLENGE != 0, ..Change::default() };
         let una = Seq(dma.una);
         if self.una.before(una) && una.at_or_before(self.max) {
             self.acknowledge(una, now, &mut change);
         }
         if self.edge.before(Seq(dma.edge)) {
             self.edge = Seq(dma.edge);
+            change.wider = self.max_wnd < self.edge - self.una;
             self.max_wnd = self.max_wnd.max(self.edge - self.una);
         }
         let tail = Seq(dma.position) - self.rx_base;

@@ -4,8 +4,8 @@ use crate::flow::{Change, Flow};
 use crate::frames::{self, Place, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
-use ::tcp::Life;
 use ::tcp::window::ACK_DELAY;
+use ::tcp::{Life, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
@@ -140,6 +140,9 @@ impl Laminar {
         let change = flow.follow(&dma, now);
         let moved =
             change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
+        if change.wider {
+            self.switch.program.set_largest_window(id, flow.max_wnd);
+        }
         if change.acked {
             flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(frame)), &mut self.switch.program);
         }
@@ -162,10 +165,13 @@ impl Laminar {
             flow.may_send(id, &mut self.ready, burst.events);
         }
         flow.publish_received();
-        if logged || flow.life == Life::Orphan || flow.fin_held.is_some() || change.fin_acked || change.bad_ack {
+        if logged || flow.life == Life::Orphan || flow.fin_held.is_some() || change.fin_acked {
             self.unusual_change(id, length, &change, burst);
         }
         if let Some((frame, _)) = segment {
+            if change.challenged {
+                return self.challenge(id, frame, change.bad_ack, burst);
+            }
             self.record(&frame, Some(id), Place::Accepted, burst);
             burst.pool.put(frame);
         }
@@ -195,15 +201,20 @@ impl Laminar {
         if change.fin_acked {
             burst.events.push(stream::Event::FinAcked(FlowId(id)).into());
         }
-        if change.bad_ack {
-            self.count_drop(Some(id), DropReason::AckBeyondSent, burst);
-        }
         if logged && change.delivered > 0 {
             self.log_moved(id);
         }
         if fin_waits {
             self.fins.push(id);
         }
+    }
+
+    /// A segment that is not acceptable.
+    #[cold]
+    fn challenge(&mut self, id: u32, frame: Box<Frame>, bad_ack: bool, burst: &mut Burst<'_, Stream>) {
+        let reason = if bad_ack { Unacceptable::AckBeyondSent } else { self.why_unacceptable(id, &frame) };
+        let reason = self.reject(id, Rejected::Challenged(reason), burst).unwrap_or(reason.into());
+        self.refuse(frame, reason, Some(id), burst);
     }
 
     /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is left

@@ -73,6 +73,7 @@ struct Registers {
     rx_ooo: usize,
     tx_window: usize,
     tx_edge: usize,
+    tx_largest: usize,
     tx_credits: usize,
     dup_ack_count: usize,
     ecn_bytes: usize,
@@ -186,6 +187,7 @@ impl Program {
             rx_ooo: register("rx_ooo")?,
             tx_window: register("tx_window")?,
             tx_edge: register("tx_edge")?,
+            tx_largest: register("tx_largest")?,
             tx_credits: register("tx_credits")?,
             dup_ack_count: register("dup_ack_count")?,
             ecn_bytes: register("ecn_bytes")?,
@@ -281,6 +283,7 @@ impl Program {
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
+        self.native.write(r.tx_largest, flow, [p.snd_wnd, 0]);
         let extras = [r.unacknowledged, r.timed, r.rtt].into_iter().flatten();
         for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes].into_iter().chain(extras) {
             self.native.write(register, flow, [0, 0]);
@@ -369,6 +372,11 @@ impl Program {
     /// No ticks for this flow.
     pub fn pause(&mut self, flow: u32) {
         let _ = self.native.table_remove("grants", &[exact(flow as u16)]);
+    }
+
+    /// The peer has told a window as large as this, and none that was larger.
+    pub fn set_largest_window(&mut self, flow: u32, bytes: u32) {
+        self.native.write(self.registers.tx_largest, flow, [bytes, 0]);
     }
 
     /// `rx_window`: next byte expected, right edge.

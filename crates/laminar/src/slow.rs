@@ -5,7 +5,7 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::frames::{Place, is_tcp};
 use crate::program::Program;
-use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected};
+use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame};
 use port::Checksum;
@@ -112,7 +112,7 @@ impl Laminar {
 
     /// Answers a segment that TCP's rules do not process, where that is due. Returns why it is dropped, if it is.
     // Meets RFC 5961: 7-a, 10-a.
-    fn reject(&mut self, id: u32, rejected: Rejected, burst: &mut Burst<'_, Stream>) -> Option<DropReason> {
+    pub(crate) fn reject(&mut self, id: u32, rejected: Rejected, burst: &mut Burst<'_, Stream>) -> Option<DropReason> {
         let now = self.now;
         let flow = self.flow(id)?;
         match rejected {
@@ -132,6 +132,15 @@ impl Laminar {
                 Some(reason.into())
             }
         }
+    }
+
+    /// Which of its numbers makes a segment unacceptable that the pipeline left to be challenged.
+    pub(crate) fn why_unacceptable(&self, id: u32, frame: &Frame) -> Unacceptable {
+        let flow = self.flows[id as usize].as_deref();
+        let old = flow
+            .zip(parts(frame).ok())
+            .and_then(|(flow, parts)| ::tcp::check_ack(parts.tcp.ack, flow.una, flow.max, flow.max_wnd).err());
+        if old.is_some() { Unacceptable::AckTooOld } else { Unacceptable::OutsideWindow }
     }
 
     /// All before the peer's FIN is there: it ends the stream, and is acknowledged.

@@ -271,6 +271,41 @@ fn challenges_of_one_connection_use_up_no_other_connections() {
     });
 }
 
+// Checks RFC 5961: 7-a.
+#[test]
+fn empty_segments_that_cannot_be_are_answered_within_the_limit() {
+    // Two ends that disagree would answer each other's answers for ever.
+    on_all("", |s| {
+        let listener = s.listen();
+        for (seq, ack) in [(1, 5000), (0, 5000), (500_000, 1), (1, 1u32.wrapping_sub(70_000))] {
+            s.establish(listener);
+            (0..150).for_each(|_| s.send(segment(ACK, seq, ack)));
+            s.send(segment(PSH | ACK, 1, 1).payload(b"end"));
+            let mut answers = 0;
+            while s.next().ack == 1 {
+                answers += 1;
+            }
+            assert_eq!(answers, 10, "number {seq}, acknowledgement {ack}");
+            s.next_peer();
+        }
+    });
+}
+
+// Checks RFC 5961: 5.2-a.
+#[test]
+fn an_acknowledgement_is_not_older_than_the_largest_window_that_the_peer_told() {
+    on_all("", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.send(segment(PSH | ACK, 1, 1u32.wrapping_sub(65_536)).payload(b"forged"));
+        s.expect(segment(ACK, 1, 1));
+        assert_eq!(s.read(fd), Err(EAGAIN));
+        s.send(segment(PSH | ACK, 1, 1u32.wrapping_sub(65_535)).payload(b"late"));
+        s.expect(segment(ACK, 1, 5));
+        assert_eq!(s.read(fd).unwrap(), b"late");
+    });
+}
+
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_answered_and_dropped() {
     // RFC 9293 section 3.10.7.4, fifth; RFC 5961 section 5.2.

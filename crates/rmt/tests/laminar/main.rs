@@ -61,6 +61,7 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     m.register_write("rx_window", flow, &[rx_next as u128, rx_next.wrapping_add(avail) as u128]).unwrap();
     m.register_write("tx_window", flow, &[ISS as u128, ISS as u128]).unwrap();
     m.register_write("tx_edge", flow, &[ISS as u128 + 60_000]).unwrap();
+    m.register_write("tx_largest", flow, &[60_000]).unwrap();
     m
 }
 

@@ -6,6 +6,7 @@ const GRANT: u8 = 3;
 const FAST_RETRANSMIT: u8 = 1;
 const DUP_ACK: u8 = 0x20;
 const BAD_ACK: u8 = 2;
+const CHALLENGE: u8 = 0x40;
 const TIMEOUT: u8 = 4;
 
 fn credit(m: &mut Machine, bytes: u128) {
@@ -127,26 +128,27 @@ fn acknowledging_what_was_never_sent_is_reported() {
     credit(&mut m, 10_000);
     send(&mut m, 0, &[1; 100]);
     let dma = ack(&mut m, ISS + 101).unwrap();
-    assert_eq!((dma.flags, dma.length), (BAD_ACK, 0));
+    assert_eq!((dma.flags, dma.length), (BAD_ACK | CHALLENGE, 0));
     assert_eq!(register(&m, "tx_window"), [ISS, ISS + 100]);
-    // Its payload is not taken, and the peer hears where both ends are (RFC 5961 section 5.2).
+    // Its payload is not taken; the host tells the peer where both ends are, within its limit (RFC 5961 sections 5.2
+    // and 7).
     let seg = Seg { ack: ISS + 101, ..Seg::data(1000, 7) };
     let (dma, pseudo) = delivered(receive(&mut m, &seg));
-    assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((BAD_ACK, 0, 1000)));
-    let answer = acknowledge(&mut m, &pseudo.unwrap()).unwrap();
-    assert_eq!((answer.seq, answer.ack, register(&m, "rx_window")[0]), (ISS + 100, 1000, 1000));
+    assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((BAD_ACK | CHALLENGE, 0, 1000)));
+    assert!(pseudo.is_none());
+    assert_eq!(register(&m, "rx_window")[0], 1000);
 }
 
 #[test]
-fn payload_with_an_acknowledgement_older_than_any_window_is_not_taken() {
+fn an_acknowledgement_older_than_the_largest_window_is_left_to_the_host() {
     let mut m = machine(10_000);
-    let seg = |behind: u32| Seg { ack: ISS.wrapping_sub(behind), ..Seg::data(1000, 7) };
-    let (dma, pseudo) = delivered(receive(&mut m, &seg((1 << 30) + 1)));
-    assert_eq!(dma, None);
-    assert_eq!(acknowledge(&mut m, &pseudo.unwrap()).unwrap().ack, 1000, "it is answered");
-    assert_eq!(register(&m, "rx_window")[0], 1000);
-    let dma = delivered(receive(&mut m, &seg(1 << 30))).0.unwrap();
-    assert_eq!((dma.length, dma.position), (7, 1007), "an old one may be late");
+    let old = |behind: u32| Seg { ack: ISS.wrapping_sub(behind), ..Seg::data(1000, 7) };
+    let (dma, pseudo) = delivered(receive(&mut m, &old(60_001)));
+    assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((CHALLENGE, 0, 1000)));
+    assert!(pseudo.is_none());
+    let (dma, pseudo) = delivered(receive(&mut m, &old(60_000)));
+    assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((0, 7, 1007)));
+    assert!(pseudo.is_some());
 }
 
 #[test]
