@@ -9,10 +9,12 @@ mod http;
 mod iperf;
 mod memcached;
 mod nginx;
+mod passing;
 mod redis;
 mod rsockets;
 mod rsync;
 mod runtimes;
+mod services;
 mod socat;
 mod ssh;
 mod storage;
@@ -94,6 +96,11 @@ pub const ALL: &[Case] = &[
     Case { limit: 80, ..case("OpenSSH", ssh::login) },
     case("Erlang gen_tcp", runtimes::erlang),
     case("Node.js http, connection per request", runtimes::node),
+    case("Node.js cluster", passing::node_cluster),
+    case("python3 multiprocessing, connections passed", passing::python),
+    case("haproxy, reload under load", passing::haproxy),
+    case("vsftpd", services::vsftpd),
+    case("python3 uvloop", services::uvloop),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),
@@ -256,6 +263,7 @@ impl Files {
             ("joined.py", include_str!("../peers/joined.py")),
             ("strangers.py", include_str!("../peers/strangers.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
+            ("passing.py", include_str!("../peers/passing.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
         }

@@ -121,6 +121,8 @@ pub struct TimerConfig {
     pub arp_tries: u32,
     /// How long what a process had is held for the child that it forks, milliseconds.
     pub fork_hold_ms: u32,
+    /// How long a socket that was passed to another process is held until that one adopts it, milliseconds.
+    pub pass_hold_ms: u32,
 }
 
 /// Limits on opening connections and on answers to strangers.
@@ -153,6 +155,8 @@ pub struct LimitConfig {
     pub icmp_per_s: u32,
     /// Forks of one application whose child has not attached yet.
     pub forks_per_application: u32,
+    /// Sockets that one application passed to others and that were not adopted yet.
+    pub passes_per_application: u32,
     /// Pairs of connections that are joined at once; the splice module's map may hold fewer.
     pub max_splices: u32,
     /// Addresses in the ARP table.
@@ -240,6 +244,7 @@ impl Default for TimerConfig {
             arp_retry_ms: 500,
             arp_tries: 4,
             fork_hold_ms: 5000,
+            pass_hold_ms: 60_000,
         }
     }
 }
@@ -259,6 +264,7 @@ impl Default for LimitConfig {
             resets_per_s: 10_000,
             icmp_per_s: 1000,
             forks_per_application: 256,
+            passes_per_application: 1024,
             max_splices: 8192,
             arp_entries: 1024,
             held_frames: 1024,

@@ -1,4 +1,5 @@
-//! Fork: a child shares what its parent had. Until it attaches, the host holds its shares.
+//! Fork: a child shares what its parent had. Until it attaches, the host holds its shares. What a process passes to
+//! another one is held likewise, until that one adopts it (docs/PASSING.md).
 use crate::bindings::Bindings;
 use crate::contexts::{Contexts, Holder};
 use crate::flow::{Name, Place, Spliced};
@@ -8,23 +9,40 @@ use crate::timers::{MILLISECOND, Timer};
 use context::{Reply, Slot};
 use engine::stream;
 use engine::{ContextId, FlowId, Nanos};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a process had when it forked, held until its child attaches.
+/// For whom something is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HeldFor {
+    /// A forked child, which attaches.
+    Child,
+    /// A process that gets it over a UNIX socket and adopts it.
+    Receiver,
+}
+
+/// What a process had when it forked, held until its child attaches; or what it passed, until another one adopts it.
 pub(crate) struct Hold {
+    pub held_for: HeldFor,
     pub parent: ContextId,
     pub uid: u32,
     pub flows: Vec<FlowId>,
     pub bindings: Vec<u32>,
 }
 
-/// Children that have not attached yet, and claims of those that have.
+/// Children that have not attached yet, what nobody has adopted yet, and claims of those that have.
 #[derive(Default)]
 pub(crate) struct Forks {
-    /// By the token that the child shows.
+    /// By the token that the child or the receiver shows.
     holds: BTreeMap<u64, Hold>,
     /// The number of the last claim of a shared connection; 0 before the first.
     claims: u32,
+}
+
+/// One thing that a process passes.
+pub(crate) enum Passed {
+    Flow(FlowId),
+    Binding(u32),
 }
 
 /// A child's claim: the notices of a connection that it inherited are to come to it.
@@ -57,16 +75,31 @@ impl Forks {
 
     /// A token is that of a process of this user that forked lately.
     pub fn has(&self, token: u64, uid: u32) -> bool {
-        self.holds.get(&token).is_some_and(|hold| hold.uid == uid)
+        self.holds.get(&token).is_some_and(|hold| hold.uid == uid && hold.held_for == HeldFor::Child)
     }
 
-    /// Holds shares for a child, for a while.
+    /// Who passed what this token stands for.
+    pub fn sender(&self, token: u64) -> Option<ContextId> {
+        self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver).map(|hold| hold.parent)
+    }
+
+    /// Holds shares for whoever shows the token, for a while.
     pub fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
+        let timers = &out.config.timers;
+        let time = match hold.held_for {
+            HeldFor::Child => timers.fork_hold_ms,
+            HeldFor::Receiver => timers.pass_hold_ms,
+        };
         self.holds.insert(token, hold);
-        out.timers.set(Timer::Hold(token), out.now + out.config.timers.fork_hold_ms as Nanos * MILLISECOND);
+        out.timers.set(Timer::Hold(token), out.now + Nanos::from(time) * MILLISECOND);
     }
 
-    /// Holds a child's shares no more.
+    /// What is held for others of one process.
+    fn pending(&self, parent: ContextId, held_for: HeldFor) -> usize {
+        self.holds.values().filter(|hold| hold.parent == parent && hold.held_for == held_for).count()
+    }
+
+    /// Holds shares no more.
     pub fn take(&mut self, out: &mut Outbox<'_>, token: u64) -> Option<Hold> {
         out.timers.cancel(Timer::Hold(token));
         self.holds.remove(&token)
@@ -82,8 +115,7 @@ impl Forks {
         parent: ContextId,
     ) -> Result<u64, i32> {
         let token = out.random.next();
-        let pending = self.holds.values().filter(|hold| hold.parent == parent).count();
-        if pending >= out.config.limits.forks_per_application as usize {
+        if self.pending(parent, HeldFor::Child) >= out.config.limits.forks_per_application as usize {
             return Err(libc::EAGAIN);
         }
         let context = contexts.get(parent.0).ok_or(libc::EINVAL)?;
@@ -91,21 +123,69 @@ impl Forks {
         let inherited: Vec<u32> = context.bindings.iter().copied().collect();
         let mut shared: Vec<FlowId> = context.flows.iter().copied().collect();
         shared.retain(|id| flows.get(id.0).is_some_and(|flow| flow.unaccepted.is_none()));
-        for id in &shared {
-            if let Some(flow) = flows.get_mut(id.0) {
-                flow.holders.insert(Holder::Hold(token));
-            }
-        }
-        for id in &inherited {
-            if let Some(binding) = bindings.get_mut(*id) {
-                binding.holders.insert(Holder::Hold(token));
-            }
-        }
-        self.hold(out, token, Hold { parent, uid, flows: shared, bindings: inherited });
+        let hold = Hold { held_for: HeldFor::Child, parent, uid, flows: shared, bindings: inherited };
+        share(flows, bindings, token, &hold);
+        self.hold(out, token, hold);
         Ok(token)
     }
 
-    /// A child has attached: what was held for it is its own.
+    /// A process is about to pass one thing that it has to another process.
+    pub fn pass(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &Contexts,
+        flows: &mut Flows,
+        bindings: &mut Bindings,
+        parent: ContextId,
+        passed: Passed,
+    ) -> Result<u64, i32> {
+        if self.pending(parent, HeldFor::Receiver) >= out.config.limits.passes_per_application as usize {
+            return Err(libc::ETOOMANYREFS);
+        }
+        let uid = contexts.get(parent.0).ok_or(libc::EINVAL)?.application.uid;
+        let (passed_flows, passed_bindings) = match passed {
+            Passed::Flow(id) => (vec![id], Vec::new()),
+            Passed::Binding(id) if contexts.has_binding(parent, id) => (Vec::new(), vec![id]),
+            Passed::Binding(_) => return Err(libc::EINVAL),
+        };
+        let token = out.random.next();
+        let held_for = HeldFor::Receiver;
+        let hold = Hold { held_for, parent, uid, flows: passed_flows, bindings: passed_bindings };
+        share(flows, bindings, token, &hold);
+        self.hold(out, token, hold);
+        Ok(token)
+    }
+
+    /// A process got what another one passed. The token is its right to it. A connection is for processes of the
+    /// sender's user only, as its buffers are in the sender's region, with those of all its other connections. Answers
+    /// the name of the connection's buffers, or the number of the local address.
+    pub fn adopt(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        flows: &mut Flows,
+        bindings: &mut Bindings,
+        receiver: ContextId,
+        token: u64,
+    ) -> Result<(Option<Name>, u32), i32> {
+        let hold = self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver).ok_or(libc::EBADF)?;
+        let context = contexts.get(receiver.0).ok_or(libc::EINVAL)?;
+        if !hold.flows.is_empty() && hold.uid != context.application.uid {
+            return Err(libc::EPERM);
+        }
+        let has_it = hold.bindings.iter().all(|binding| context.bindings.contains(binding));
+        if !has_it && context.bindings.len() >= out.config.limits.bindings_per_application as usize {
+            return Err(libc::ENOBUFS);
+        }
+        let binding = hold.bindings.first().copied().unwrap_or_default();
+        // The first name is that of its buffers.
+        let flow = hold.flows.first().and_then(|flow| flows.get(flow.0));
+        let home = flow.and_then(|flow| flow.names.iter().next().copied());
+        self.inherit(out, contexts, flows, bindings, receiver, token);
+        Ok((home, binding))
+    }
+
+    /// A child has attached, or a receiver has come: what was held for it is its own.
     pub fn inherit(
         &mut self,
         out: &mut Outbox<'_>,
@@ -171,5 +251,19 @@ impl Forks {
             }
         }
         Ok(())
+    }
+}
+
+/// What is held has one holder more.
+fn share(flows: &mut Flows, bindings: &mut Bindings, token: u64, hold: &Hold) {
+    for id in &hold.flows {
+        if let Some(flow) = flows.get_mut(id.0) {
+            flow.holders.insert(Holder::Hold(token));
+        }
+    }
+    for id in &hold.bindings {
+        if let Some(binding) = bindings.get_mut(*id) {
+            binding.holders.insert(Holder::Hold(token));
+        }
     }
 }

@@ -126,5 +126,8 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Rest { .. } => 13,
         Request::OpenLog { .. } => 14,
         Request::JoinLog { .. } => 15,
+        Request::Pass { .. } => 16,
+        Request::Adopt { .. } => 17,
+        Request::Withdraw { .. } => 18,
     }
 }

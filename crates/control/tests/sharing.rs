@@ -361,6 +361,54 @@ fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
 }
 
 #[test]
+fn what_is_passed_is_adopted_once_by_whoever_has_the_token_and_a_connection_by_the_same_user_only() {
+    let (mut net, _) = with(config(0));
+    let (mut sender, mut client) = (net.attach(0), net.attach(1));
+    let binding = sender.serve(&mut net, 80);
+    let (slot, _) = connect(&mut net, &mut client, &mut sender, 80);
+    let (connection, listener) = (sender.pass(&mut net, Some(slot), 0), sender.pass(&mut net, None, binding));
+    let (mut receiver, mut stranger) = (net.attach(0), net.attach_as(0, 1234, None).unwrap());
+    assert!(net.attach_as(0, 0, Some(connection.unwrap())).is_err(), "it is no fork's token");
+    // The sender ends: what is under way stays.
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, sender.id));
+    net.run_for(SECOND);
+    assert_eq!(net.states(0), ["ESTABLISHED"]);
+    let home = Some((sender.id.0, slot));
+    assert_eq!(stranger.adopt(&mut net, connection.unwrap()), Err(libc::EPERM as u16));
+    assert_eq!(receiver.adopt(&mut net, connection.unwrap()), Ok((home, 0)));
+    assert_eq!(stranger.adopt(&mut net, listener.unwrap()), Ok((None, binding)));
+    assert_eq!(receiver.adopt(&mut net, listener.unwrap()), Err(libc::EBADF as u16), "once");
+    receiver.claim(&mut net, sender.id, slot).unwrap();
+    stranger.arm(&mut net, binding, 4);
+    connect(&mut net, &mut client, &mut stranger, 80);
+    net.end_all(vec![receiver, stranger, client]);
+}
+
+#[test]
+fn what_is_passed_and_not_adopted_is_let_go_and_said() {
+    let limits = LimitConfig { passes_per_application: 2, ..LimitConfig::default() };
+    let (mut net, _) = with(HostConfig { limits, ..config(0) });
+    let mut sender = net.attach(0);
+    let binding = sender.serve(&mut net, 80);
+    assert_eq!(sender.pass(&mut net, None, binding + 1), Err(libc::EINVAL as u16));
+    assert_eq!(sender.pass(&mut net, Some(Slot { index: 0, generation: 1 }), 0), Err(libc::EBADF as u16));
+    let kept = sender.pass(&mut net, None, binding).unwrap();
+    let withdrawn = sender.pass(&mut net, None, binding).unwrap();
+    assert_eq!(sender.pass(&mut net, None, binding), Err(libc::ETOOMANYREFS as u16));
+    let mut thief = net.attach(0);
+    thief.ask(Request::Withdraw { token: withdrawn });
+    sender.ask(Request::Withdraw { token: withdrawn });
+    net.settle();
+    assert_eq!(net.drops(0, DropReason::RequestInvalid), 3, "the two that were refused, and the thief's");
+    assert_eq!(thief.adopt(&mut net, withdrawn), Err(libc::EBADF as u16));
+    net.run_for(61 * SECOND);
+    assert_eq!(net.drops(0, DropReason::PassNotAdopted), 1);
+    sender.expect(|reply| (*reply == Reply::NotAdopted).then_some(()));
+    assert_eq!(thief.adopt(&mut net, kept), Err(libc::EBADF as u16));
+    net.end_all(vec![sender, thief]);
+}
+
+#[test]
 fn forks_without_children_have_a_limit() {
     let limits = LimitConfig { forks_per_application: 3, ..LimitConfig::default() };
     let (mut net, _) = with(HostConfig { limits, ..config(0) });

@@ -74,6 +74,9 @@ port::drop_reasons! {
         SpliceRefused = "splice_refused",
         /// An application's request was malformed or named what is not its own.
         RequestInvalid = "request_invalid",
+        /// A socket that a program passed to another process was not taken in time: that process is not on this host,
+        /// or did not look.
+        PassNotAdopted = "pass_not_adopted",
         /// A RoCEv2 packet is malformed: its headers, its length, or an opcode that is not of its queue pair's service.
         RoceHeader = "roce_header",
         /// A RoCEv2 packet's ICRC is wrong.

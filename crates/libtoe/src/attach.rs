@@ -2,6 +2,7 @@
 use crate::context_side::Context;
 use crate::lock::Guard;
 use crate::own_fd::out_of_the_way;
+use crate::room;
 use crate::state::{Lib, Link};
 use context::AppEnd;
 use context::attach::{Answer, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
@@ -9,16 +10,23 @@ use shm::{Region, handover};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 /// Whether the process was started to run on OpenTOE.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
+/// The daemon's socket and the host, as the environment named them when the library was loaded: a program may clear
+/// it before its first socket, as dovecot does.
+static NAMED: OnceLock<(PathBuf, Option<String>)> = OnceLock::new();
+
 /// Looks at the environment, once, when the library is loaded.
 pub fn look_at_environment() {
-    ENABLED.store(std::env::var_os(SOCKET_VARIABLE).is_some_and(|path| !path.is_empty()), Relaxed);
+    let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
+    let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
+    ENABLED.store(!path.as_os_str().is_empty(), Relaxed);
+    let _ = NAMED.set((path, host));
 }
 
 /// Whether the library does anything at all in this process.
@@ -60,19 +68,21 @@ pub fn again_in_child(lib: &mut Lib, token: u64) {
 
 /// Attaches with or without a token; the error is a sentence.
 pub fn attach(token: Option<u64>) -> Result<Context, String> {
-    let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
+    let (path, host) = NAMED.get().cloned().unwrap_or_default();
     let socket = handover::connect(&path)
         .map_err(|e| format!("no daemon answers at {} ({e}); start toed, or use `opentoe run`", path.display()))?;
     let socket = keep(socket);
-    let (welcome, fds) = introduce(&socket, token).map_err(|e| match e.kind() {
+    let (welcome, fds) = introduce(&socket, host, token).map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionRefused => e.to_string(),
         _ => format!("the daemon at {} did not answer properly ({e})", path.display()),
     })?;
-    map(welcome, fds, socket).map_err(|e| format!("cannot use the memory that the daemon offers ({e})"))
+    let bytes = welcome.geometry.region_len();
+    room::before_mapping(bytes);
+    map(welcome, fds, socket)
+        .map_err(|e| format!("cannot use the memory that the daemon offers ({e}){}", room::explain(bytes as u64)))
 }
 
-fn introduce(socket: &OwnedFd, token: Option<u64>) -> io::Result<(Welcome, Vec<OwnedFd>)> {
-    let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
+fn introduce(socket: &OwnedFd, host: Option<String>, token: Option<u64>) -> io::Result<(Welcome, Vec<OwnedFd>)> {
     let hello = Hello { version: context::VERSION, host, command: command_line(), token };
     handover::send(socket.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
     let (answer, fds) = loop {

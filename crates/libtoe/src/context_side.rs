@@ -2,12 +2,13 @@
 use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::say::{self, Topic};
 use crate::signals::Signals;
 use crate::socket::{Kind, Pending, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
 use crate::wait::{self, Wait};
-use crate::{fast, readiness, table};
+use crate::{fast, readiness, room, table};
 use context::attach::Welcome;
 use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};
 use shm::Region;
@@ -26,8 +27,17 @@ pub struct Home {
     pub context: u32,
 }
 
+impl Home {
+    /// A region that was just mapped.
+    pub fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
+        room::mapped(region.len());
+        Home { region, geometry, context }
+    }
+}
+
 impl Drop for Home {
     fn drop(&mut self) {
+        room::unmapped(self.region.len());
         table::clear(self.region.fd().as_raw_fd());
     }
 }
@@ -109,7 +119,7 @@ impl Context {
     /// A fresh context.
     pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
-        let home = Arc::new(Home { region, geometry, context: welcome.context });
+        let home = Arc::new(Home::new(region, geometry, welcome.context));
         let unused = SlotUse::new(UNUSED, 0);
         Context {
             slots: vec![unused; end.geometry.slots as usize],
@@ -353,6 +363,7 @@ impl Lib {
             | Reply::Bound { tag, .. }
             | Reply::Forked { tag, .. }
             | Reply::Claimed { tag, .. }
+            | Reply::Adopted { tag, .. }
             | Reply::Info { tag, .. } => self.answer(tag, reply),
             Reply::Accept { binding, slot, local, remote, mss } => {
                 self.accept_reply(binding, Pending { slot, local, remote, mss, errno: 0 });
@@ -365,6 +376,7 @@ impl Lib {
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Rested { slot, done } => self.rested(slot, done),
+            Reply::NotAdopted => say::once(Topic::NotAdopted),
             // Which slots are free is the control plane's business.
             Reply::Freed { .. } => {}
         }

@@ -43,7 +43,8 @@ pub fn remember() {
     let _ = OWN.set(Own { variables, library, user: user() });
 }
 
-fn user() -> libc::uid_t {
+/// The effective user.
+pub fn user() -> libc::uid_t {
     // SAFETY: a plain call.
     unsafe { libc::geteuid() }
 }

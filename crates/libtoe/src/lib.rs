@@ -7,11 +7,12 @@
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
 //! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
-//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `image`, `static_host`, `environment`, `share` (the
-//! tie to the daemon).
+//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `image`, `static_host`, `passing`, `carried`, `room`,
+//! `say`, `environment`, `share` (the tie to the daemon).
 
 mod address;
 mod attach;
+mod carried;
 mod comm;
 mod confine;
 mod connect;
@@ -34,11 +35,14 @@ mod log;
 mod lookout;
 mod options;
 mod own_fd;
+mod passing;
 mod poll;
 mod readiness;
 mod real;
 mod rest;
 mod ring;
+mod room;
+mod say;
 mod share;
 mod signals;
 mod socket;

@@ -2,7 +2,7 @@
 //! library. Resolved when first called, so that calls from other libraries' constructors work as well.
 use libc::{
     c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t,
-    pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    pollfd, rlimit, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,8 +42,17 @@ mod number {
 }
 
 /// System calls whose result the library enters, or whose arguments are more than one descriptor.
-const NEVER_NEXT: [c_long; 5] =
-    [number::SYS_socket, number::SYS_epoll_create1, number::SYS_dup2, number::SYS_dup3, number::SYS_close_range];
+const NEVER_NEXT: [c_long; 9] = [
+    number::SYS_socket,
+    number::SYS_epoll_create1,
+    number::SYS_dup2,
+    number::SYS_dup3,
+    number::SYS_close_range,
+    number::SYS_sendmsg,
+    number::SYS_recvmsg,
+    number::SYS_sendmmsg,
+    number::SYS_recvmmsg,
+];
 
 /// An argument of a system call.
 trait Argument {
@@ -165,6 +174,7 @@ next! {
     epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    prlimit(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int;
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fork() -> pid_t;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
@@ -186,6 +196,26 @@ pub unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> c_long {
         return -1;
     }
     result as c_long
+}
+
+/// Reads a limit of this process, past whoever interposes the function.
+///
+/// # Safety
+/// As the function.
+pub unsafe fn getrlimit(resource: c_uint, old: *mut rlimit) -> c_int {
+    let arguments = [0, resource as usize, 0, old.expose_provenance(), 0, 0];
+    // SAFETY: the caller's pointer.
+    unsafe { system_call(libc::SYS_prlimit64, arguments) as c_int }
+}
+
+/// Sets one likewise.
+///
+/// # Safety
+/// As the function.
+pub unsafe fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
+    let arguments = [0, resource as usize, new.expose_provenance(), 0, 0, 0];
+    // SAFETY: the caller's pointer.
+    unsafe { system_call(libc::SYS_prlimit64, arguments) as c_int }
 }
 
 /// A system call that is no cancellation point and that nobody interposes.

@@ -15,7 +15,7 @@ use crate::rest;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use crate::wait::Target;
-use context::{Reply, Request, Slot};
+use context::{Reply, Request, Slot, Unaccelerated};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
@@ -94,6 +94,9 @@ impl Lib {
         }
         if let Some(notice) = context.use_slot(slot, key) {
             self.apply(key, &notice);
+        }
+        if old.is_none() {
+            self.label(key, Unaccelerated::No);
         }
         data::bump(self, key);
     }

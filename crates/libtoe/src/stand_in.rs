@@ -72,7 +72,7 @@ impl Lib {
 }
 
 /// Makes `fd` refer to another kernel socket; its close-on-exec flag stays.
-fn replace(kernel_socket: RawFd, fd: RawFd) {
+pub fn replace(kernel_socket: RawFd, fd: RawFd) {
     // SAFETY: plain calls on descriptors that are ours.
     unsafe {
         let flags = real::fcntl(fd, libc::F_GETFD, 0);

@@ -172,6 +172,36 @@ pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((message, fds))
 }
 
+/// Two connected seqpacket sockets.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends: [RawFd; 2] = [-1; 2];
+    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
+    let arguments = [libc::AF_UNIX as usize, kind, 0, (&raw mut ends).expose_provenance(), 0, 0];
+    // SAFETY: room for two descriptors, which are owned at once.
+    unsafe {
+        system_call::call(libc::SYS_socketpair, arguments)?;
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// Whether a descriptor is a UNIX seqpacket socket whose next message begins with `bytes`. The message stays.
+pub fn begins_with(fd: BorrowedFd<'_>, bytes: &[u8]) -> bool {
+    let option = |name| {
+        let mut value: libc::c_int = 0;
+        // SAFETY: the buffer is a local and its size is passed.
+        unsafe { socket_option(fd, name, (&raw mut value).cast(), size_of::<libc::c_int>()) }.ok().map(|_| value)
+    };
+    if option(libc::SO_DOMAIN) != Some(libc::AF_UNIX) || option(libc::SO_TYPE) != Some(libc::SOCK_SEQPACKET) {
+        return false;
+    }
+    let mut found = vec![0u8; bytes.len()];
+    let flags = (libc::MSG_PEEK | libc::MSG_DONTWAIT) as usize;
+    let arguments = [fd.as_raw_fd() as usize, found.as_mut_ptr().expose_provenance(), found.len(), flags, 0, 0];
+    // SAFETY: receives into a local buffer of this length.
+    let len = unsafe { system_call::call(libc::SYS_recvfrom, arguments) };
+    len.is_ok_and(|len| len == bytes.len()) && found == bytes
+}
+
 fn seqpacket(flags: libc::c_int) -> io::Result<OwnedFd> {
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags) as usize;
     // SAFETY: a plain system call (made directly: libtoe interposes `socket`), checked and owned at once.
@@ -199,6 +229,18 @@ fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)>
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_message_is_recognised_before_it_is_taken() {
+        let (here, there) = pair().unwrap();
+        assert!(!begins_with(there.as_fd(), b"hello"), "nothing came");
+        send(here.as_fd(), b"hello there", &[here.as_fd()]).unwrap();
+        assert!(begins_with(there.as_fd(), b"hello") && !begins_with(there.as_fd(), b"hallo"));
+        let (message, fds) = recv(there.as_fd()).unwrap();
+        assert_eq!((message.as_slice(), fds.len()), (&b"hello there"[..], 1));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(!begins_with(file.as_fd(), b""), "no socket");
+    }
 
     #[test]
     fn hands_over_a_descriptor_and_credentials() {

@@ -86,6 +86,7 @@ impl App {
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Rested { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),
+            Reply::NotAdopted | Reply::Adopted { .. } => Err("it passed nothing on".into()),
             Reply::Claimed { tag, slot, .. } => match self.purpose(tag)? {
                 Purpose::Claim(connection) => self.adopt(*connection, slot),
                 _ => Err("an answer to another question".into()),

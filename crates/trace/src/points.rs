@@ -51,7 +51,7 @@ impl Unit {
             Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
-                "label", "splice", "rest", "open_log", "join_log",
+                "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw",
             ],
             _ => &[],
         }

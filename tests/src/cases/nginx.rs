@@ -185,7 +185,7 @@ fn end(bench: &Bench, master: u32) -> Result<(), String> {
     bench.session.until("a master's end", || Ok(!is_nginx(master)))
 }
 
-fn workers(master: u32) -> Vec<String> {
+pub(super) fn workers(master: u32) -> Vec<String> {
     let list = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
     list.split_whitespace().map(String::from).collect()
 }

@@ -131,13 +131,24 @@ pub enum Reply {
         /// Which connection.
         slot: Slot,
     },
-    /// Everything is held for the child.
+    /// Answer to [`crate::Request::Fork`] and [`crate::Request::Pass`]: what was asked for is held.
     Forked {
         /// Of the request.
         tag: u32,
-        /// What the child shows in [`crate::attach::Hello`].
+        /// What the child shows in [`crate::attach::Hello`], or another process in [`crate::Request::Adopt`].
         token: u64,
     },
+    /// This context has a share of what another one passed.
+    Adopted {
+        /// Of the request.
+        tag: u32,
+        /// Where a connection's buffers are, context and slot; `None` for a local address.
+        home: Option<(u32, Slot)>,
+        /// The local address, where it is no connection; otherwise 0.
+        binding: u32,
+    },
+    /// What this context passed to another process was not adopted in time: it is held no longer.
+    NotAdopted,
     /// Notices of the connection come to this context from now on.
     Claimed {
         /// Of the request.
@@ -202,6 +213,12 @@ impl Reply {
                 w[0] = pair(10, tag);
                 w[1] = token;
             }
+            Reply::NotAdopted => w[0] = pair(16, 0),
+            Reply::Adopted { tag, home, binding } => {
+                w[0] = pair(17, tag);
+                let (context, slot) = home.map_or((0, 0), |(context, slot)| (context, put_slot(slot)));
+                (w[1], w[2], w[3]) = (pair(home.is_some() as u32, binding), u64::from(context), slot);
+            }
             Reply::Claimed { tag, slot, claim } => {
                 w[0] = pair(11, tag);
                 w[1] = put_slot(slot);
@@ -252,6 +269,11 @@ impl Reply {
             12 => Reply::Info { tag, info: FlowInfo::get(&w) },
             13 => Reply::SpliceOver { slot: get_slot(w[1]), errno: tag as u16 },
             15 => Reply::Ended { slot: get_slot(w[1]), rx_tail: w[2] as u32, tx_tail: high(w[2]) },
+            16 => Reply::NotAdopted,
+            17 => {
+                let home = (low(w[1]) != 0).then(|| (low(w[2]), get_slot(w[3])));
+                Reply::Adopted { tag, home, binding: high(w[1]) }
+            }
             14 => Reply::Rested { slot: get_slot(w[1]), done: tag != 0 },
             _ => return None,
         })
@@ -311,6 +333,9 @@ mod tests {
             Reply::Error { slot: SLOT, errno: 104 },
             Reply::Freed { slot: SLOT },
             Reply::Forked { tag: 9, token: u64::MAX },
+            Reply::NotAdopted,
+            Reply::Adopted { tag: 12, home: Some((u32::MAX, SLOT)), binding: 0 },
+            Reply::Adopted { tag: 12, home: None, binding: u32::MAX },
             Reply::Claimed { tag: 10, slot: SLOT, claim: u32::MAX },
             Reply::Info { tag: 11, info },
             Reply::SpliceOver { slot: SLOT, errno: 104 },

@@ -95,6 +95,29 @@ pub enum Request {
         /// Repeated in the reply.
         tag: u32,
     },
+    /// One thing of this context is about to be passed to another process, over a UNIX socket: hold it for whoever
+    /// shows the token ([`Request::Adopt`]). Answered by [`crate::Reply::Forked`].
+    Pass {
+        /// Repeated in the reply.
+        tag: u32,
+        /// Which connection; `None` for a local address.
+        slot: Option<Slot>,
+        /// Which local address, where it is no connection; otherwise 0.
+        binding: u32,
+    },
+    /// A passed connection or local address has come: from now on this context has a share of it. Answered by
+    /// [`crate::Reply::Adopted`].
+    Adopt {
+        /// Repeated in the reply.
+        tag: u32,
+        /// Of the [`crate::Reply::Forked`] that the passing process got.
+        token: u64,
+    },
+    /// What [`Request::Pass`] held could not be sent. Not answered.
+    Withdraw {
+        /// Of the [`crate::Reply::Forked`].
+        token: u64,
+    },
     /// Take over the notices of a connection inherited from another context. Answered by [`crate::Reply::Claimed`].
     Claim {
         /// Repeated in the reply.
@@ -212,6 +235,9 @@ impl Request {
                 w[1] = put_slot(slot);
             }
             Request::Fork { tag } => w[0] = pair(10, tag),
+            Request::Pass { tag, slot, binding } => pass_words(&mut w, tag, slot, binding),
+            Request::Adopt { tag, token } => (w[0], w[1]) = (pair(18, tag), token),
+            Request::Withdraw { token } => (w[0], w[1]) = (pair(19, 0), token),
             Request::Claim { tag, context, slot } => {
                 w[0] = pair(11, tag);
                 w[1] = put_slot(slot);
@@ -238,13 +264,7 @@ impl Request {
                 w[2] = rx_head as u64;
                 w[3] = mark;
             }
-            Request::Splice { tag, ends } => {
-                w[0] = pair(13, tag);
-                for (at, end) in ends.iter().enumerate() {
-                    w[1 + 2 * at] = put_slot(end.slot);
-                    w[2 + 2 * at] = pair(end.tx_head, end.rx_head);
-                }
-            }
+            Request::Splice { tag, ends } => splice_words(&mut w, tag, &ends),
         }
         w
     }
@@ -288,10 +308,26 @@ impl Request {
             }
             14 => Request::Rest { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]) },
             15 => Request::OpenLog { tag, shape: LogShape { record: low(w[1]), records: high(w[1]) } },
+            17 => Request::Pass { tag, slot: (low(w[1]) != 0).then(|| get_slot(w[2])), binding: high(w[1]) },
+            18 => Request::Adopt { tag, token: w[1] },
+            19 => Request::Withdraw { token: w[1] },
             16 => Request::JoinLog { tag, slot: get_slot(w[1]), rx_head: low(w[2]), mark: w[3] },
             _ => return None,
         })
     }
+}
+
+fn splice_words(w: &mut Words, tag: u32, ends: &[SpliceEnd]) {
+    w[0] = pair(13, tag);
+    for (at, end) in ends.iter().enumerate() {
+        w[1 + 2 * at] = put_slot(end.slot);
+        w[2 + 2 * at] = pair(end.tx_head, end.rx_head);
+    }
+}
+
+fn pass_words(w: &mut Words, tag: u32, slot: Option<Slot>, binding: u32) {
+    (w[0], w[1]) = (pair(17, tag), pair(slot.is_some() as u32, binding));
+    w[2] = slot.map_or(0, put_slot);
 }
 
 #[cfg(test)]
@@ -318,6 +354,10 @@ mod tests {
             Request::Set { slot: SLOT, option: OptionName::UserTimeout, value: u64::MAX },
             Request::Info { tag: 10, slot: SLOT },
             Request::Fork { tag: 11 },
+            Request::Pass { tag: 17, slot: Some(SLOT), binding: 0 },
+            Request::Pass { tag: 18, slot: None, binding: u32::MAX },
+            Request::Adopt { tag: 19, token: u64::MAX },
+            Request::Withdraw { token: 20 },
             Request::Claim { tag: 12, context: 13, slot: SLOT },
             Request::Label { fd: 14, reason: Unaccelerated::NoRoute, slot: Some(SLOT), binding: 15 },
             Request::Rest { slot: SLOT, tx_head: 4, rx_head: u32::MAX },

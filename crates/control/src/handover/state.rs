@@ -3,6 +3,7 @@
 use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::Name;
 use crate::flow_options::FlowOptions;
+use crate::forks::HeldFor;
 use crate::labels::Label;
 use crate::opening::Owner;
 use context::{Endpoint, Geometry};
@@ -131,6 +132,7 @@ pub(crate) struct FlowState {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HoldState {
     pub token: u64,
+    pub held_for: HeldFor,
     pub parent: ContextId,
     pub uid: u32,
     pub flows: Vec<FlowId>,

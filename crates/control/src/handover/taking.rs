@@ -67,6 +67,7 @@ pub(crate) fn opening_states(openings: &Openings) -> Vec<OpeningState> {
 pub(crate) fn hold_states(forks: &Forks) -> Vec<HoldState> {
     let state = |(token, hold): (u64, &Hold)| HoldState {
         token,
+        held_for: hold.held_for,
         parent: hold.parent,
         uid: hold.uid,
         flows: hold.flows.clone(),

@@ -5,7 +5,7 @@ use super::Plane;
 use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};
 use crate::forks::Hold;
-use crate::handover::{self, HostState};
+use crate::handover::{self, HoldState, HostState};
 use crate::outbox::{Outbox, Queues};
 use ::host::Net;
 use context::{ControlEnd, EngineEnd};
@@ -123,8 +123,8 @@ impl Plane {
             self.waits.start(out, &mut self.connections, wait);
         }
         for hold in holds {
-            let held = Hold { parent: hold.parent, uid: hold.uid, flows: hold.flows, bindings: hold.bindings };
-            self.forks.hold(out, hold.token, held);
+            let HoldState { token, held_for, parent, uid, flows, bindings } = hold;
+            self.forks.hold(out, token, Hold { held_for, parent, uid, flows, bindings });
         }
         self.place_all(out);
         Ok(())

@@ -106,6 +106,8 @@ impl Plane {
                 None => (tag, Err(libc::EBADF)),
             },
             Request::Fork { tag } => (tag, self.fork(out, id, tag)),
+            Request::Pass { tag, slot, binding } => (tag, self.pass(out, id, tag, slot, binding)),
+            Request::Adopt { tag, token } => (tag, self.adopt(out, id, tag, token)),
             other => return self.on_notice(out, id, other),
         };
         if let Err(errno) = result {
@@ -138,6 +140,7 @@ impl Plane {
             Request::Set { slot, option, value } => {
                 self.named(id, slot).map(|flow| self.flows.set(out, flow, option, value))
             }
+            Request::Withdraw { token } => self.withdraw(out, id, token),
             Request::Label { fd, reason, slot, binding } => self.label(id, fd, Label { reason, slot, binding }),
             _ => None,
         };
@@ -147,7 +150,7 @@ impl Plane {
     }
 
     /// The flow that an application calls `slot`. Naming it shows that the application has accepted it.
-    fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
+    pub(super) fn named(&mut self, id: ContextId, slot: Slot) -> Option<FlowId> {
         self.flows.named(&self.contexts, id, slot)
     }
 

@@ -1,9 +1,10 @@
 //! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
 use super::Plane;
 use crate::contexts::{Application, Context, Holder, Life};
+use crate::forks::Passed;
 use crate::outbox::Outbox;
-use context::{ControlEnd, EngineEnd, Reply};
-use engine::{Command, ContextId, FlowId};
+use context::{ControlEnd, EngineEnd, Reply, Slot};
+use engine::{Command, ContextId, DropReason, FlowId};
 
 impl Plane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
@@ -44,8 +45,49 @@ impl Plane {
         Ok(())
     }
 
-    /// No child came.
+    /// A process is about to pass a connection, or otherwise a local address, to another one.
+    pub(super) fn pass(
+        &mut self,
+        out: &mut Outbox<'_>,
+        parent: ContextId,
+        tag: u32,
+        slot: Option<Slot>,
+        binding: u32,
+    ) -> Result<(), i32> {
+        let passed = match slot {
+            Some(slot) => Passed::Flow(self.named(parent, slot).ok_or(libc::EBADF)?),
+            None => Passed::Binding(binding),
+        };
+        let Plane { contexts, flows, bindings, .. } = self;
+        let token = self.forks.pass(out, contexts, flows, bindings, parent, passed)?;
+        self.contexts.reply(parent, Reply::Forked { tag, token });
+        Ok(())
+    }
+
+    /// A process got what another one passed.
+    pub(super) fn adopt(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, token: u64) -> Result<(), i32> {
+        let Plane { contexts, flows, bindings, .. } = self;
+        let (home, binding) = self.forks.adopt(out, contexts, flows, bindings, id, token)?;
+        let home = home.map(|name| (name.context.0, name.slot));
+        self.contexts.reply(id, Reply::Adopted { tag, home, binding });
+        Ok(())
+    }
+
+    /// What was to be passed stays where it was; `None` where this process passed no such thing.
+    pub(super) fn withdraw(&mut self, out: &mut Outbox<'_>, id: ContextId, token: u64) -> Option<()> {
+        (self.forks.sender(token) == Some(id)).then(|| self.let_go(out, token))
+    }
+
+    /// No child came, or nobody adopted what was passed.
     pub(super) fn hold_due(&mut self, out: &mut Outbox<'_>, token: u64) {
+        if let Some(sender) = self.forks.sender(token) {
+            out.drops.count(DropReason::PassNotAdopted);
+            self.contexts.reply(sender, Reply::NotAdopted);
+        }
+        self.let_go(out, token);
+    }
+
+    fn let_go(&mut self, out: &mut Outbox<'_>, token: u64) {
         let Some(hold) = self.forks.take(out, token) else { return };
         for id in hold.flows {
             self.give_up_share(out, id, Holder::Hold(token), None, false);

@@ -358,6 +358,30 @@ impl App {
         self.expect(|reply| if let Reply::Forked { token, .. } = *reply { Some(token) } else { None })
     }
 
+    /// Passes a connection, or otherwise a local address; gives the token.
+    pub fn pass(&mut self, net: &mut Net, slot: Option<Slot>, binding: u32) -> Result<u64, u16> {
+        let tag = self.next_tag();
+        self.ask(Request::Pass { tag, slot, binding });
+        net.settle();
+        self.expect(|reply| match *reply {
+            Reply::Forked { tag: of, token } if of == tag => Some(Ok(token)),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
+    /// Adopts what was passed; gives the home of a connection and the number of a local address.
+    pub fn adopt(&mut self, net: &mut Net, token: u64) -> Result<(Option<(u32, Slot)>, u32), u16> {
+        let tag = self.next_tag();
+        self.ask(Request::Adopt { tag, token });
+        net.settle();
+        self.expect(|reply| match *reply {
+            Reply::Adopted { tag: of, home, binding } if of == tag => Some(Ok((home, binding))),
+            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
+            _ => None,
+        })
+    }
+
     pub fn claim(&mut self, net: &mut Net, context: ContextId, slot: Slot) -> Result<Slot, u16> {
         let tag = self.next_tag();
         self.ask(Request::Claim { tag, context: context.0, slot });

@@ -59,8 +59,9 @@ fn is_own(path: &str) -> bool {
 pub fn class_of(number: usize) -> Class {
     match number as c_long {
         libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev => Class::Descriptor,
-        libc::SYS_recvfrom | libc::SYS_sendto | libc::SYS_recvmsg | libc::SYS_sendmsg => Class::Descriptor,
-        libc::SYS_recvmmsg | libc::SYS_sendmmsg => Class::Descriptor,
+        libc::SYS_recvfrom | libc::SYS_sendto => Class::Descriptor,
+        // Over a UNIX socket, sockets of ours may go.
+        libc::SYS_recvmsg | libc::SYS_sendmsg | libc::SYS_recvmmsg | libc::SYS_sendmmsg => Class::Ask,
         libc::SYS_bind | libc::SYS_listen | libc::SYS_accept | libc::SYS_accept4 => Class::Descriptor,
         libc::SYS_connect | libc::SYS_shutdown | libc::SYS_getsockname | libc::SYS_getpeername => Class::Descriptor,
         libc::SYS_setsockopt | libc::SYS_getsockopt => Class::Descriptor,

@@ -4,6 +4,7 @@ use super::sockets::{ours, route};
 use crate::errno::{self, Result};
 use crate::fast;
 use crate::lock::Guard;
+use crate::passing;
 use crate::real;
 use crate::state::Key;
 use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
@@ -27,10 +28,10 @@ unsafe fn few_pieces<'a>(message: &msghdr) -> Option<&'a [iovec]> {
 /// As many as Linux takes.
 const MOST_PIECES: usize = 1024;
 
-/// `recvmsg`. A stream has no sender's address and no control messages.
+/// `recvmsg`. A stream has no sender's address and no control messages. Over a UNIX socket, sockets of ours may come.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| receive_message(lib, key, message, flags), real::recvmsg(fd, message, flags))
+    route!(fd, |lib, key| receive_message(lib, key, message, flags), passing::recvmsg(fd, message, flags))
 }
 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
@@ -46,7 +47,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
     }
 }
 
-/// `sendmsg`. Control messages are ignored.
+/// `sendmsg`. Control messages on a socket of ours are ignored. Over a UNIX socket, sockets of ours may go.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 
 #[inline(never)]
 unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| send_message(lib, key, message, flags), real::sendmsg(fd, message, flags))
+    route!(fd, |lib, key| send_message(lib, key, message, flags), passing::sendmsg(fd, message, flags))
 }
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     if !matches!(ours(fd), Ok(Some(_))) {
         // SAFETY: passed on.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        return unsafe { passing::recvmmsg(fd, messages, count, flags, timeout) };
     }
     let mut flags = flags;
     // SAFETY: the caller's messages.
@@ -95,7 +96,8 @@ pub unsafe extern "C" fn recvmmsg(
 /// `sendmmsg`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    if !matches!(ours(fd), Ok(Some(_))) {
+    // SAFETY: the caller's messages.
+    if !matches!(ours(fd), Ok(Some(_))) && !unsafe { passing::passes(messages, count) } {
         // SAFETY: passed on.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }

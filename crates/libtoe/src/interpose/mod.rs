@@ -14,6 +14,7 @@ pub mod hosted;
 mod io;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod layer;
+mod limits;
 mod log;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod masks;

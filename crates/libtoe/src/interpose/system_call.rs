@@ -3,7 +3,7 @@
 //! interposed function of the same name; everything else goes to the kernel.
 //!
 //! Calls made by an instruction of the program's own are not seen here (docs/POSIX.md).
-use super::{descriptors, events, io, messages, process, sockets};
+use super::{descriptors, events, io, limits, messages, process, sockets};
 use crate::attach;
 use crate::confine;
 use crate::exec;
@@ -40,6 +40,7 @@ pub unsafe fn take(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             .or_else(|| descriptor(number, arguments))
             .or_else(|| event(number, arguments))
             .or_else(|| filter(number, arguments))
+            .or_else(|| resource(number, arguments))
     }
 }
 
@@ -164,6 +165,20 @@ pub unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             _ => None,
         }
     }
+}
+
+/// Calls about limits.
+unsafe fn resource(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_long> {
+    // SAFETY: the program's arguments, in the order of the system call.
+    let result = unsafe {
+        match number {
+            libc::SYS_getrlimit => limits::getrlimit(a as c_int, at(b)),
+            libc::SYS_setrlimit => limits::setrlimit(a as c_int, at(b)),
+            libc::SYS_prlimit64 => limits::prlimit64(a as pid_t, b as c_int, at(c), at(d)),
+            _ => return None,
+        }
+    };
+    Some(result.into())
 }
 
 /// Calls that filter system calls.

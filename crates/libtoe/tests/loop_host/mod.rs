@@ -256,9 +256,9 @@ impl Host {
     }
 
     /// The child of a fork holds what its parent held when it forked.
-    fn share(&mut self, token: u64, child: u32, bindings: &BTreeSet<u32>) {
+    pub fn share(&mut self, token: u64, child: u32, bindings: &BTreeSet<u32>) {
         for (_, binding) in self.bindings.iter_mut().filter(|(id, _)| bindings.contains(id)) {
-            binding.holders.insert(child, 0);
+            binding.holders.entry(child).or_insert(0);
             binding.held -= 1;
         }
         for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {

@@ -31,6 +31,9 @@ impl Host {
                 self.reply(from, Reply::Info { tag, info });
             }
             Request::Fork { tag } => self.fork(from, tag),
+            Request::Pass { tag, slot, binding } => self.pass(from, tag, slot, binding),
+            Request::Adopt { tag, token } => self.adopt(from, tag, token),
+            Request::Withdraw { token } => self.withdraw(token),
             Request::Claim { tag, context, slot } => self.claim(from, tag, context, slot),
             // It has no data-path that could pass anything on.
             Request::Rest { slot, tx_head, rx_head } => {
@@ -150,6 +153,48 @@ impl Host {
         }
         self.tokens.insert(token, held);
         self.reply(parent, Reply::Forked { tag, token });
+    }
+
+    fn pass(&mut self, from: u32, tag: u32, slot: Option<Slot>, binding: u32) {
+        let token = 0x1000 + self.number() as u64;
+        let mut held = BTreeSet::new();
+        match slot {
+            Some(slot) => {
+                let end = self.end_named(from, slot).unwrap();
+                assert!(end.holders.contains(&from), "it passes what it closed");
+                end.held_for_child.insert(token);
+            }
+            None => {
+                let found = self.bindings.get_mut(&binding).unwrap();
+                assert!(found.holders.contains_key(&from), "it passes what it gave up");
+                found.held += 1;
+                held.insert(binding);
+            }
+        }
+        self.tokens.insert(token, held);
+        self.reply(from, Reply::Forked { tag, token });
+    }
+
+    fn adopt(&mut self, from: u32, tag: u32, token: u64) {
+        let Some(held) = self.tokens.remove(&token) else {
+            self.reply(from, Reply::Failed { tag, errno: libc::EBADF as u16 });
+            return;
+        };
+        let mut ends = self.connections.iter().flat_map(|connection| &connection.ends);
+        let home = ends.find(|end| end.held_for_child.contains(&token)).map(|end| end.names[0]);
+        self.share(token, from, &held);
+        let binding = held.first().copied().unwrap_or_default();
+        self.reply(from, Reply::Adopted { tag, home, binding });
+    }
+
+    fn withdraw(&mut self, token: u64) {
+        let held = self.tokens.remove(&token).unwrap();
+        for (_, binding) in self.bindings.iter_mut().filter(|(id, _)| held.contains(id)) {
+            binding.held -= 1;
+        }
+        for end in self.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
+            end.held_for_child.remove(&token);
+        }
     }
 
     fn claim(&mut self, from: u32, tag: u32, context: u32, slot: Slot) {

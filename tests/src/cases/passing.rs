@@ -1,0 +1,72 @@
+//! Programs that pass sockets to other processes over UNIX sockets (`SCM_RIGHTS`).
+use super::{Bench, SMALL, echo, nginx, number_after};
+use crate::report::Outcome;
+use rustix::process::Signal;
+use std::fs;
+
+/// What `ab` prints once in a run.
+const COMPLETE: &str = "Complete requests:";
+
+/// The primary process accepts, and its workers answer: each connection goes over a UNIX socket.
+pub(super) fn node_cluster(bench: &Bench) -> Outcome {
+    let program = format!(
+        "const cluster = require('cluster'); \
+         if (cluster.isPrimary) {{ cluster.fork(); cluster.fork(); }} \
+         else require('http').createServer((request, response) => response.end('x'.repeat(1000))).listen({}, '0.0.0.0')",
+        bench.port
+    );
+    // A worker runs the program's file again.
+    let file = bench.session.dir().join(format!("cluster-{}.js", bench.port));
+    fs::write(&file, program).map_err(|error| error.to_string())?;
+    let _server = bench.server(bench.lab.on_server("node"), &[&file.display().to_string()])?;
+    nginx::drive_ab(bench, 300, &[])
+}
+
+/// As Python's multiprocessing passes them.
+pub(super) fn python(bench: &Bench) -> Outcome {
+    let _server = bench.python_server("passing.py", &["0.0.0.0", &bench.port(), "3"])?;
+    echo::call(bench, &["-n", "8", "-s", "64", "-d", "1"])
+}
+
+/// Two reloads while requests come in, each on a connection of its own: the new worker gets the listener from the old
+/// one.
+pub(super) fn haproxy(bench: &Bench) -> Outcome {
+    let place = bench.session.dir();
+    let (file, answer) = (place.join(format!("haproxy-{}", bench.port)), bench.files.path(SMALL));
+    let configuration = format!(
+        "global\n  nbthread 2\ndefaults\n  mode http\n  option httpclose\n  timeout client 10s\n  timeout server 10s\n\
+         \x20 timeout connect 10s\nfrontend one\n  bind 0.0.0.0:{}\n  http-request return status 200 content-type text/plain \
+         file {answer}\n",
+        bench.port
+    );
+    fs::write(&file, configuration).map_err(|error| error.to_string())?;
+    let arguments = ["-W", "-db", "-f", &file.display().to_string()];
+    let master = bench.server(bench.lab.on_server("haproxy"), &arguments)?;
+    // The load goes on, run by run, until this file is there.
+    let (end, url) = (place.join(format!("haproxy-{}-end", bench.port)), bench.url(SMALL));
+    let script = format!("while [ ! -e {} ]; do ab -q -c 16 -n 200 {url} || exit 1; done", end.display());
+    let mut load = bench.client_in_background("sh", &["-c", &script])?;
+    for _ in 0..2 {
+        let runs = load.stdout().matches(COMPLETE).count();
+        bench.session.until("another run of the load", || {
+            load.running()?;
+            Ok(load.stdout().matches(COMPLETE).count() > runs)
+        })?;
+        let before = nginx::workers(master.id());
+        master.signal(Signal::USR2)?;
+        bench
+            .session
+            .until("a new worker", || Ok(nginx::workers(master.id()).iter().any(|worker| !before.contains(worker))))?;
+    }
+    fs::write(&end, "").map_err(|error| error.to_string())?;
+    let printed = load.succeed()?;
+    let sum = |label: &str| -> Result<f64, String> {
+        printed.lines().filter(|line| line.contains(label)).map(|line| number_after(line, label)).sum()
+    };
+    let (complete, failed) = (sum(COMPLETE)?, sum("Failed requests:")?);
+    let code = bench.client("curl", &["-sS", "-o", "/dev/null", "-w", "%{http_code}", &bench.url(SMALL)])?;
+    if failed != 0.0 || complete == 0.0 || code != "200" {
+        return Err(format!("{failed} of {complete} requests failed, and then it answers {code}"));
+    }
+    Ok(format!("{complete} requests during two reloads, none failed"))
+}
