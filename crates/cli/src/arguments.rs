@@ -294,9 +294,9 @@ pub struct WhyArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Process
-    #[arg(requires = "fd", value_name = "PID")]
+    #[arg(value_name = "PID")]
     pub pid: Option<i32>,
-    /// Its file descriptor
+    /// Its file descriptor; all of them without
     #[arg(value_name = "FD")]
     pub fd: Option<u32>,
     /// A connection, by the number in opentoe ls
@@ -496,6 +496,9 @@ pub struct SimArguments {
 pub struct DoctorArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
+    /// Say of this program, beforehand, what will run on OpenTOE and what will not
+    #[arg(value_name = "PROGRAM")]
+    pub program: Option<OsString>,
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,

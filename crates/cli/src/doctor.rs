@@ -1,8 +1,11 @@
 //! `opentoe doctor`: what this machine offers, what is missing, and what to do about it.
 use crate::arguments::DoctorArguments;
+use crate::program::{self, Kind, Remark, program_path};
+use crate::run::find_program;
 use crate::table::{Table, green, red, say, say_json, yellow};
 use crate::{library, locate, private};
 use serde_json::json;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +28,9 @@ enum State {
 
 /// Prints the report; fails where something is missing without which nothing works.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
+    if let Some(program) = &arguments.program {
+        return of_program(program, arguments.json);
+    }
     let library = match library::find(arguments.lib.as_deref()) {
         Ok(path) => ok("libtoe.so", path.display().to_string()),
         Err(sentence) => missing("libtoe.so", sentence),
@@ -34,19 +40,36 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
     let mut findings = vec![library, verbs, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
     findings.extend([hugepages(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(|(program, package, purpose)| installed(program, package, purpose)));
-    if arguments.json {
-        let lines = findings.iter().map(|one| json!({ "what": one.what, "state": one.state.name(), "text": one.text }));
-        say_json(&lines.collect());
-    } else {
-        let mut table = Table::new(&["state", "what", "finding"]);
-        findings.iter().for_each(|one| table.row([one.state.painted(), one.what.into(), one.text.clone()]));
-        table.print();
-        let count = |state| findings.iter().filter(|one| one.state == state).count();
-        let (warnings, missing) = (count(State::Warn), count(State::Missing));
-        let s = if warnings == 1 { "" } else { "s" };
-        say(&format!("\n{} ok, {warnings} warning{s}, {missing} missing", count(State::Ok)));
-    }
+    report(&findings, arguments.json);
     if usable { Ok(()) } else { Err("without libtoe.so no program can run on OpenTOE".into()) }
+}
+
+fn report(findings: &[Finding], as_json: bool) {
+    if as_json {
+        let lines = findings.iter().map(|one| json!({ "what": one.what, "state": one.state.name(), "text": one.text }));
+        return say_json(&lines.collect());
+    }
+    let mut table = Table::new(&["state", "what", "finding"]);
+    findings.iter().for_each(|one| table.row([one.state.painted(), one.what.into(), one.text.clone()]));
+    table.print();
+    let count = |state| findings.iter().filter(|one| one.state == state).count();
+    let (warnings, missing) = (count(State::Warn), count(State::Missing));
+    let s = if warnings == 1 { "" } else { "s" };
+    say(&format!("\n{} ok, {warnings} warning{s}, {missing} missing", count(State::Ok)));
+}
+
+/// What a program's file says of how it will run; fails where it will not run on OpenTOE.
+fn of_program(program: &OsString, as_json: bool) -> Result<(), String> {
+    let path = find_program(program)?;
+    let remarks = program::look(&path)?;
+    let finding = |remark: &Remark| match remark.kind {
+        Kind::Fine => ok(remark.what, remark.text.clone()),
+        Kind::Partly => warn(remark.what, remark.text.clone()),
+        Kind::Not => missing(remark.what, remark.text.clone()),
+    };
+    report(&remarks.iter().map(finding).collect::<Vec<_>>(), as_json);
+    let runs = remarks.iter().all(|remark| remark.kind != Kind::Not);
+    if runs { Ok(()) } else { Err(format!("{} will run on the kernel's stack", path.display())) }
 }
 
 /// Whether programs that use verbs run.
@@ -66,13 +89,6 @@ pub const PROGRAMS: &[(&str, &str, &str)] = &[
     ("nginx", "nginx-light", "opentoe demo"),
     ("wrk", "wrk", "opentoe demo"),
 ];
-
-/// The full path of a program, also in the directories that ordinary users lack.
-pub fn program_path(name: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = std::env::split_paths(&path).chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(Into::into));
-    all.map(|directory| directory.join(name)).find(|path| path.is_file())
-}
 
 fn installed(program: &'static str, package: &str, purpose: &str) -> Finding {
     match program_path(program) {

@@ -65,6 +65,7 @@ fn inventory(host: &Value, all: bool) {
     }
     section(host, "ports", &ports(host));
     section(host, "programs", &programs(host));
+    list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
     section(host, "RDMA programs", &rdma_programs(host));
     section(host, "queue pairs", &queue_pairs(host));
     section(host, "RDMA ports", &identifiers(host));
@@ -96,6 +97,18 @@ fn programs(host: &Value) -> Table {
         programs.row([number, pid, uid, slots, command]);
     }
     programs
+}
+
+/// A program that can have no more connections says so.
+pub fn full(context: &Value) -> Option<String> {
+    let (used, slots) = (context["slots_used"].as_u64()?, context["slots"].as_u64()?);
+    (used >= slots).then(|| {
+        format!(
+            "process {} uses all of its {slots} slots: new connections wait, and connect says ENOBUFS; close some, run another \
+             process, or raise memory.slots of the host",
+            cell(&context["pid"])
+        )
+    })
 }
 
 fn rdma_programs(host: &Value) -> Table {
@@ -208,6 +221,13 @@ mod tests {
         }
         assert_eq!((number(&json!(0x1234)), number(&Value::Null)), ("0x001234".into(), "-".to_string()));
         assert!(rdma_programs(&json!({ "rdma": null })).is_empty());
+    }
+
+    #[test]
+    fn full_slots_are_named() {
+        assert_eq!(full(&json!({ "pid": 7, "slots_used": 4095, "slots": 4096 })), None);
+        let sentence = full(&json!({ "pid": 7, "slots_used": 4096, "slots": 4096 })).unwrap();
+        assert!(sentence.starts_with("process 7 uses all of its 4096 slots"));
     }
 
     #[test]

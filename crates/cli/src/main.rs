@@ -10,6 +10,8 @@ mod ls;
 mod p4;
 mod pcap;
 mod private;
+mod process;
+mod program;
 mod run;
 mod shell;
 mod sim;

@@ -123,7 +123,7 @@ fn start_private(arguments: &RunArguments) -> Result<(PathBuf, String), String> 
 }
 
 /// Looks for the program as the shell does, before anything is started for it.
-fn find_program(name: &OsString) -> Result<PathBuf, String> {
+pub fn find_program(name: &OsString) -> Result<PathBuf, String> {
     let missing = || format!("cannot run {}: no such program", name.to_string_lossy());
     if Path::new(name).components().count() > 1 {
         return Path::new(name).exists().then(|| name.into()).ok_or_else(missing);

@@ -1,8 +1,8 @@
 //! `opentoe stats`: what was counted.
 use crate::arguments::StatsArguments;
 use crate::locate;
-use crate::ls::list;
-use crate::table::{Table, bold, cell, say, say_json, thousands};
+use crate::ls::{full, list};
+use crate::table::{Table, bold, cell, red, say, say_json, thousands};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -57,6 +57,7 @@ fn one_host(host: &Value) {
     counters(&mut table, "drops", &host["drops"]);
     say(&bold(&format!("host {}", cell(&host["name"]))));
     table.print();
+    list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
     say("");
 }
 

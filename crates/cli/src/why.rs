@@ -2,6 +2,7 @@
 use crate::arguments::WhyArguments;
 use crate::locate;
 use crate::ls::list;
+use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
 use daemon::client;
 use daemon::protocol::Question;
@@ -13,6 +14,7 @@ pub fn why(arguments: &WhyArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let (answer, explain): (Value, fn(&Value)) = match (arguments.pid, arguments.fd, arguments.flow) {
         (Some(pid), Some(fd), _) => (client::ask(&socket, &Question::Descriptor { pid, fd })?, descriptor),
+        (Some(pid), None, _) => return process::why(&socket, pid, arguments.json),
         (_, _, Some(flow)) => (client::ask(&socket, &Question::Stats { host: None, flow: Some(flow) })?, flows),
         _ => (client::ask(&socket, &Question::Drops)?, drops),
     };

@@ -93,7 +93,7 @@ fn usage_errors_exit_with_2() {
         &["frobnicate"],
         &["run"],
         &["run", "--frob", "--", "true"],
-        &["why", "12"],
+        &["why", "twelve"],
         &["demo", "--seconds", "0"],
         &["stats", "--flow", "x"],
         &["pcap", "tcp", "prot", "80"],

@@ -213,6 +213,12 @@ impl Tcp {
         self.plane.contexts().label_view(pid, fd)
     }
 
+    /// All that an application said of its descriptors, also of those that it has closed; none where it is not
+    /// attached.
+    pub fn labels(&self, pid: u32) -> Option<Vec<LabelView>> {
+        self.plane.contexts().label_views(pid)
+    }
+
     /// How much is in the control plane's tables.
     pub fn tables(&self) -> Vec<(&'static str, u64)> {
         let mut tables = self.plane.table_sizes();

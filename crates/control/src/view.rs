@@ -1,6 +1,7 @@
 //! What people and machines see of a host: plain values. Its connections are in `flow_view`.
 use crate::bindings::{Binding, Bindings};
 use crate::contexts::{Context, Contexts, Holder};
+use crate::labels::Label;
 use context::Unaccelerated;
 use engine::{DropCounts, DropReason};
 use host::Net;
@@ -85,6 +86,17 @@ pub struct DropView {
     pub count: u64,
 }
 
+fn label_view(context: &Context, fd: u32, label: Label) -> LabelView {
+    LabelView {
+        pid: context.application.pid,
+        fd,
+        accelerated: label.reason == Unaccelerated::No,
+        reason: label.reason.sentence(),
+        flow: label.slot.and_then(|slot| context.slots.flow(slot)).map(|flow| flow.0),
+        binding: (label.binding != 0).then_some(label.binding),
+    }
+}
+
 impl Contexts {
     /// All of them.
     pub fn views(&self) -> Vec<ContextView> {
@@ -105,17 +117,15 @@ impl Contexts {
     pub fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
         let mut contexts = self.iter().map(|(_, context)| context);
         let own = |context: &&Context| context.alive() && context.application.pid == pid;
-        contexts.by_ref().filter(own).find_map(|context| {
-            let label = context.labels.get(fd)?;
-            Some(LabelView {
-                pid,
-                fd,
-                accelerated: label.reason == Unaccelerated::No,
-                reason: label.reason.sentence(),
-                flow: label.slot.and_then(|slot| context.slots.flow(slot)).map(|flow| flow.0),
-                binding: (label.binding != 0).then_some(label.binding),
-            })
-        })
+        contexts.by_ref().filter(own).find_map(|context| Some(label_view(context, fd, context.labels.get(fd)?)))
+    }
+
+    /// All that an application said of its descriptors, also of those that it has closed; none where it is not
+    /// attached.
+    pub fn label_views(&self, pid: u32) -> Option<Vec<LabelView>> {
+        let mut contexts = self.iter().map(|(_, context)| context);
+        let context = contexts.find(|context| context.alive() && context.application.pid == pid)?;
+        Some(context.labels.iter().map(|(fd, label)| label_view(context, fd, label)).collect())
     }
 }
 

@@ -135,6 +135,7 @@ impl Management {
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
             Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
+            Question::Descriptors { pid } => self.observer.descriptors(pid),
             Question::Tracepoints { host, enable, disable } => {
                 self.tracepoints.figures(host.as_deref(), &enable, &disable)
             }
@@ -157,7 +158,8 @@ fn changes(question: &Question) -> bool {
         | Question::Flows { .. }
         | Question::Stats { .. }
         | Question::Drops
-        | Question::Descriptor { .. } => false,
+        | Question::Descriptor { .. }
+        | Question::Descriptors { .. } => false,
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
         Question::Registers { wish, .. } => matches!(wish, RegisterWish::Set { .. }),
         Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,

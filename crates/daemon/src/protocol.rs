@@ -46,6 +46,12 @@ pub enum Question {
         /// Its descriptor.
         fd: u32,
     },
+    /// All descriptors that an attached process spoke of, also closed ones (`descriptors`), its `context`, and its
+    /// connections by number (`flows`), [`FLOWS`] at most.
+    Descriptors {
+        /// The process.
+        pid: i32,
+    },
     /// Capture frames as they pass. After the answer, which names the interfaces, the connection carries a capture in
     /// pcapng until the asker shuts its side down or the count is reached; its last blocks say what was lost.
     Capture(Capture),

@@ -94,6 +94,7 @@ impl Observer {
             add_page(&mut answer, page);
             let FlowTotals { states, totals } = self.totals(place)?;
             (answer["states"], answer["totals"]) = (json!(states), json!(totals));
+            answer["contexts"] = json!(self.at(place, |seat| seat.host.base().contexts())?);
             hosts.push(answer);
         }
         if hosts.is_empty() {
@@ -182,10 +183,28 @@ impl Observer {
         }
         Err(match attached {
             true => format!("process {pid} is attached, but its descriptor {fd} is no stream socket that libtoe saw"),
-            false => format!(
-                "process {pid} is not attached to this daemon: it was not started by opentoe run, or it has not opened a stream socket yet"
-            ),
+            false => not_attached(pid),
         })
+    }
+
+    /// All that a process said of its descriptors.
+    pub(crate) fn descriptors(&self, pid: i32) -> Result<Value, String> {
+        let process = u32::try_from(pid).unwrap_or(0);
+        for place in &self.hosts {
+            let look = move |seat: &mut HostSeat| {
+                let tcp = seat.host.base();
+                let labels = tcp.labels(process)?;
+                let context = tcp.contexts().into_iter().find(|context| context.alive && context.pid == process);
+                let flows = labels.iter().filter_map(|label| label.flow).take(FLOWS);
+                let flows: Vec<_> = flows.filter_map(|flow| tcp.flow(FlowId(flow))).collect();
+                Some((labels, context, flows))
+            };
+            if let Some((labels, context, flows)) = self.at(place, look)? {
+                let host = &place.config.stack.name;
+                return Ok(json!({ "host": host, "context": context, "descriptors": labels, "flows": flows }));
+            }
+        }
+        Err(not_attached(pid))
     }
 
     /// Has a host's thread look at it.
@@ -197,6 +216,10 @@ impl Observer {
         let index = place.index;
         self.handles[place.thread].ask(move |path| look(&mut path.hosts[index]))
     }
+}
+
+fn not_attached(pid: i32) -> String {
+    format!("process {pid} has no context of this daemon")
 }
 
 /// Puts a page of connections into a host's answer; only where there are more, where to go on.

@@ -65,7 +65,7 @@ fn chosen(only: &[String]) -> Result<Vec<Program>, String> {
 }
 
 fn present(name: &str) -> Result<(), String> {
-    if doctor::program_path(name).is_some() {
+    if crate::program::program_path(name).is_some() {
         return Ok(());
     }
     let package =
