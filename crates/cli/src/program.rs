@@ -1,5 +1,6 @@
 //! What a program's file says of how it will run under libtoe: `opentoe doctor PROGRAM`, and `opentoe why PID` of a
 //! process that has no context.
+use context::elf::Elf;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -31,8 +32,6 @@ fn remark(what: &'static str, kind: Kind, text: impl Into<String>) -> Remark {
 
 /// Scripts that name scripts, at most.
 const DEPTH: usize = 4;
-/// Program headers are looked at up to this number.
-const HEADERS: u16 = 128;
 /// Most bytes of a file in which names are looked for.
 const MOST: u64 = 64 << 20;
 
@@ -46,7 +45,13 @@ pub fn look(path: &Path) -> Result<Vec<Remark>, String> {
         let mut begin = [0; 256];
         let len = file.read(&mut begin).map_err(unreadable)?;
         let Some(interpreter) = script(&begin[..len]) else {
-            elf(&path, &file, &begin, &mut remarks);
+            match Elf::read(&file).map_err(unreadable)? {
+                Some(elf) => binary(&file, &elf, &mut remarks),
+                None => {
+                    let text = format!("{} is neither an ELF program nor a script", path.display());
+                    remarks.push(remark("file", Kind::Not, text));
+                }
+            }
             return Ok(remarks);
         };
         remarks.push(remark("script", Kind::Fine, format!("{} is run by {}", path.display(), interpreter.display())));
@@ -75,23 +80,18 @@ fn script(begin: &[u8]) -> Option<PathBuf> {
     }
 }
 
-fn elf(path: &Path, file: &File, begin: &[u8; 256], remarks: &mut Vec<Remark>) {
-    let not = |text: String| remark("file", Kind::Not, text);
-    if !begin.starts_with(b"\x7fELF") {
-        return remarks.push(not(format!("{} is neither an ELF program nor a script", path.display())));
-    }
-    // e_ident[EI_CLASS], e_machine (elf(5)).
-    if begin[4] != 2 {
+fn binary(file: &File, elf: &Elf, remarks: &mut Vec<Remark>) {
+    if !elf.is_64 {
         let text = "a 32-bit program: libtoe.so is a 64-bit library and cannot be loaded into it; use a 64-bit build";
         return remarks.push(remark("class", Kind::Not, text));
     }
-    let machine = u16::from_le_bytes([begin[18], begin[19]]);
-    if machine != own_machine() {
-        let text = format!("built for another processor (ELF machine {machine}): libtoe.so cannot be loaded into it");
+    if !elf.is_own() {
+        let number = elf.machine;
+        let text = format!("built for another processor (ELF machine {number}): libtoe.so cannot be loaded into it");
         return remarks.push(remark("machine", Kind::Not, text));
     }
     privileges(file, remarks);
-    let linker = interpreter(file, begin);
+    let linker = elf.interpreter(file);
     let names = Names::of(file);
     match &linker {
         None => remarks.push(linked_statically(&names)),
@@ -104,11 +104,6 @@ fn elf(path: &Path, file: &File, begin: &[u8; 256], remarks: &mut Vec<Remark>) {
     if linker.is_some() {
         names.remarks(remarks);
     }
-}
-
-/// `e_machine` of this program's own processor.
-fn own_machine() -> u16 {
-    if cfg!(target_arch = "aarch64") { 183 } else { 62 }
 }
 
 fn linked_statically(names: &Names) -> Remark {
@@ -140,26 +135,6 @@ fn privileges(file: &File, remarks: &mut Vec<Remark>) {
         remarks.push(remark("privileges", if root { Kind::Partly } else { Kind::Not }, text));
     }
 }
-
-/// The dynamic linker that the program names (PT_INTERP); `None` where it names none.
-fn interpreter(file: &File, begin: &[u8; 256]) -> Option<String> {
-    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-    let half = |at: usize| u16::from_le_bytes([begin[at], begin[at + 1]]);
-    let (offset, size, count) = (word(begin, 32), half(54), half(56).min(HEADERS));
-    for i in 0..u64::from(count) {
-        let mut header = [0; 56];
-        file.read_exact_at(&mut header, offset.checked_add(i * u64::from(size))?).ok()?;
-        if u32::from_le_bytes(header[..4].try_into().ok()?) == PT_INTERP {
-            let mut name = vec![0; word(&header, 32).min(4096) as usize];
-            file.read_exact_at(&mut name, word(&header, 8)).ok()?;
-            return Some(String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(&name)).into_owned());
-        }
-    }
-    None
-}
-
-/// Type of the program header that names the dynamic linker.
-const PT_INTERP: u32 = 3;
 
 /// The file's bytes, in which names of functions and libraries stand.
 struct Names(Vec<u8>);
@@ -216,6 +191,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use context::elf::OWN_MACHINE;
 
     fn kinds(path: &Path) -> Vec<(&'static str, Kind)> {
         look(path).unwrap().iter().map(|remark| (remark.what, remark.kind)).collect()
@@ -242,9 +218,9 @@ mod tests {
             (bytes[4], bytes[18], bytes[19]) = (class, machine as u8, (machine >> 8) as u8);
             bytes
         };
-        assert_eq!(kinds(&write("old", &header(1, own_machine()))), [("class", Kind::Not)]);
+        assert_eq!(kinds(&write("old", &header(1, OWN_MACHINE))), [("class", Kind::Not)]);
         assert_eq!(kinds(&write("foreign", &header(2, 243))), [("machine", Kind::Not)]);
-        let still = write("static", &header(2, own_machine()));
+        let still = write("static", &header(2, OWN_MACHINE));
         let loaded = if cfg!(target_arch = "x86_64") { Kind::Partly } else { Kind::Not };
         assert_eq!(kinds(&still), [("linking", loaded)]);
         std::fs::set_permissions(&still, std::fs::Permissions::from_mode(0o4755)).unwrap();

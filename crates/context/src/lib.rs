@@ -12,6 +12,7 @@
 pub mod attach;
 pub mod comm;
 mod directory;
+pub mod elf;
 pub mod program;
 pub mod queues;
 pub mod stream;

@@ -1,8 +1,9 @@
 //! How a program's file is linked: a library can be preloaded into some, must load others itself, and has no way into
 //! the rest.
+use crate::elf::{self, Elf};
 use std::fs::File;
 use std::fs::Metadata;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// How a program's file is linked.
@@ -18,14 +19,6 @@ pub enum Linkage {
     OfAnotherUser,
 }
 
-/// elf(5).
-const ET_EXEC: u16 = 2;
-const EM_X86_64: u16 = 62;
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-const HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
-
 /// Looks at a program's file. One that cannot be read counts as linked dynamically.
 pub fn linkage(path: &Path) -> Linkage {
     read(path).unwrap_or(Linkage::Dynamic)
@@ -39,23 +32,14 @@ fn read(path: &Path) -> Option<Linkage> {
     if !cfg!(target_arch = "x86_64") {
         return Some(Linkage::Dynamic);
     }
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header[..20], 0).ok()?;
-    if header[..4] != *b"\x7fELF" {
-        return Some(Linkage::Dynamic);
-    }
-    let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    if header[4] != 2 || half(&header, 18) != EM_X86_64 {
+    let Some(elf) = Elf::read(&file).ok()? else { return Some(Linkage::Dynamic) };
+    if !elf.is_own() {
         return Some(Linkage::Foreign);
     }
-    file.read_exact_at(&mut header, 0).ok()?;
-    let table = u64::from_le_bytes(header[32..40].try_into().ok()?);
-    let mut headers = vec![0; usize::from(half(&header, 56)) * PROGRAM_HEADER];
-    file.read_exact_at(&mut headers, table).ok()?;
-    let has = |kind: u32| headers.chunks_exact(PROGRAM_HEADER).any(|header| header[..4] == kind.to_le_bytes());
+    let has = |kind: u32| elf.segment(kind).is_some();
     // Without an interpreter, a file that is not bound to an address is a static program or the dynamic linker itself.
     let is_linker = || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld"));
-    let is_static = !has(PT_INTERP) && (half(&header, 16) == ET_EXEC || has(PT_DYNAMIC) && !is_linker());
+    let is_static = !has(elf::PT_INTERP) && (elf.kind == elf::ET_EXEC || has(elf::PT_DYNAMIC) && !is_linker());
     Some(if is_static { Linkage::Static } else { Linkage::Dynamic })
 }
 
@@ -83,9 +67,9 @@ mod tests {
             std::fs::write(&file, bytes).unwrap();
             linkage(&file)
         };
-        let mut header = [0u8; HEADER + PROGRAM_HEADER];
+        let mut header = [0u8; 120];
         header[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        (header[16], header[18], header[32], header[56]) = (2, 62, 64, 1);
+        (header[16], header[18], header[32], header[54], header[56]) = (2, 62, 64, 56, 1);
         assert_eq!(write(&header), Linkage::Static);
         header[64] = 3;
         assert_eq!(write(&header), Linkage::Dynamic);

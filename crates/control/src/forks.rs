@@ -24,7 +24,8 @@ pub(crate) enum HeldFor {
 /// What a process had when it forked, held until its child attaches; or what it passed, until another one adopts it.
 pub(crate) struct Hold {
     pub held_for: HeldFor,
-    pub parent: ContextId,
+    /// `None` once its context is gone: the number may be another process' then.
+    pub parent: Option<ContextId>,
     pub uid: u32,
     pub flows: Vec<FlowId>,
     pub bindings: Vec<u32>,
@@ -78,9 +79,14 @@ impl Forks {
         self.holds.get(&token).is_some_and(|hold| hold.uid == uid && hold.held_for == HeldFor::Child)
     }
 
-    /// Who passed what this token stands for.
+    /// Something that was passed is held under this token.
+    pub fn is_passed(&self, token: u64) -> bool {
+        self.holds.get(&token).is_some_and(|hold| hold.held_for == HeldFor::Receiver)
+    }
+
+    /// Who passed what this token stands for, unless it is gone.
     pub fn sender(&self, token: u64) -> Option<ContextId> {
-        self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver).map(|hold| hold.parent)
+        self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver)?.parent
     }
 
     /// Holds shares for whoever shows the token, for a while.
@@ -94,9 +100,16 @@ impl Forks {
         out.timers.set(Timer::Hold(token), out.now + Nanos::from(time) * MILLISECOND);
     }
 
+    /// A process is gone. What it left for others stays held.
+    pub fn orphan(&mut self, parent: ContextId) {
+        for hold in self.holds.values_mut().filter(|hold| hold.parent == Some(parent)) {
+            hold.parent = None;
+        }
+    }
+
     /// What is held for others of one process.
     fn pending(&self, parent: ContextId, held_for: HeldFor) -> usize {
-        self.holds.values().filter(|hold| hold.parent == parent && hold.held_for == held_for).count()
+        self.holds.values().filter(|hold| hold.parent == Some(parent) && hold.held_for == held_for).count()
     }
 
     /// Holds shares no more.
@@ -123,7 +136,7 @@ impl Forks {
         let inherited: Vec<u32> = context.bindings.iter().copied().collect();
         let mut shared: Vec<FlowId> = context.flows.iter().copied().collect();
         shared.retain(|id| flows.get(id.0).is_some_and(|flow| flow.unaccepted.is_none()));
-        let hold = Hold { held_for: HeldFor::Child, parent, uid, flows: shared, bindings: inherited };
+        let hold = Hold { held_for: HeldFor::Child, parent: Some(parent), uid, flows: shared, bindings: inherited };
         share(flows, bindings, token, &hold);
         self.hold(out, token, hold);
         Ok(token)
@@ -150,7 +163,7 @@ impl Forks {
         };
         let token = out.random.next();
         let held_for = HeldFor::Receiver;
-        let hold = Hold { held_for, parent, uid, flows: passed_flows, bindings: passed_bindings };
+        let hold = Hold { held_for, parent: Some(parent), uid, flows: passed_flows, bindings: passed_bindings };
         share(flows, bindings, token, &hold);
         self.hold(out, token, hold);
         Ok(token)

@@ -409,6 +409,30 @@ fn what_is_passed_and_not_adopted_is_let_go_and_said() {
 }
 
 #[test]
+fn whoever_gets_the_number_of_one_that_is_gone_has_nothing_to_do_with_what_that_one_passed() {
+    let limits = LimitConfig { passes_per_application: 1, ..LimitConfig::default() };
+    let (mut net, _) = with(HostConfig { limits, ..config(0) });
+    let mut sender = net.attach(0);
+    let binding = sender.serve(&mut net, 80);
+    let token = sender.pass(&mut net, None, binding).unwrap();
+    let number = sender.id;
+    net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, number));
+    net.run_for(SECOND);
+    let mut next = net.attach(0);
+    assert_eq!(next.id, number);
+    next.ask(Request::Withdraw { token });
+    net.settle();
+    assert_eq!(net.drops(0, DropReason::RequestInvalid), 1, "it is not its own to withdraw");
+    let own = next.serve(&mut net, 81);
+    next.pass(&mut net, None, own).unwrap();
+    next.no_replies();
+    net.run_for(59 * SECOND + SECOND / 2);
+    assert_eq!(net.drops(0, DropReason::PassNotAdopted), 1, "what the one before passed is let go");
+    next.no_replies();
+    net.end_all(vec![next]);
+}
+
+#[test]
 fn forks_without_children_have_a_limit() {
     let limits = LimitConfig { forks_per_application: 3, ..LimitConfig::default() };
     let (mut net, _) = with(HostConfig { limits, ..config(0) });

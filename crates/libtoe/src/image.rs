@@ -1,21 +1,13 @@
 //! Programs that are linked statically: the dynamic linker does not load them, and nothing is preloaded into them. So
 //! this library loads them itself, into a process that the dynamic linker made for it (docs/SYSTEM-CALLS.md).
+use context::elf::{self, Elf, Segment};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 
 const PAGE: u64 = 4096;
-/// Bytes of the ELF header, and of a program header (elf(5)).
-const HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
-/// The most program headers that are read.
-const HEADERS: usize = 64;
-const ET_EXEC: u16 = 2;
-const ET_DYN: u16 = 3;
-const EM_X86_64: u16 = 62;
 
 /// A program in memory.
 #[derive(Debug)]
@@ -27,44 +19,8 @@ pub struct Image {
     count: u64,
 }
 
-/// A program header.
-#[derive(Debug, Clone, Copy)]
-struct Segment {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    in_file: u64,
-    in_memory: u64,
-}
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + N].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
 fn wrong(what: &str) -> io::Error {
     io::Error::other(what)
-}
-
-fn segments(file: &File, header: &[u8; HEADER]) -> io::Result<Vec<Segment>> {
-    let (at, count) = (number::<8>(header, 32), number::<2>(header, 56) as usize);
-    if header[..5] != *b"\x7fELF\x02" || number::<2>(header, 18) != u64::from(EM_X86_64) {
-        return Err(wrong("it is no program for x86-64"));
-    }
-    if count > HEADERS || number::<2>(header, 54) as usize != PROGRAM_HEADER {
-        return Err(wrong("its program headers have another form"));
-    }
-    let mut bytes = vec![0; count * PROGRAM_HEADER];
-    file.read_exact_at(&mut bytes, at)?;
-    let one = |bytes: &[u8]| Segment {
-        kind: number::<4>(bytes, 0) as u32,
-        flags: number::<4>(bytes, 4) as u32,
-        offset: number::<8>(bytes, 8),
-        address: number::<8>(bytes, 16),
-        in_file: number::<8>(bytes, 32),
-        in_memory: number::<8>(bytes, 40),
-    };
-    Ok(bytes.chunks_exact(PROGRAM_HEADER).map(one).collect())
 }
 
 /// Loads a static program.
@@ -72,26 +28,24 @@ fn segments(file: &File, header: &[u8; HEADER]) -> io::Result<Vec<Segment>> {
 /// # Errors
 /// The system's, or a sentence where the file is none.
 pub fn load(file: &File) -> io::Result<Image> {
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0)?;
-    let all = segments(file, &header)?;
-    if all.iter().any(|segment| segment.kind == libc::PT_INTERP) {
+    let elf = Elf::read(file)?.filter(Elf::is_own).ok_or_else(|| wrong("it is no program for this processor"))?;
+    if elf.segment(elf::PT_INTERP).is_some() {
         return Err(wrong("it is linked dynamically"));
     }
-    let loads = || all.iter().filter(|segment| segment.kind == libc::PT_LOAD);
+    let loads = || elf.segments.iter().filter(|segment| segment.kind == elf::PT_LOAD);
     let start = loads().map(|segment| segment.address & !(PAGE - 1)).min().ok_or_else(|| wrong("it has no code"))?;
     let end = loads().filter_map(|segment| segment.address.checked_add(segment.in_memory)).max().unwrap_or(start);
-    let room = match number::<2>(&header, 16) as u16 {
-        ET_EXEC => reserve(start, end - start)?,
-        ET_DYN => reserve(0, end - start)?,
+    let room = match elf.kind {
+        elf::ET_EXEC => reserve(start, end - start)?,
+        elf::ET_DYN => reserve(0, end - start)?,
         _ => return Err(wrong("it is no program")),
     };
     let base = room.wrapping_sub(start);
     loads().try_for_each(|segment| map(file, segment, base))?;
-    let at = number::<8>(&header, 32);
+    let at = elf.headers_at;
     let inside = |segment: &&Segment| (segment.offset..segment.offset + segment.in_file).contains(&at);
     let headers = loads().find(inside).map_or(0, |segment| base.wrapping_add(segment.address + at - segment.offset));
-    Ok(Image { entry: base.wrapping_add(number::<8>(&header, 24)), headers, count: all.len() as u64 })
+    Ok(Image { entry: base.wrapping_add(elf.entry), headers, count: elf.segments.len() as u64 })
 }
 
 fn reserve(address: u64, len: u64) -> io::Result<u64> {
@@ -186,7 +140,9 @@ pub fn stack(image: &Image, arguments: &Arguments) -> io::Result<u64> {
 /// The auxiliary vector of this process, with its end.
 fn auxiliary() -> io::Result<Vec<[u64; 2]>> {
     let bytes = std::fs::read("/proc/self/auxv")?;
-    Ok(bytes.chunks_exact(16).map(|pair| [number::<8>(pair, 0), number::<8>(pair, 8)]).collect())
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))).collect();
+    Ok(words.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
 }
 
 /// Bytes of the program's stack.

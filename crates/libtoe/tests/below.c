@@ -18,6 +18,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -427,11 +428,38 @@ static void own_signal(void)
     close(ends[1]);
 }
 
+/* Bytes of address space. */
+static unsigned long used(void)
+{
+    unsigned long pages;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%lu", &pages) == 1 && fclose(file) == 0);
+    return pages * 4096;
+}
+
+/* The first case: less than what the library maps for its sockets, and more than the program needs. */
+static void limits(void)
+{
+    int ends[2];
+    struct rlimit limit, before;
+    unsigned long most = used() + (16 << 20);
+    pair(ends);
+    CHECK(bare(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&before, 0, 0) == 0);
+    limit = (struct rlimit){most, before.rlim_max};
+    CHECK(bare(SYS_setrlimit, RLIMIT_AS, (long)&limit, 0, 0, 0, 0) == 0);
+    CHECK(bare(SYS_getrlimit, RLIMIT_AS, (long)&limit, 0, 0, 0, 0) == 0 && limit.rlim_cur == most);
+    void *memory = mmap(NULL, 4 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && munmap(memory, 4 << 20) == 0);
+    CHECK(mmap(NULL, 1 << 30, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    CHECK(bare(SYS_prlimit64, 0, RLIMIT_AS, (long)&before, (long)&limit, 0, 0) == 0 && limit.rlim_cur == most);
+    close(ends[0]), close(ends[1]);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
+    {"limits", limits}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
     {"executed", executed}, {"shells", shells}, {"daemons", daemons}, {"signals", signals}, {"threads", threads},
     {"cancelled", cancelled}, {"filtered", filtered}, {"made", made},
     {"own signal", own_signal},

@@ -133,7 +133,7 @@ pub(crate) struct FlowState {
 pub(crate) struct HoldState {
     pub token: u64,
     pub held_for: HeldFor,
-    pub parent: ContextId,
+    pub parent: Option<ContextId>,
     pub uid: u32,
     pub flows: Vec<FlowId>,
     pub bindings: Vec<u32>,

@@ -80,8 +80,10 @@ impl Plane {
 
     /// No child came, or nobody adopted what was passed.
     pub(super) fn hold_due(&mut self, out: &mut Outbox<'_>, token: u64) {
-        if let Some(sender) = self.forks.sender(token) {
+        if self.forks.is_passed(token) {
             out.drops.count(DropReason::PassNotAdopted);
+        }
+        if let Some(sender) = self.forks.sender(token) {
             self.contexts.reply(sender, Reply::NotAdopted);
         }
         self.let_go(out, token);
@@ -117,6 +119,7 @@ impl Plane {
     }
 
     fn give_up_all(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        self.forks.orphan(id);
         let Some(context) = self.contexts.get(id.0) else { return };
         let bindings: Vec<u32> = context.bindings.iter().copied().collect();
         let tags: Vec<u32> = context.connects.keys().copied().collect();

@@ -5,6 +5,7 @@
 //! What the library itself asks of the kernel does not come here: its own instructions are not rewritten, and `real`
 //! goes past the C library where a call would come back.
 use super::events::{self, Sets};
+use super::limits;
 use super::masks;
 use super::system_call::{self, at};
 use crate::errno;
@@ -12,7 +13,7 @@ use crate::table::{self, Entry};
 use crate::{attach, fork, lock, real, spawn};
 use context::attach::{INTERCEPT_VARIABLE, SYSTEM_CALLS};
 use intercept::{Call, Class, Rules, Verdict};
-use libc::{c_int, c_long};
+use libc::{c_int, c_long, pid_t};
 
 /// The place of `stack` in `struct clone_args`, in words of 64 bits (clone3(2)).
 const CLONE_ARGS_STACK: usize = 5;
@@ -75,6 +76,7 @@ pub fn class_of(number: usize) -> Class {
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => Class::Ask,
         libc::SYS_execve | libc::SYS_execveat | libc::SYS_prctl | libc::SYS_seccomp => Class::Ask,
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask | libc::SYS_rt_sigsuspend => Class::Ask,
+        libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => Class::Ask,
         _ => Class::Pass,
     }
 }
@@ -133,6 +135,8 @@ unsafe fn concerns(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> bool {
             }
             libc::SYS_socket | libc::SYS_dup2 | libc::SYS_dup3 | libc::SYS_close_range | libc::SYS_close => true,
             libc::SYS_epoll_create | libc::SYS_epoll_create1 | libc::SYS_prctl | libc::SYS_seccomp => true,
+            libc::SYS_getrlimit | libc::SYS_setrlimit => limits::concerns(0, a as c_int),
+            libc::SYS_prlimit64 => limits::concerns(a as pid_t, b as c_int),
             // One of the library's own: whoever found its number may use it.
             _ => entry(a) != Entry::Internal,
         }

@@ -5,7 +5,7 @@ use crate::room;
 use libc::{c_int, pid_t, rlimit};
 
 /// Whether a call is about the library's business, too.
-fn concerns(pid: pid_t, resource: c_int) -> bool {
+pub fn concerns(pid: pid_t, resource: c_int) -> bool {
     let own = pid == 0 || pid as u32 == std::process::id();
     own && resource == libc::RLIMIT_AS as c_int && attach::is_enabled()
 }
