@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    stream,
+    rdma, stream,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -40,6 +40,8 @@ pub enum Case {
     Fairness(fairness::Arguments),
     /// Throughput over loss rates: small echoes and bulk flows (thesis figure 4.16)
     Loss(loss::Arguments),
+    /// RDMA programs beside TCP: perftest and UCX, rate and latency, also over loss (SmartNS section 5.2)
+    Rdma(rdma::Arguments),
     /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
     Extensions(extensions::Arguments),
 }
@@ -61,6 +63,7 @@ impl Case {
             Case::Incast(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
+            Case::Rdma(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
     }
@@ -92,6 +95,7 @@ impl Case {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
             }
+            Case::Rdma(a) => rdma::estimate(a),
             _ => 0.0,
         }
     }
@@ -113,6 +117,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Incast(arguments) => incast::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
+        Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
     .unless_empty()?;

@@ -52,3 +52,4 @@ mod rsockets;
 mod shared_receive;
 mod strings;
 mod system;
+mod ucx;

@@ -100,12 +100,12 @@ const SMALL_PAYLOAD: usize = 9_000;
 /// The same of a train of RoCEv2 packets, which are whole afterwards.
 fn cut_train(mut frame: Box<Frame>, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> Result<(), Box<Frame>> {
     pool.flatten(&mut frame);
-    let Some(train) = Train::of(frame.bytes(), frame.segment_size) else { return Err(frame) };
+    let Some(mut train) = Train::of(frame.bytes(), frame.segment_size) else { return Err(frame) };
     let most = train.longest();
-    for at in 0..train.count() {
+    for _ in 0..train.count() {
         let small = pool.small();
         let mut packet = if small.capacity() >= most { small } else { (pool.put(small), pool.large()).1 };
-        train.write(at, packet.bytes_vec());
+        train.write_next(packet.bytes_vec());
         into.push(packet);
     }
     pool.put(frame);

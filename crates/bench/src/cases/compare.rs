@@ -124,7 +124,7 @@ impl Comparison {
 }
 
 /// What was measured, in a few words.
-fn sentence(run: &Run) -> String {
+pub fn sentence(run: &Run) -> String {
     let shown = COLUMNS.iter().take(4).filter(|column| (column.figure)(run).is_finite());
     shown
         .map(|column| format!("{} {}", (column.write)((column.figure)(run)), column.head))

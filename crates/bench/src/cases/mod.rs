@@ -16,6 +16,7 @@ pub mod kv;
 pub mod log;
 pub mod loss;
 mod observed;
+pub mod rdma;
 mod rpc;
 mod spliced;
 pub mod stream;

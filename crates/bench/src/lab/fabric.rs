@@ -32,6 +32,8 @@ pub struct FabricPlan {
     /// A host with a data-path thread to itself, so that its work can be told from the others', whose thread shares the
     /// programs' core then.
     pub alone: Option<&'static str>,
+    /// Hosts have RDMA, with this way to make up for losses (`rdma_recovery`).
+    pub rdma: Option<&'static str>,
 }
 
 impl Default for FabricPlan {
@@ -39,8 +41,8 @@ impl Default for FabricPlan {
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
-        let (client_engine, log_bytes, alone) = (None, 0, None);
-        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine, log_bytes, slots, alone }
+        let (client_engine, log_bytes, alone, rdma) = (None, 0, None, None);
+        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine, log_bytes, slots, alone, rdma }
     }
 }
 
@@ -167,8 +169,10 @@ fn threads(two: bool) -> String {
 /// What all hosts of a plan have in common, with this engine.
 pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
     let congestion = plan.congestion.map(|name| format!("congestion = \"{name}\"\n")).unwrap_or_default();
+    let rdma =
+        plan.rdma.map(|recovery| format!("rdma = \"own\"\nrdma_recovery = \"{recovery}\"\n")).unwrap_or_default();
     format!(
-        "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{congestion}ephemeral_first = {}\nephemeral_last = {}\n\
+        "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{congestion}{rdma}ephemeral_first = {}\nephemeral_last = {}\n\
          memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {}, log_bytes = {} }}\n",
         plan.congestion == Some("dctcp"),
         CLIENT_PORTS.0,

@@ -141,10 +141,10 @@ impl Recorder {
 pub(crate) fn each_packet(frame: &Frame, packet: &mut Vec<u8>, mut act: impl FnMut(View<'_>)) {
     let is_open = frame.checksum == Checksum::Icrc && frame.payload().is_none();
     let train = is_open.then(|| Train::of(frame.bytes(), frame.segment_size)).flatten();
-    let Some(train) = train else { return act(frame.into()) };
-    for at in 0..train.count() {
+    let Some(mut train) = train else { return act(frame.into()) };
+    for _ in 0..train.count() {
         packet.clear();
-        train.write(at, packet);
+        train.write_next(packet);
         act(View { bytes: packet, payload: None, checksum: Checksum::Complete });
     }
 }

@@ -214,7 +214,7 @@ mod tests {
         let frame = packed(&lens);
         assert!(is_packed(&frame));
         let mut reader = Packed::parse(&frame).unwrap();
-        let train = Train::of(&frame, 1).unwrap();
+        let mut train = Train::of(&frame, 1).unwrap();
         assert_eq!(train.count() as usize, lens.len());
         for (at, len) in lens.into_iter().enumerate() {
             let (bth, headers, payload) = message(at as u32, len);
@@ -229,7 +229,7 @@ mod tests {
             PATH.emit(&bth, &headers, len, &mut expected);
             expected.extend_from_slice(&payload);
             finish(&mut expected);
-            train.write(at as u32, &mut written);
+            train.write_next(&mut written);
             assert!(written.len() <= train.longest());
             assert_eq!(written, expected, "{len} bytes");
             assert!(icrc_is_right(&written) && !is_packed(&written));

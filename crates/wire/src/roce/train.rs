@@ -2,7 +2,7 @@
 //!
 //! A train has the headers of a single packet, and more payload than one: each packet but the last has as much as the
 //! frame's owner keeps beside it (`segment`). Its opcode says where the train as a whole stands in its message, and its
-//! sequence number is that of the first packet. A train never leaves a machine: [`Train::write`] makes the packets.
+//! sequence number is that of the first packet. A train never leaves a machine: [`Train::write_next`] makes the packets.
 use super::icrc::{ICRC_LEN, icrc};
 use super::packed::{Packed, is_packed};
 use super::packet::{Layout, Packet, UDP_LEN, layout};
@@ -15,7 +15,7 @@ pub struct Train<'a>(Kind<'a>);
 enum Kind<'a> {
     /// Packets of one message.
     Message(Message<'a>),
-    /// Messages of one packet each.
+    /// Messages of one packet each; `packed` stands at the next one.
     Packed { packed: Packed<'a>, count: u32, longest: usize },
 }
 
@@ -24,6 +24,8 @@ struct Message<'a> {
     layout: Layout,
     packet: Packet<'a>,
     segment: usize,
+    /// The packet that is next, from 0.
+    next: u32,
 }
 
 impl<'a> Train<'a> {
@@ -42,7 +44,7 @@ impl<'a> Train<'a> {
         }
         let (layout, packet) = (layout(frame).ok()?, Packet::parse(frame).ok()?);
         let segment = if segment == 0 { packet.payload.len().max(1) } else { usize::from(segment) };
-        Some(Train(Kind::Message(Message { frame, layout, packet, segment })))
+        Some(Train(Kind::Message(Message { frame, layout, packet, segment, next: 0 })))
     }
 
     /// Packets of it.
@@ -64,11 +66,15 @@ impl<'a> Train<'a> {
         }
     }
 
-    /// Appends packet `at` of it to an empty frame, as it is on a wire.
-    pub fn write(&self, at: u32, into: &mut Vec<u8>) {
-        match &self.0 {
-            Kind::Message(message) => message.write(at, into),
-            Kind::Packed { packed, .. } => write_packed(packed, at, into),
+    /// Appends the next packet of it to an empty frame, as it is on a wire. Behind the last one it does nothing.
+    pub fn write_next(&mut self, into: &mut Vec<u8>) {
+        match &mut self.0 {
+            Kind::Message(message) if message.next < message.count() => {
+                message.write(message.next, into);
+                message.next += 1;
+            }
+            Kind::Message(_) => {}
+            Kind::Packed { packed, .. } => write_packed(packed, into),
         }
     }
 }
@@ -76,11 +82,9 @@ impl<'a> Train<'a> {
 /// The payload's length is made a multiple of four bytes.
 const MOST_PAD: usize = 3;
 
-/// Appends packet `at` of a packed train.
-fn write_packed(packed: &Packed<'_>, at: u32, into: &mut Vec<u8>) {
-    let mut rest = packed.clone();
-    let skipped = (0..at).all(|_| matches!(rest.next_packet(), Ok(Some(_))));
-    let (true, Ok(Some(inner))) = (skipped, rest.next_packet()) else { return };
+/// Appends the next packet of a packed train.
+fn write_packed(packed: &mut Packed<'_>, into: &mut Vec<u8>) {
+    let Ok(Some(inner)) = packed.next_packet() else { return };
     let (front, bth_at) = (packed.front(), packed.front().len());
     into.extend_from_slice(front);
     into.resize(bth_at + BTH_LEN, 0);
@@ -108,7 +112,7 @@ impl Message<'_> {
     }
 
     fn write(&self, at: u32, into: &mut Vec<u8>) {
-        let Message { frame, layout, packet, segment } = self;
+        let Message { frame, layout, packet, segment, .. } = self;
         let payload = packet.payload.chunks(*segment).nth(at as usize).unwrap_or_default();
         let last = at + 1 == self.count();
         let opcode = packet.opcode().at(packet.opcode().position().part(at, self.count()));
@@ -192,13 +196,14 @@ mod tests {
     }
 
     fn packets(frame: &[u8], segment: u16) -> Vec<Vec<u8>> {
-        let train = Train::of(frame, segment).unwrap();
-        let write = |at| {
+        let mut train = Train::of(frame, segment).unwrap();
+        let mut next = || {
             let mut packet = Vec::new();
-            train.write(at, &mut packet);
+            train.write_next(&mut packet);
             packet
         };
-        let packets: Vec<Vec<u8>> = (0..train.count()).map(write).collect();
+        let packets: Vec<Vec<u8>> = std::iter::repeat_with(&mut next).take_while(|packet| !packet.is_empty()).collect();
+        assert_eq!(packets.len(), train.count() as usize);
         assert!(packets.iter().all(|packet| packet.len() <= train.longest()));
         packets
     }

@@ -1,0 +1,288 @@
+//! RDMA programs beside TCP (SmartNS section 5.2): perftest and UCX on OpenTOE's verbs; flows and echoes of the same
+//! sizes, and UCX, on TCP. Latencies are those of a round trip, on all of them.
+use super::bulk::{self, Flows};
+use super::compare;
+use super::rpc::{self, Load};
+use crate::arguments::{Common, list, listed};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
+use crate::report::{Report, Run};
+use crate::sample::Latency;
+use crate::servers::split;
+use crate::tools::Tools;
+use clap::Args;
+use port::FabricConfig;
+use serde_json::json;
+use std::time::Duration;
+
+const PORT: u16 = 18515;
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECONDS: f64 = 3.0;
+/// Round trips a second that latency is measured over, roughly: the programs take a count.
+const ROUND_TRIPS: f64 = 50_000.0;
+/// Of UCX in one second, at most.
+const UCX_MESSAGES: f64 = 100_000.0;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Tests, each with bytes of a message: write_bw, send_bw, read_bw, write_lat, send_lat (perftest), tag_bw, tag_lat
+    /// (UCX)
+    #[arg(long, value_name = "TEST:BYTES,...", value_parser = listed(test),
+        default_value = "write_bw:65536,write_bw:4096,write_bw:64,send_bw:64,write_lat:2,send_lat:2,tag_bw:65536,tag_lat:8")]
+    pub test: String,
+    /// What runs them: smartns (verbs, selective repeat), smartns-gbn (verbs, go-back-N), flextoe (OpenTOE's TCP, bulk
+    /// flows by its zero-copy interface), linux (the kernel's TCP)
+    #[arg(long, value_name = "WAY,...", default_value = "smartns,flextoe,linux", value_parser = listed(way))]
+    pub way: String,
+    /// Probabilities of a frame's loss, each way. 0 lets trains of packets pass whole; 1e-12 makes single packets of
+    /// them, as every loss does
+    #[arg(long, value_name = "P,...", default_value = "0", value_parser = listed(probability))]
+    pub loss: String,
+}
+
+/// A program's test, with bytes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Test {
+    name: &'static str,
+    size: u64,
+}
+
+impl Test {
+    const NAMES: [&'static str; 7] = ["write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "tag_bw", "tag_lat"];
+
+    fn is_latency(self) -> bool {
+        self.name.ends_with("_lat")
+    }
+
+    fn is_ucx(self) -> bool {
+        self.name.starts_with("tag_")
+    }
+}
+
+/// What runs a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Verbs, with this way to make up for losses.
+    Verbs(&'static str),
+    /// OpenTOE's TCP.
+    Flextoe,
+    /// The kernel's.
+    Linux,
+}
+
+impl Way {
+    const ALL: [(&'static str, Way); 4] = [
+        ("smartns", Way::Verbs("selective-repeat")),
+        ("smartns-gbn", Way::Verbs("go-back-n")),
+        ("flextoe", Way::Flextoe),
+        ("linux", Way::Linux),
+    ];
+
+    fn name(self) -> &'static str {
+        Way::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+    }
+
+    fn stack(self) -> Stack {
+        if self == Way::Linux { Stack::Linux } else { Stack::Opentoe }
+    }
+
+    /// UCX is on verbs or on the kernel's TCP: OpenTOE's has no device that it could list.
+    fn runs(self, test: Test) -> bool {
+        self != Way::Flextoe || !test.is_ucx()
+    }
+
+    fn lab<'a>(self, tools: &'a Tools, loss: f64) -> Result<Box<dyn Lab + 'a>, String> {
+        let network = FabricConfig { loss, ..FabricConfig::default() };
+        Ok(match self {
+            Way::Verbs(recovery) => {
+                // Room for packets of 4096 bytes.
+                let network = FabricConfig { mtu: 9000, ..network };
+                Box::new(FabricLab::new(tools, &FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() })?)
+            }
+            Way::Flextoe => Box::new(FabricLab::new(tools, &FabricPlan { network, ..FabricPlan::default() })?),
+            Way::Linux => {
+                let congestion = Some("cubic".to_string());
+                Box::new(VethLab::new(tools, &VethPlan { loss, congestion, ..VethPlan::default() })?)
+            }
+        })
+    }
+}
+
+/// How long it takes, seconds.
+pub fn estimate(arguments: &Arguments) -> f64 {
+    let points = |text: &str| text.split(',').count() as f64;
+    let times = arguments.common.seconds(SECONDS) + 3.0;
+    points(&arguments.test)
+        * points(&arguments.way)
+        * points(&arguments.loss)
+        * times
+        * f64::from(arguments.common.pairs)
+}
+
+/// Runs the case: all ways of a point directly after each other.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let (tests, ways) = (list(&arguments.test, test)?, list(&arguments.way, way)?);
+    let rates = list(&arguments.loss, probability)?;
+    let seconds = common.seconds(SECONDS);
+    let mut report = Report::new("rdma", json!({ "seconds": seconds, "pairs": common.pairs }));
+    tools.say(&format!("rdma: about {:.0} s", estimate(arguments)));
+    for round in 1..=common.pairs {
+        for (test, loss) in tests.iter().flat_map(|test| rates.iter().map(move |loss| (*test, *loss))) {
+            for way in ways.iter().copied().filter(|way| way.runs(test)) {
+                let place = format!("{} of {} bytes, loss {loss}, on {}", test.name, test.size, way.name());
+                let point = json!({ "test": test.name, "size": test.size, "loss": loss });
+                let run = Run::new(way.stack(), round, &point);
+                let engine = (way != Way::Linux).then(|| way.name().into());
+                let run = measure(tools, way, test, (loss, seconds), Run { setup: way.name().into(), engine, ..run });
+                let Some(run) = report.measured(tools, &place, run)? else { continue };
+                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                report.runs.push(run);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// One test on one way.
+fn measure(tools: &Tools, way: Way, test: Test, (loss, seconds): (f64, f64), run: Run) -> Result<Run, String> {
+    let lab = way.lab(tools, loss)?;
+    let warm_up = (seconds / 4.0).clamp(0.3, 1.0);
+    match (way, test.is_ucx(), test.is_latency()) {
+        (_, true, _) => ucx(tools, &*lab, way, test, seconds, run),
+        (Way::Verbs(_), ..) => perftest(tools, &*lab, test, seconds, run),
+        (_, _, true) => {
+            let connections = [1].into();
+            let load =
+                Load { size: test.size, reply: test.size, connections, depth: 1, warm_up, seconds, ..Load::default() };
+            let sample = rpc::run(tools, &*lab, &Load { one_place: true, ..load })?.sample;
+            Ok(Run { latency_us: Some(sample.latency()), errors: sample.errors, ..run }.of_latency())
+        }
+        _ => {
+            let flows = Flows { size: test.size, zero_copy: way == Way::Flextoe, ..Flows::new(1, warm_up, seconds) };
+            let moved = bulk::run(tools, &*lab, &flows)?;
+            Ok(Run { errors: moved.lost, ..run }.of_bandwidth(moved.gbit_per_s(), test))
+        }
+    }
+}
+
+impl Run {
+    /// A rate for the comparison: that of round trips, at the median.
+    fn of_latency(self) -> Run {
+        Run { ops_per_s: self.latency_us.map(|latency| 1e6 / latency.p50), ..self }
+    }
+
+    fn of_bandwidth(self, gbit_per_s: f64, test: Test) -> Run {
+        let ops_per_s = Some(gbit_per_s * 1e9 / 8.0 / test.size as f64);
+        Run { gbit_per_s: Some(gbit_per_s), ops_per_s, ..self }
+    }
+}
+
+/// One of perftest's programs: a second before and one behind what it measures.
+fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
+    let length = match test.is_latency() {
+        true => format!("-n {:.0}", (seconds * ROUND_TRIPS).max(1000.0)),
+        false => format!("-D {:.0} -f 1 --report_gbits", seconds.ceil() + 2.0),
+    };
+    // GID index 1 is the host's IPv4 address; -F: no complaint about the frequency of the processor.
+    let words = split(&format!("ib_{} -p {PORT} -x 1 -F -s {} {length}", test.name, test.size));
+    let server = lab.server(&words, PORT)?;
+    let words: Vec<String> = words.into_iter().chain([lab.address().to_string()]).collect();
+    let printed = lab.client(0, &words)?.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds * 10.0))?;
+    drop(server);
+    let numbers = last_numbers(&printed).ok_or_else(|| format!("ib_{} said {printed}", test.name))?;
+    Ok(match (test.is_latency(), &numbers[..]) {
+        // Bytes, iterations, least, most, typical, mean, deviation, 99 %, 99.9 %: one way.
+        (true, [_, _, _, most, typical, _, _, p99, p999, ..]) => {
+            let [p50, p99, p999, max] = [typical, p99, p999, most].map(|us| us * 2.0);
+            Run { latency_us: Some(Latency { p50, p99, p999, p9999: f64::NAN, max }), ..run }.of_latency()
+        }
+        // Bytes, iterations, peak, mean, million messages a second.
+        (false, [_, _, _, mean, ..]) => run.of_bandwidth(*mean, test),
+        _ => return Err(format!("ib_{} said {printed}", test.name)),
+    })
+}
+
+/// The last line that has nothing but numbers.
+fn last_numbers(printed: &str) -> Option<Vec<f64>> {
+    let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
+    printed.lines().rev().find_map(|line| numbers(line).filter(|numbers| numbers.len() > 3))
+}
+
+/// UCX' own test, over verbs or TCP.
+fn ucx(tools: &Tools, lab: &dyn Lab, way: Way, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
+    let transport = match way {
+        Way::Verbs(_) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
+        _ => "UCX_TLS=tcp",
+    };
+    let common = format!("env {transport} ucx_perftest -p {PORT}");
+    // UCX looks for network devices in sysfs, which shows those of the namespace that mounted it.
+    let mount = ["unshare", "-m", "sh", "-c", "mount -t sysfs sysfs /sys && exec \"$@\"", "sh"].map(String::from);
+    let own = if way == Way::Linux { &mount[..] } else { &[] };
+    let words = |line: &str| [own, &split(line)].concat();
+    let server = lab.server(&words(&common), PORT)?;
+    let count = seconds * if test.is_latency() { ROUND_TRIPS } else { UCX_MESSAGES };
+    let line = format!("{common} {} -t {} -s {} -n {count:.0} -w 1000", lab.address(), test.name, test.size);
+    let client = lab.client(0, &words(&line))?;
+    let printed = client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds * 10.0))?;
+    drop(server);
+    // Iterations; microseconds: median, mean, overall; MB/s: mean, overall; messages a second: mean, overall.
+    let line = printed.lines().find_map(|line| line.strip_prefix("Final:")).unwrap_or_default();
+    let numbers: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [_, median, .., overall, _, _] if test.is_latency() && overall > 0.0 => {
+            let (nan, p50) = (f64::NAN, median * 2.0);
+            Ok(Run { latency_us: Some(Latency { p50, p99: nan, p999: nan, p9999: nan, max: nan }), ..run }.of_latency())
+        }
+        [.., rate] if rate > 0.0 => Ok(run.of_bandwidth(rate * test.size as f64 * 8.0 / 1e9, test)),
+        _ => Err(format!("ucx_perftest said {printed}")),
+    }
+}
+
+/// A test by its name and its bytes.
+fn test(text: &str) -> Result<Test, String> {
+    let wrong =
+        || format!("there is no test `{text}`; there are, with bytes behind a colon: {}", Test::NAMES.join(", "));
+    let (name, size) = text.split_once(':').ok_or_else(wrong)?;
+    let name = Test::NAMES.into_iter().find(|known| *known == name).ok_or_else(wrong)?;
+    let size = crate::arguments::count(size, 1 << 20)? as u64;
+    Ok(Test { name, size })
+}
+
+fn way(text: &str) -> Result<Way, String> {
+    let found = Way::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || Way::ALL.map(|(name, _)| name).join(", ");
+    found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|value| (0.0..0.5).contains(value));
+    found.ok_or_else(|| format!("`{text}` is no probability below 0.5"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_have_bytes() {
+        assert_eq!(test("send_bw:64"), Ok(Test { name: "send_bw", size: 64 }));
+        assert!(test("send_bw").unwrap_err().contains("write_lat"));
+        assert!(test("recv_bw:64").is_err() && test("send_bw:0").is_err());
+        assert_eq!(way("smartns-gbn"), Ok(Way::Verbs("go-back-n")));
+        assert!(way("laminar").unwrap_err().contains("flextoe"));
+        assert!(
+            Way::Linux.runs(Test { name: "tag_bw", size: 8 }) && !Way::Flextoe.runs(Test { name: "tag_bw", size: 8 })
+        );
+    }
+
+    #[test]
+    fn the_last_line_of_numbers_counts() {
+        let printed =
+            " #bytes  #iterations  BW peak  BW average\n 64 1000 0.00 1.25 2.5\n 65536 900 0.00 40.5 0.077\n---\n";
+        assert_eq!(last_numbers(printed), Some(vec![65536.0, 900.0, 0.0, 40.5, 0.077]));
+        assert_eq!(last_numbers("nothing"), None);
+    }
+}
