@@ -136,7 +136,8 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
                 let point = json!({ "test": test.name, "size": test.size, "loss": loss });
                 let run = Run::new(way.stack(), round, &point);
                 let engine = (way != Way::Linux).then(|| way.name().into());
-                let run = measure(tools, way, test, (loss, seconds), Run { setup: way.name().into(), engine, ..run });
+                let run = Run { setup: way.name().into(), engine, ..run };
+                let run = way.lab(tools, loss).and_then(|lab| measure(tools, &*lab, way, test, seconds, run));
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
                 tools.say(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
@@ -146,23 +147,22 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     Ok(report)
 }
 
-/// One test on one way.
-fn measure(tools: &Tools, way: Way, test: Test, (loss, seconds): (f64, f64), run: Run) -> Result<Run, String> {
-    let lab = way.lab(tools, loss)?;
+/// One test on one way, in its lab.
+fn measure(tools: &Tools, lab: &dyn Lab, way: Way, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let warm_up = (seconds / 4.0).clamp(0.3, 1.0);
     match (way, test.is_ucx(), test.is_latency()) {
-        (_, true, _) => ucx(tools, &*lab, way, test, seconds, run),
-        (Way::Verbs(_), ..) => perftest(tools, &*lab, test, seconds, run),
+        (_, true, _) => ucx(tools, lab, way, test, seconds, run),
+        (Way::Verbs(_), ..) => perftest(tools, lab, test, seconds, run),
         (_, _, true) => {
             let connections = [1].into();
             let load =
                 Load { size: test.size, reply: test.size, connections, depth: 1, warm_up, seconds, ..Load::default() };
-            let sample = rpc::run(tools, &*lab, &Load { one_place: true, ..load })?.sample;
+            let sample = rpc::run(tools, lab, &Load { one_place: true, ..load })?.sample;
             Ok(Run { latency_us: Some(sample.latency()), errors: sample.errors, ..run }.of_latency())
         }
         _ => {
             let flows = Flows { size: test.size, zero_copy: way == Way::Flextoe, ..Flows::new(1, warm_up, seconds) };
-            let moved = bulk::run(tools, &*lab, &flows)?;
+            let moved = bulk::run(tools, lab, &flows)?;
             Ok(Run { errors: moved.lost, ..run }.of_bandwidth(moved.gbit_per_s(), test))
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A train has the headers of a single packet, and more payload than one: each packet but the last has as much as the
 //! frame's owner keeps beside it (`segment`). Its opcode says where the train as a whole stands in its message, and its
-//! sequence number is that of the first packet. A train never leaves a machine: [`Train::write_next`] makes the packets.
+//! sequence number is that of the first packet. A train never leaves a machine: [`Train::write_next`] makes the
+//! packets.
 use super::icrc::{ICRC_LEN, icrc};
 use super::packed::{Packed, is_packed};
 use super::packet::{Layout, Packet, UDP_LEN, layout};
