@@ -1,5 +1,6 @@
 //! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
 use crate::access::Access;
+use crate::block::{self, BlockThreads};
 use crate::clock::Clock;
 use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
@@ -28,6 +29,8 @@ pub(crate) struct Built {
     pub(crate) hosts: Vec<HostPlace>,
     /// Its ZeroNIC hosts.
     pub(crate) zeronics: Vec<ZeronicPlace>,
+    /// Of volumes that its hosts serve and use.
+    pub(crate) blocks: BlockThreads,
     /// The threads' own tracepoints.
     pub(crate) traces: Vec<Arc<Traces>>,
 }
@@ -82,6 +85,8 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let config = HostSection { stack, ..section.clone() };
         hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access, rdma });
     }
+    let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
+    let blocks = block::place(config, &seats, &mut paths, &handles)?;
     let mut zeronics = Vec::new();
     for section in &config.zeronics {
         let (path, handle) = (&mut paths[section.thread], &handles[section.thread]);
@@ -95,7 +100,7 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let thread = config.hosts.iter().find(of_fabric).map_or(0, |host| host.thread);
         paths[thread].add_fabric(&name, fabric).map_err(|e| format!("fabric {name}: {e}"))?;
     }
-    Ok(Built { paths, handles, hosts, zeronics, traces })
+    Ok(Built { paths, handles, hosts, zeronics, blocks, traces })
 }
 
 fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {

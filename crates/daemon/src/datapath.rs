@@ -122,6 +122,12 @@ impl Handle {
         answer.recv().map_err(|_| gone.into())
     }
 
+    /// Wakes the thread where it sleeps: for what others leave for a transport of its hosts.
+    pub(crate) fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let wake = Arc::clone(&self.wake);
+        Box::new(move || wake.ring())
+    }
+
     /// Ends the thread after the present round.
     pub(crate) fn stop(&self) {
         let _ = self.ask(|path| path.stopping = true);

@@ -5,6 +5,7 @@
 mod access;
 mod applications;
 mod attaching;
+mod block;
 mod build;
 mod capture;
 pub mod client;

@@ -67,7 +67,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let clock = taking.as_ref().map_or_else(Clock::start, |taking| Clock::start_at(taking.now));
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
     let mut ports = taking.as_ref().map(Taking::ports).transpose()?.unwrap_or_default();
-    let Built { mut paths, handles, hosts, zeronics, traces } = build(config, clock, &mut ports)?;
+    let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, &mut ports)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
@@ -78,6 +78,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
     let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
     let threads = start(paths, &config.service.thread)?;
+    blocks.start()?;
     let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
     let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));

@@ -50,6 +50,8 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         }
     }
     let fabrics: Vec<&str> = fabrics.iter().copied().collect();
+    let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
+    crate::block::check(&config.volumes, &config.blocks, &hosts)?;
     crate::zeronic::check(&config.zeronics, &fabrics, threads)?;
     addressing::unique(config)
 }
