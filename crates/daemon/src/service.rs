@@ -79,7 +79,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
     let threads = start(paths, &config.service.thread)?;
     let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
-    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
+    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), zeronics.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));
     match modules.load_configured() {
         // The connections that it took over are worth more than a module.

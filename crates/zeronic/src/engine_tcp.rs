@@ -9,7 +9,7 @@ use crate::transport::{InOrder, Socket, Transport};
 use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
 use control::{Application, Host, HostConfig};
 use engine::stream::Stream;
-use engine::{Engine, FramePool};
+use engine::{DropCounts, Engine, FramePool};
 use port::{Capabilities, Frame};
 use shm::Doorbell;
 use std::collections::{HashMap, VecDeque};
@@ -361,6 +361,10 @@ impl Transport for EngineTcp {
         let count = most.min(self.out.len());
         into.extend(self.out.drain(..count));
         count
+    }
+
+    fn drops(&self) -> DropCounts {
+        self.host.drops().clone()
     }
 
     fn next_deadline(&self) -> Option<Nanos> {

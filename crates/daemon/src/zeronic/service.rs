@@ -61,10 +61,10 @@ impl CommPrograms {
     pub(crate) fn start(&self, socket: OwnedFd, message: &[u8]) {
         let socket = Arc::new(socket);
         let refused = Arc::clone(&socket);
-        let started = self.place_of(&socket, message).and_then(|place| {
+        let started = self.place_of(&socket, message).and_then(|(place, who)| {
             let alive = Arc::clone(&self.alive);
             let body = move || {
-                if let Err((errno, sentence)) = serve(&socket, place) {
+                if let Err((errno, sentence)) = serve(&socket, place, who) {
                     refuse(&socket, errno, sentence);
                 }
                 drop(alive);
@@ -77,7 +77,7 @@ impl CommPrograms {
         }
     }
 
-    fn place_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<ZeronicPlace, Failure> {
+    fn place_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<(ZeronicPlace, Who), Failure> {
         let invalid = |sentence: String| (libc::EPROTO, sentence);
         let version = version(message).unwrap_or_default();
         if version != VERSION {
@@ -104,9 +104,16 @@ impl CommPrograms {
         if self.count() >= MOST || reserve::is_short() {
             return Err((libc::EAGAIN, "the daemon serves as many programs as it can: end some first".into()));
         }
-        tracing::debug!(host = place.section.name, pid = peer.pid, "{} uses toe_comm", printable(&hello.command));
-        Ok(place.clone())
+        let who = Who { pid: peer.pid.unsigned_abs(), command: printable(&hello.command) };
+        tracing::debug!(host = place.section.name, pid = who.pid, "{} uses toe_comm", who.command);
+        Ok((place.clone(), who))
     }
+}
+
+/// A program.
+struct Who {
+    pid: u32,
+    command: String,
 }
 
 /// A Linux error number and a sentence.
@@ -120,8 +127,8 @@ fn refuse(socket: &OwnedFd, errno: i32, sentence: String) {
 }
 
 /// Serves a program until its socket ends.
-fn serve(socket: &OwnedFd, place: ZeronicPlace) -> Result<(), Failure> {
-    let mut service = Service::attach(socket, place)?;
+fn serve(socket: &OwnedFd, place: ZeronicPlace, who: Who) -> Result<(), Failure> {
+    let mut service = Service::attach(socket, place, who)?;
     while let Ok((message, files)) = handover::recv(socket.as_fd()) {
         if message.is_empty() {
             break;
@@ -143,7 +150,7 @@ struct Service {
 }
 
 impl Service {
-    fn attach(socket: &OwnedFd, place: ZeronicPlace) -> Result<Service, Failure> {
+    fn attach(socket: &OwnedFd, place: ZeronicPlace, who: Who) -> Result<Service, Failure> {
         let broken = |e: io::Error| (libc::ENOMEM, format!("the daemon cannot make shared memory: {e}"));
         let sizes = QueueSizes { send: POSTS, completion: COMPLETIONS, ..QueueSizes::default() };
         let (region, ends) = DaemonQueues::create("opentoe-comm", sizes).map_err(broken)?;
@@ -157,7 +164,8 @@ impl Service {
         let daemons = daemon_bell(&region, copy(&bell)?);
         daemons.promise_barrier();
         let program_bell = program_bell(&region, of_program);
-        let program = NewProgram { domain, posts, completions, bell: daemons, program_bell };
+        let Who { pid, command } = who;
+        let program = NewProgram { pid, command, domain, posts, completions, bell: daemons, program_bell };
         let (index, watched) = (place.index, copy(&bell)?);
         let attached = place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
         let id = attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?;
