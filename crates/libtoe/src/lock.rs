@@ -5,12 +5,12 @@
 //! that calls into the library while its own thread holds the lock is recognised and never waits for itself.
 use crate::errno::Result;
 use crate::state::Lib;
-use libc::c_char;
+pub use shm::{is_alone, look_for_others};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, compiler_fence};
+use std::sync::atomic::{AtomicUsize, compiler_fence};
 
 struct Shared {
     /// The number of the thread that holds the lock, with [`CONTENDED`] where others sleep; 0 for none.
@@ -44,28 +44,6 @@ fn me() -> usize {
     unsafe {
         libc::pthread_self() as usize
     }
-}
-
-/// Where the C library says that the process has one thread only (glibc, from 2.32 on); else a word that says nothing.
-static ALONE: AtomicPtr<c_char> = AtomicPtr::new((&raw const NOT_KNOWN).cast_mut());
-static NOT_KNOWN: c_char = 0;
-
-/// Finds out where the C library says whether there are other threads. To be called once, before there are any.
-pub fn look_for_others() {
-    // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process lives.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-    if !found.is_null() {
-        ALONE.store(found.cast(), Relaxed);
-    }
-}
-
-/// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which waits until
-/// all that was written before has reached the cache: payload and descriptors, whose lines the daemon's core has.
-#[inline(always)]
-pub fn is_alone() -> bool {
-    // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very thread as
-    // long as there is no other.
-    unsafe { ALONE.load(Relaxed).read_volatile() != 0 }
 }
 
 /// Takes the lock, where it is free, for a thread that is `alone` or not.

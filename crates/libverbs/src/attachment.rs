@@ -78,6 +78,7 @@ impl Attachment {
             explain(|| format!("cannot attach: {error}"));
             error.raw_os_error().unwrap_or(libc::EIO)
         })?;
+        shm::look_for_others();
         buffers::begin();
         Ok(attached)
     }

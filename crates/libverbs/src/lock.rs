@@ -2,8 +2,8 @@
 //! yields. It can be taken in one call and released in another, as `ibv_start_poll` and `ibv_wr_start` need.
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, compiler_fence};
 
 /// Looks before the first yield.
 const LOOKS: u32 = 64;
@@ -26,10 +26,25 @@ impl<T> Lock<T> {
     /// Takes it.
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, T> {
-        while self.taken.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
+        while !self.take() {
             self.wait();
         }
         Held(self)
+    }
+
+    /// Takes it where it is free. A process with one thread does without a locked instruction ([`shm::is_alone`]): what
+    /// it makes later finds what it wrote.
+    #[inline]
+    fn take(&self) -> bool {
+        if !shm::is_alone() {
+            return self.taken.compare_exchange_weak(false, true, Acquire, Relaxed).is_ok();
+        }
+        let free = !self.taken.load(Relaxed);
+        if free {
+            self.taken.store(true, Relaxed);
+            compiler_fence(Acquire);
+        }
+        free
     }
 
     /// The value after [`Held::keep`], until what this gives is dropped.

@@ -6,6 +6,8 @@
 //! change them at any moment.
 
 // Under the model checker (`make model`), only what hands over between threads is there.
+#[cfg(not(loom))]
+mod alone;
 #[cfg_attr(loom, allow(dead_code))]
 mod announce;
 #[cfg(not(loom))]
@@ -35,6 +37,8 @@ mod ring;
 #[cfg(not(loom))]
 pub mod system_call;
 
+#[cfg(not(loom))]
+pub use alone::{is_alone, look_for_others};
 #[cfg(not(loom))]
 pub use copy::copy;
 #[cfg(not(loom))]

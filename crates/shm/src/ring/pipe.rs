@@ -28,11 +28,18 @@ pub const fn pipe_bytes<const W: usize>(entries: u32) -> usize {
     ring_bytes::<W>(entries)
 }
 
+/// Lines of the cache that an end asks for ahead of the one that it is at. The other core has them: one that was not asked
+/// for takes as long as half a message.
+const AHEAD: u32 = 4;
+/// A consumer asks once it has taken so many elements in a row. Where it is close behind the producer, it would only
+/// take lines away that the producer is about to write.
+const MANY: u32 = 8;
+
 /// Both ends of a pipe in the memory of the model checker. `from` is in an even lap.
 #[cfg(loom)]
 pub(crate) fn pipe<const W: usize>(entries: u32, from: u32, every: u32) -> (PipeProducer<W>, PipeConsumer<W>) {
     let (one, other) = Place::pair::<W>(entries, from);
-    (PipeProducer { place: one, tail: from, left: 0, every }, PipeConsumer { place: other, head: from })
+    (PipeProducer { place: one, tail: from, left: 0, every }, PipeConsumer { place: other, head: from, row: 0 })
 }
 
 /// The valid bit of the element at a position: 1 in the first lap, then 0, and so on.
@@ -81,6 +88,9 @@ impl<const W: usize> PipeProducer<W> {
         }
         place[W - 1].store(element[W - 1] & !VALID | valid_at(&self.place, self.tail), Release);
         (self.tail, self.left) = (self.tail.wrapping_add(1), self.left - 1);
+        if self.tail % Place::per_line::<W>() == 0 {
+            self.place.prefetch_to_write::<W>(self.tail.wrapping_add(AHEAD * Place::per_line::<W>()));
+        }
         Ok(())
     }
 
@@ -126,6 +136,8 @@ impl<const W: usize> PipeProducer<W> {
 pub struct PipeConsumer<const W: usize> {
     place: Place,
     head: u32,
+    /// Elements that were taken since there was none.
+    row: u32,
 }
 
 impl<const W: usize> PipeConsumer<W> {
@@ -136,7 +148,7 @@ impl<const W: usize> PipeConsumer<W> {
     #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32, from: u32) -> PipeConsumer<W> {
         assert!(entries < 1 << 31);
-        PipeConsumer { place: Place::new::<W>(region, at, entries), head: from }
+        PipeConsumer { place: Place::new::<W>(region, at, entries), head: from, row: 0 }
     }
 
     /// Takes the next element, copied once, its valid bit cleared.
@@ -156,6 +168,7 @@ impl<const W: usize> PipeConsumer<W> {
             let place = self.place.descriptor::<W>(self.head);
             let last = place[W - 1].load(Acquire);
             if last & VALID != valid_at(&self.place, self.head) {
+                self.row = 0;
                 break;
             }
             let mut at = 0;
@@ -165,6 +178,10 @@ impl<const W: usize> PipeConsumer<W> {
             }
             element[W - 1] = last & !VALID;
             (self.head, taken) = (self.head.wrapping_add(1), taken + 1);
+            self.row = self.row.saturating_add(1);
+            if self.row >= MANY && self.head % Place::per_line::<W>() == 0 {
+                self.place.prefetch::<W>(self.head.wrapping_add((AHEAD - 1) * Place::per_line::<W>()));
+            }
         }
         if taken > 0 {
             self.place.head().store(self.head, Release);
