@@ -101,6 +101,7 @@ pub const ALL: &[Case] = &[
     case("haproxy, reload under load", passing::haproxy),
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
+    case("dovecot", services::dovecot),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),
