@@ -29,6 +29,7 @@ const bit<8> KIND_SYNC = 3;
 const bit<8> KIND_GRANT = 4;
 const bit<8> KIND_ACK = 5;
 const bit<8> KIND_MERGE = 6;
+const bit<8> KIND_OLD = 7; // RX, with a timestamp older than the last one: changes nothing (TIMELY)
 
 // Operations on the host's channel.
 const bit<8> DMA_TX = 1;    // from the host: payload to send
@@ -154,7 +155,7 @@ header seg_h {
     bit<8> flags;      // TCP flags of what is sent: of the segment (TX) or of its acknowledgement (RX)
     bit<8> marks;      // RX: ECE of the segment; TX: ECN bits of the IP header
     bit<6> _pad;
-    bit<1> stamped;    // RX: with timestamps, in `amount` (TIMELY)
+    bit<1> stamped;    // RX: the flow has timestamps, here in `amount` (TIMELY)
     PortId_t port;     // network port of the flow
     bit<8> notes;      // DMA flags to hand on
     bit<16> flow;

@@ -54,11 +54,23 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
     action do_tx_read() { meta.snd_una = tx_window_read.execute(hdr.seg.flow, meta.snd_max); }
 
     table tx_window_of {
-        key = { hdr.seg.kind: exact; }
+        key = {
+            hdr.seg.kind: ternary;
+#ifdef TIMELY
+            hdr.seg.stamped: ternary;
+            hdr.timestamps.echo: ternary;
+#endif
+        }
         actions = { do_tx_ack; do_tx_send; do_tx_read; }
         const entries = {
+#ifdef TIMELY
+            (KIND_RX, 1, 0x80000000 &&& 0x80000000): do_tx_read();
+            (KIND_RX, _, _): do_tx_ack();
+            (KIND_TX, _, _): do_tx_send();
+#else
             KIND_RX: do_tx_ack();
             KIND_TX: do_tx_send();
+#endif
         }
         const default_action = do_tx_read();
     }
@@ -90,6 +102,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         }
         actions = { forget_edge; NoAction; }
         const entries = {
+            (KIND_OLD, _, _): forget_edge();
             (KIND_RX, 0x80000000 &&& 0x80000000, _): forget_edge();
             (KIND_RX, _, 0x80000000 &&& 0x80000000): forget_edge();
         }
