@@ -8,6 +8,9 @@ use crate::storage::{Block, Job, Outcome, Storage, Volume};
 use std::collections::VecDeque;
 use tcp::Nanos;
 
+/// No client comes so far by counting: a session that is said to begin beyond begins here, and numbers never overflow.
+const LAST_OLDEST: u64 = u64::MAX / 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Unknown,
@@ -66,7 +69,7 @@ impl<P: Copy> Session<P> {
             heard: now,
             number: opening.number,
             progress: VecDeque::new(),
-            oldest: header.oldest,
+            oldest: header.oldest.min(LAST_OLDEST),
             most: config.most_outstanding.max(1).into(),
             sender: Sender::new(&config.path, now),
             acks: Acks::new(config.path.paths),

@@ -36,7 +36,6 @@ pub struct Judge {
     /// Reads and writes that ended well.
     pub good: u64,
     pub failed: u64,
-    pub died: bool,
 }
 
 impl Judge {
@@ -49,7 +48,6 @@ impl Judge {
             next_value: EMPTY,
             good: 0,
             failed: 0,
-            died: false,
         }
     }
 
@@ -129,7 +127,6 @@ impl Judge {
     pub fn client_died(&mut self) {
         self.readings.clear();
         self.writings.clear();
-        self.died = true;
     }
 }
 

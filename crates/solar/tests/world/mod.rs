@@ -1,5 +1,5 @@
 //! A client, a server with its storage, and a network of several paths in between: all of it decided by a seed.
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, reason = "each test program uses a part of the world")]
 
 pub mod disk;
 pub mod judge;
@@ -8,7 +8,7 @@ pub mod network;
 use disk::Disk;
 use judge::Judge;
 use network::{End, Network};
-use solar::{Access, Client, ClientConfig, Completion, Direction, Request, Server, ServerConfig};
+use solar::{Access, Client, ClientConfig, Completion, Direction, Header, Request, Server, ServerConfig};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -53,7 +53,8 @@ pub struct World {
     client_config: ClientConfig,
     pub completions: Vec<Completion>,
     next_token: u64,
-    received: Vec<network::Delivery>,
+    /// Of the client's last packet.
+    pub session: u64,
 }
 
 impl World {
@@ -74,7 +75,7 @@ impl World {
             client_config: client,
             completions: Vec::new(),
             next_token: 0,
-            received: Vec::new(),
+            session: 0,
             random,
         }
     }
@@ -102,6 +103,11 @@ impl World {
     pub fn replace_client(&mut self) {
         self.judge.client_died();
         self.client = Client::new(self.client_config.clone(), "vol", Access::TakeOver, self.random.word(), self.now);
+    }
+
+    /// A packet reaches the client that nobody here has sent.
+    pub fn forge(&mut self, packet: &[u8]) {
+        self.client.receive(packet, false, &mut self.judge, self.now);
     }
 
     /// Everything that happens until `end`.
@@ -150,9 +156,11 @@ impl World {
                 network.send(End::Client, path, &[header, payload].concat(), now);
             });
         }
-        let network = &mut self.network;
+        let (network, session) = (&mut self.network, &mut self.session);
         self.client.poll(&self.judge, now, |path, header, payload| {
-            network.send(End::Server, path, &[header, payload].concat(), now);
+            let packet = [header, payload].concat();
+            *session = Header::read(&packet).expect("the client sends what can be read").0.session;
+            network.send(End::Server, path, &packet, now);
         });
         for completion in self.client.completions() {
             self.judge.end(completion);
