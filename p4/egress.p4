@@ -135,6 +135,9 @@ control LaminarEgress(
     inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
+#ifdef TIMELY
+    Paws() paws;
+#endif
     TransmitWindow() transmit_window;
     Reassembly() reassembly;
     Transmission() transmission;
@@ -361,6 +364,9 @@ control LaminarEgress(
         actions = { deliver; notify; challenge; notify_and_reply; reply; granted; discard; NoAction; }
         // NoAction lets a segment to the network pass.
         const entries = {
+#ifdef TIMELY
+            (KIND_OLD, _, _, _, _, _, _, _): challenge();
+#endif
             (KIND_RX, RX_CHALLENGE, _, _, _, _, _, _): challenge();
             (KIND_RX, RX_IN_ORDER, _, _, _, _, _, _): deliver();
             // Out of order: taken in if the interval reaches around it; with a merge on its way, if it ends there.
@@ -395,6 +401,9 @@ control LaminarEgress(
     }
 
     apply {
+#ifdef TIMELY
+        paws.apply(hdr, meta);
+#endif
         transmit_window.apply(hdr, meta);
         reassembly.apply(hdr, meta);
         transmission.apply(hdr, meta);
@@ -456,7 +465,13 @@ control LaminarEgressDeparser(
             mirror.emit<seg_h>(meta.session, {
                 meta.pseudo_kind, hdr.seg.flags, hdr.seg.marks, hdr.seg._pad, hdr.seg.stamped, hdr.seg.port, hdr.seg.notes,
                 hdr.seg.flow, hdr.seg.context, hdr.seg.length, hdr.seg.sum, meta.pseudo_seq, meta.pseudo_end,
-                hdr.seg.ack, hdr.seg.ack_edge, hdr.seg.amount, hdr.seg.grant, hdr.seg.address });
+                hdr.seg.ack, hdr.seg.ack_edge,
+#ifdef TIMELY
+                meta.pseudo_end,
+#else
+                hdr.seg.amount,
+#endif
+                hdr.seg.grant, hdr.seg.address });
         }
         pkt.emit(hdr.dma);
 #ifdef SHARED_LOG

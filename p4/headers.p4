@@ -29,6 +29,9 @@ const bit<8> KIND_SYNC = 3;
 const bit<8> KIND_GRANT = 4;
 const bit<8> KIND_ACK = 5;
 const bit<8> KIND_MERGE = 6;
+#ifdef TIMELY
+const bit<8> KIND_OLD = 7; // RX, with a timestamp older than the last one: it changes nothing
+#endif
 
 // Operations on the host's channel.
 const bit<8> DMA_TX = 1;    // from the host: payload to send
@@ -134,7 +137,8 @@ header dma_h {
     bit<32> position;  // DMA_TX: stream position of the payload; DMA_SYNC: bytes consumed; DMA_GRANT: bytes granted;
                        // DMA_RX: sequence number up to which the application can read
     bit<32> una;       // to the host: oldest sequence number not acknowledged
-    bit<32> edge;      // to the host: right edge of the peer's window; DMA_GRANT from control: most credits to hold
+    bit<32> edge;      // to the host: right edge of the peer's window; DMA_GRANT from control: most credits to hold;
+                       // DMA_TX and DMA_SYNC: the next sequence number that the host expects (TIMELY)
     bit<32> credits;   // to the host: bytes that may be sent
 }
 
@@ -154,7 +158,7 @@ header seg_h {
     bit<8> flags;      // TCP flags of what is sent: of the segment (TX) or of its acknowledgement (RX)
     bit<8> marks;      // RX: ECE of the segment; TX: ECN bits of the IP header
     bit<6> _pad;
-    bit<1> stamped;    // RX: with timestamps, in `amount` (TIMELY)
+    bit<1> stamped;    // RX: the flow has timestamps, here in `amount` (TIMELY)
     PortId_t port;     // network port of the flow
     bit<8> notes;      // DMA flags to hand on
     bit<16> flow;

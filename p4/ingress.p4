@@ -112,8 +112,15 @@ control LaminarIngress(
 
     // RX: the address of the first byte is base + ((seq + delta) & mask), in a buffer that is mapped twice in a row.
     action rx_flow(
-        bit<16> flow, bit<16> context, PortId_t port, bit<32> delta, bit<32> mask, bit<32> base, bit<8> scale)
+        bit<16> flow, bit<16> context, PortId_t port, bit<32> delta, bit<32> mask, bit<32> base,
+#ifdef TIMELY
+        bit<1> stamps,
+#endif
+        bit<8> scale)
     {
+#ifdef TIMELY
+        hdr.seg.stamped = stamps;
+#endif
         hdr.seg.flow = flow;
         hdr.seg.port = port;
         hdr.seg.context = context;
@@ -210,6 +217,9 @@ control LaminarIngress(
         hdr.seg.context = hdr.dma.context;
         hdr.seg.sum = hdr.dma.sum;
         hdr.seg.ack = hdr.seg.seq;
+#ifdef TIMELY
+        hdr.seg.amount = hdr.dma.edge;
+#endif
         hdr.dma.setInvalid();
         ig_tm_md.ucast_egress_port = hdr.seg.port;
     }
@@ -221,6 +231,9 @@ control LaminarIngress(
         hdr.seg.flow = hdr.dma.flow;
         hdr.seg.context = hdr.dma.context;
         hdr.seg.amount = hdr.dma.position;
+#ifdef TIMELY
+        hdr.seg.seq = hdr.dma.edge;
+#endif
         hdr.dma.setInvalid();
         ig_tm_md.ucast_egress_port = hdr.seg.port;
     }
@@ -286,8 +299,12 @@ control LaminarIngress(
 #ifdef TIMELY
     // For egress: the peer's clock.
     action stamps() {
-        hdr.seg.stamped = 1;
         hdr.seg.amount = hdr.options.first;
+    }
+
+    // A segment without a timestamp, though all have one: for the exception path (RFC 7323 section 3.2).
+    action unstamped() {
+        meta.known = 0;
     }
 #endif
 
@@ -403,8 +420,12 @@ control LaminarIngress(
             rx_length();
             flows.apply();
 #ifdef TIMELY
-            if (hdr.options.isValid() && hdr.options.kinds == 0x0101080a) {
-                stamps();
+            if (hdr.seg.stamped == 1) {
+                if (hdr.options.isValid() && hdr.options.kinds == 0x0101080a) {
+                    stamps();
+                } else {
+                    unstamped();
+                }
             }
 #endif
         } else if (hdr.dma.isValid()) {

@@ -10,48 +10,98 @@ struct timed_t {
     bit<32> start;
 }
 
-control Timely(
-    inout egress_headers_t hdr,
-    inout egress_metadata_t meta,
-    in egress_intrinsic_metadata_from_parser_t eg_prsr_md)
-{
-    // The peer's clock, of the last segment in order (RFC 7323 4.3).
-    // Meets RFC 7323: 4.3-a.
-    Register<bit<32>, bit<16>>(FLOWS, 0) ts_recent;
+// The peer's clock, and the number that was acknowledged last (TS.Recent and Last.ACK.sent of RFC 7323 section 4.3).
+struct peer_clock_t {
+    bit<32> recent;
+    bit<32> acked;
+}
 
-    RegisterAction<bit<32>, bit<16>, bit<32>>(ts_recent) recent_set = {
-        void apply(inout bit<32> value, out bit<32> now) {
-            if ((int<32>)(hdr.seg.amount - value) > 0) {
-                value = hdr.seg.amount;
+// Protection against wrapped sequence numbers (RFC 7323 section 5). It stands ahead of all other state, which an old
+// segment leaves as it is.
+// Meets RFC 7323: 3.2-c, 4.3-a, 5.3-a, 5.3-b.
+control Paws(inout egress_headers_t hdr, inout egress_metadata_t meta) {
+    Register<peer_clock_t, bit<16>>(FLOWS, {0, 0}) ts_recent;
+
+    // Whether the segment is acceptable is decided later, by registers that an old segment must not move. So a segment
+    // counts that begins at most its largest size below what was acknowledged. Without that bound, one forged segment
+    // in four would set the clock ahead, and the peer's own segments would be old.
+    RegisterAction<peer_clock_t, bit<16>, bit<32>>(ts_recent) recent_check = {
+        void apply(inout peer_clock_t c, out bit<32> before) {
+            before = c.recent;
+            if ((int<32>)(hdr.seg.amount - c.recent) > 0 && (int<32>)(hdr.seg.seq - c.acked) <= 0
+                    && (int<32>)(hdr.seg.seq - c.acked + 65536) > 0) {
+                c.recent = hdr.seg.amount;
             }
-            now = value;
         }
     };
 
-    RegisterAction<bit<32>, bit<16>, bit<32>>(ts_recent) recent_get = {
-        void apply(inout bit<32> value, out bit<32> now) { now = value; }
+    // What is sent acknowledges: a pseudo segment what it covers, the rest what the host had when it sent it.
+    RegisterAction<peer_clock_t, bit<16>, bit<32>>(ts_recent) recent_acknowledge = {
+        void apply(inout peer_clock_t c, out bit<32> now) {
+            now = c.recent;
+            if ((int<32>)(hdr.seg.amount - c.acked) > 0) {
+                c.acked = hdr.seg.amount;
+            }
+        }
     };
 
-    action set_recent() { recent_set.execute(hdr.seg.flow); }
-    action get_recent() { hdr.timestamps.echo = recent_get.execute(hdr.seg.flow); }
+    RegisterAction<peer_clock_t, bit<16>, bit<32>>(ts_recent) recent_sync = {
+        void apply(inout peer_clock_t c, out bit<32> now) {
+            now = c.recent;
+            if ((int<32>)(hdr.seg.seq - c.acked) > 0) {
+                c.acked = hdr.seg.seq;
+            }
+        }
+    };
+
+    action check_recent() { hdr.timestamps.echo = recent_check.execute(hdr.seg.flow); }
+    action acknowledge_recent() { hdr.timestamps.echo = recent_acknowledge.execute(hdr.seg.flow); }
+    action sync_recent() { hdr.timestamps.echo = recent_sync.execute(hdr.seg.flow); }
 
     table recent {
         key = {
             hdr.seg.kind: ternary;
             hdr.seg.stamped: ternary;
-            meta.rx: ternary;
-            meta.from_next: ternary;
         }
-        actions = { set_recent; get_recent; NoAction; }
+        actions = { check_recent; acknowledge_recent; sync_recent; NoAction; }
         const entries = {
-            (KIND_RX, 1, RX_IN_ORDER, _): set_recent();
-            (KIND_RX, 1, RX_NONE, 0): set_recent();
-            (KIND_RX, _, _, _): NoAction();
-            (KIND_GRANT, _, _, _): NoAction();
+            (KIND_RX, 1): check_recent();
+            (KIND_TX, _): acknowledge_recent();
+            (KIND_ACK, _): acknowledge_recent();
+            (KIND_MERGE, _): acknowledge_recent();
+            (KIND_SYNC, _): sync_recent();
         }
-        const default_action = get_recent();
+        const default_action = NoAction();
     }
 
+    // Of a segment that came, the field is free: how much newer than the last one it is. Nobody looks at it otherwise.
+    action measure() {
+        hdr.timestamps.echo = hdr.seg.amount - hdr.timestamps.echo;
+    }
+
+    table ages {
+        key = {
+            hdr.seg.kind: exact;
+            hdr.seg.stamped: exact;
+        }
+        actions = { measure; NoAction; }
+        const entries = {
+            (KIND_RX, 1): measure();
+        }
+        const default_action = NoAction();
+    }
+
+    apply {
+        recent.apply();
+        ages.apply();
+    }
+}
+
+control Timely(
+    inout egress_headers_t hdr,
+    inout egress_metadata_t meta,
+    in egress_intrinsic_metadata_from_parser_t eg_prsr_md)
+{
     // Milliseconds, the same for all flows: 32 bits of them are more than the switch's clock of 48 bits can give. The control
     // plane writes it; on a chip, packets of the generator can count it.
     Register<bit<32>, bit<16>>(1, 0) ts_clock;
@@ -168,7 +218,6 @@ control Timely(
     }
 
     apply {
-        recent.apply();
         read_clock();
         timing.apply();
         measure();

@@ -54,14 +54,49 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
     action do_tx_read() { meta.snd_una = tx_window_read.execute(hdr.seg.flow, meta.snd_max); }
 
     table tx_window_of {
-        key = { hdr.seg.kind: exact; }
+        key = {
+#ifdef TIMELY
+            hdr.seg.kind: ternary;
+            hdr.seg.stamped: ternary;
+            hdr.timestamps.echo: ternary;
+#else
+            hdr.seg.kind: exact;
+#endif
+        }
         actions = { do_tx_ack; do_tx_send; do_tx_read; }
         const entries = {
+#ifdef TIMELY
+            (KIND_RX, 1, 0x80000000 &&& 0x80000000): do_tx_read();
+            (KIND_RX, _, _): do_tx_ack();
+            (KIND_TX, _, _): do_tx_send();
+#else
             KIND_RX: do_tx_ack();
             KIND_TX: do_tx_send();
+#endif
         }
         const default_action = do_tx_read();
     }
+
+#ifdef TIMELY
+    // The host answers, within its limit; it has the time when the last timestamp came (RFC 7323 section 5.5). Behind
+    // `tx_window_of`, so that both take one stage.
+    action old() {
+        hdr.seg.kind = KIND_OLD;
+    }
+
+    table old_segments {
+        key = {
+            hdr.seg.kind: ternary;
+            hdr.seg.stamped: ternary;
+            hdr.timestamps.echo: ternary;
+        }
+        actions = { old; NoAction; }
+        const entries = {
+            (KIND_RX, 1, 0x80000000 &&& 0x80000000): old();
+        }
+        const default_action = NoAction();
+    }
+#endif
 
     // The largest window that the peer has told (MAX.SND.WND): the host knows, and writes it where it grows.
     Register<bit<32>, bit<16>>(FLOWS, 0) tx_largest;
@@ -90,6 +125,9 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         }
         actions = { forget_edge; NoAction; }
         const entries = {
+#ifdef TIMELY
+            (KIND_OLD, _, _): forget_edge();
+#endif
             (KIND_RX, 0x80000000 &&& 0x80000000, _): forget_edge();
             (KIND_RX, _, 0x80000000 &&& 0x80000000): forget_edge();
         }
@@ -98,6 +136,9 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
 
     apply {
         tx_window_of.apply();
+#ifdef TIMELY
+        old_segments.apply();
+#endif
         reach();
         measure();
         told.apply();

@@ -10,6 +10,7 @@ mod iperf;
 mod memcached;
 mod nginx;
 mod passing;
+mod posix;
 mod redis;
 mod rsockets;
 mod rsync;
@@ -99,8 +100,11 @@ pub const ALL: &[Case] = &[
     case("Node.js cluster", passing::node_cluster),
     case("python3 multiprocessing, connections passed", passing::python),
     case("haproxy, reload under load", passing::haproxy),
+    case("a parent polls a listener, its child accepts", passing::watching),
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
+    case("dovecot", services::dovecot),
+    case("socket calls, each as on the kernel", posix::calls),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),
@@ -264,6 +268,7 @@ impl Files {
             ("strangers.py", include_str!("../peers/strangers.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
             ("passing.py", include_str!("../peers/passing.py")),
+            ("watching.py", include_str!("../peers/watching.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
         }

@@ -1,5 +1,5 @@
 //! The daemon of a laboratory: its configuration, its start and end, and questions to it.
-use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND};
+use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND, SERVER};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
@@ -29,7 +29,8 @@ impl<'a> Daemon<'a> {
         let socket = session.dir().join("toe");
         let file = session.dir().join("toed.toml");
         fs::write(&file, configuration(lab, &socket)).map_err(|error| error.to_string())?;
-        let home = if matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient) { &lab.far } else { &lab.near };
+        let with_programs = matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient | Link::Loopback);
+        let home = if with_programs { &lab.far } else { &lab.near };
         let mut command = home.command(&beside("toed"));
         command.arg("--config").arg(&file);
         let process = session.spawn(command)?;
@@ -286,9 +287,10 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         );
     }
     for (name, side, other) in [("server", &lab.server, &lab.client), ("client", &lab.client, &lab.server)] {
-        if !side.is_accelerated() {
+        if !side.is_accelerated() || (lab.link == Link::Loopback && name == "client") {
             continue;
         }
+        let address = if lab.link == Link::Loopback { SERVER } else { side.address };
         let tap = |kernel| format!("kind = \"tap\", device = {DEVICE:?}, kernel_address = \"{kernel}/24\"");
         let second = format!("{{ {}, address = \"{SECOND}\" }}", tap(BEYOND));
         let port = match lab.link {
@@ -297,7 +299,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             Link::AfxdpServer | Link::AfxdpClient => format!("{{ kind = \"afxdp\", device = {DEVICE:?} }}"),
             _ => format!("{{ {} }}", tap(other.address)),
         };
-        text += &format!("[[host]]\nname = {name:?}\naddress = \"{}\"\nport = {port}\n", side.address);
+        text += &format!("[[host]]\nname = {name:?}\naddress = \"{address}\"\nport = {port}\n");
         text += &format!("engine = {:?}\n", lab.engine);
         if matches!(lab.link, Link::Fabric | Link::TapServer) {
             text += "rdma = \"own\"\n";

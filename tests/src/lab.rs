@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 /// The server's address in every laboratory.
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 /// The client's.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
 /// The server's address on its second port, where it has one, and the kernel's there.
@@ -27,6 +27,8 @@ pub enum Link {
     TapClient,
     /// Both on OpenTOE: two hosts of one daemon on the fabric.
     Fabric,
+    /// Both on OpenTOE, on one host, over 127.0.0.1. The kernel's loopback is down: nothing can pass there unnoticed.
+    Loopback,
     /// As `Fabric`, and frames are lost, overtaken, doubled and damaged.
     Lossy,
     /// As `Lossy`, with the engine's modules replicated and on threads of their own.
@@ -42,7 +44,7 @@ pub enum Link {
 impl Link {
     /// Every link over which OpenTOE is tested, in the order of the report.
     pub const OPENTOE: &'static [Link] =
-        &[Link::TapServer, Link::TapClient, Link::Fabric, Link::AfxdpServer, Link::AfxdpClient];
+        &[Link::TapServer, Link::TapClient, Link::Fabric, Link::Loopback, Link::AfxdpServer, Link::AfxdpClient];
 
     /// The name in the report and for `--link`.
     pub fn label(self) -> &'static str {
@@ -51,6 +53,7 @@ impl Link {
             Link::TapServer => "tap-server",
             Link::TapClient => "tap-client",
             Link::Fabric => "fabric",
+            Link::Loopback => "loopback",
             Link::Lossy => "lossy",
             Link::LossyThreads => "lossy-threads",
             Link::TwoPorts => "two-ports",
@@ -69,9 +72,9 @@ impl Link {
         matches!(self, Link::TapServer | Link::TapClient)
     }
 
-    /// Both hosts are members of a fabric.
+    /// Hosts are members of a fabric.
     pub fn is_fabric(self) -> bool {
-        matches!(self, Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts)
+        matches!(self, Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::TwoPorts)
     }
 
     fn toe_sides(self) -> (bool, bool) {
@@ -79,7 +82,7 @@ impl Link {
             Link::Linux => (false, false),
             Link::TapServer | Link::AfxdpServer => (true, false),
             Link::TapClient | Link::AfxdpClient => (false, true),
-            Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => (true, true),
+            Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::TwoPorts => (true, true),
         }
     }
 }
@@ -143,6 +146,8 @@ impl<'a> Lab<'a> {
         let (server_toe, client_toe) = link.toe_sides();
         let server = Side { address: SERVER, host: server_toe.then_some("server") };
         let client = Side { address: CLIENT, host: client_toe.then_some("client") };
+        let here = || Side { address: Ipv4Addr::LOCALHOST, host: Some("server") };
+        let (server, client) = if link == Link::Loopback { (here(), here()) } else { (server, client) };
         match link {
             Link::Linux => {
                 join(&near, &far, DEVICE)?;
@@ -156,6 +161,7 @@ impl<'a> Lab<'a> {
                 far.ip(&["link", "set", DEVICE, "up"])?;
                 plain_frames(&near)?;
             }
+            Link::Loopback => drop(far.ip(&["link", "set", "lo", "down"])?),
             Link::TapServer | Link::TapClient => {}
             Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => {}
         }

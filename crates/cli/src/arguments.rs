@@ -32,9 +32,10 @@ pub struct Arguments {
 pub enum Verb {
     /// Run a program on OpenTOE
     #[command(
-        after_help = "Where a daemon is running, the program attaches to it. Otherwise a private daemon is started
-that ends with the program: one host on an embedded fabric, joined to the kernel by a TAP device where the privilege
-is there. The exit status is the program's; it is 1 where the program was not started.
+        after_help = "Where a daemon is running, the program attaches to it. Otherwise one is started: a host on an
+embedded fabric, joined to the kernel by a TAP device where the privilege is there. Programs that the same user starts
+in the same network namespace share it, and it ends some seconds after the last of them. The exit status is the
+program's; it is 1 where the program was not started.
 
 Examples:
   opentoe run -- memcached -l 0.0.0.0 -u nobody
@@ -185,13 +186,16 @@ pub struct RunArguments {
     /// Host to attach to; otherwise the daemon's first
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Engine of the private daemon
+    /// Engine of a daemon that is started for it
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<String>,
+    /// Start a daemon for this program alone, whatever runs already
+    #[arg(long, conflicts_with = "socket")]
+    pub private: bool,
     /// Start a private daemon with this configuration
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "engine"])]
     pub config: Option<PathBuf>,
-    /// Network of the private daemon; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
+    /// Start a private daemon with this network; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
     #[arg(long, value_name = "NETWORK/24", conflicts_with_all = ["socket", "config"])]
     pub network: Option<String>,
     /// Where calls are seen: only at the C library's functions, or at system calls as well (docs/SYSTEM-CALLS.md)
@@ -200,7 +204,7 @@ pub struct RunArguments {
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,
-    /// Say nothing about the private daemon
+    /// Say nothing about the daemon that was started or joined
     #[arg(long, short)]
     pub quiet: bool,
     #[command(flatten)]
@@ -518,6 +522,9 @@ pub struct PrivateArguments {
     pub owner: i32,
     #[arg(long)]
     pub socket: PathBuf,
+    /// Other programs of the user join it
+    #[arg(long)]
+    pub shared: bool,
     /// Start the daemon proper and end at once, so that it is nobody's child
     #[arg(long)]
     pub begin: bool,

@@ -110,7 +110,7 @@ fn daemon(arguments: &DoctorArguments) -> Finding {
                 format!("toed {} with {hosts} hosts at {}", hello["version"].as_str().unwrap_or("?"), socket.display()),
             )
         }
-        Err(_) => ok("daemon", "none is running: opentoe run starts a private one".into()),
+        Err(_) => ok("daemon", "none is running: opentoe run starts one".into()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Which daemon a command is about.
-use crate::private::{self, Found};
+use crate::private;
+use crate::shared::programs_of;
 use context::attach::SOCKET_VARIABLE;
 use daemon::client;
+use daemon::protocol::Question;
 use std::path::{Path, PathBuf};
 
 /// Where somebody explicitly said that the daemon is: on the command line or in the environment.
@@ -10,28 +12,30 @@ pub fn named(argument: Option<&Path>) -> Option<PathBuf> {
     argument.map(PathBuf::from).or_else(from_environment)
 }
 
-/// The daemon of this command: the named one, the first that runs in the usual places, or the only private one.
+/// The daemon of this command: the named one, the first that runs in the usual places, or the only one of
+/// `opentoe run`.
 ///
 /// # Errors
-/// Several private daemons run, and none is named.
+/// Several of those run, and none is named.
 pub fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(socket) = named(argument).or_else(running) {
         return Ok(socket);
     }
     let mut found = private::running();
     match found.len() {
-        0 | 1 => Ok(found.pop().map_or_else(daemon::default_socket, |only| only.socket)),
+        0 | 1 => Ok(found.pop().unwrap_or_else(daemon::default_socket)),
         _ => Err(choice(&found)),
     }
 }
 
-/// A sentence with all private daemons that run.
-fn choice(found: &[Found]) -> String {
-    let line = |found: &Found| {
-        format!("\n  --socket {}   {} (process {})", found.socket.display(), found.program, found.owner)
+/// A sentence with all daemons that `opentoe run` started.
+fn choice(found: &[PathBuf]) -> String {
+    let line = |socket: &PathBuf| {
+        let programs = client::ask(socket, &Question::Hello).map(|hello| programs_of(&hello).join(", "));
+        format!("\n  --socket {}   {}", socket.display(), programs.unwrap_or_default())
     };
     let lines: String = found.iter().map(line).collect();
-    format!("{} programs have a private daemon each; say which one:{lines}", found.len())
+    format!("{} daemons of opentoe run are there; say which one:{lines}", found.len())
 }
 
 /// The first daemon that runs in the usual places: the user's own, then the system's.

@@ -27,7 +27,52 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
     for host in list(&answer, "hosts") {
         inventory(host, arguments.all);
     }
+    let zeronics = list(&answer, "zeronics");
+    if !zeronics.is_empty() {
+        say("");
+        zeronic_hosts(zeronics).print();
+    }
+    for host in zeronics {
+        section(host, "programs", &zeronic_programs(host));
+        section(host, "connections", &zeronic_connections(host));
+    }
     Ok(())
+}
+
+/// Hosts for programs of `toe_comm_*`.
+fn zeronic_hosts(hosts: &[Value]) -> Table {
+    let mut table = Table::new(&["zeronic", "address", "transport", "programs", "ports", "open"]);
+    for host in hosts {
+        let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
+        let ports: Vec<String> = list(host, "listeners").iter().map(cell).collect();
+        let count = |key| list(host, key).len().to_string();
+        let ports = if ports.is_empty() { "-".into() } else { few(&ports) };
+        let named = [cell(&host["name"]), address, cell(&host["transport"])];
+        table.row(named.into_iter().chain([count("programs"), ports, count("connections")]));
+    }
+    table
+}
+
+fn zeronic_programs(host: &Value) -> Table {
+    let mut table = Table::new(&["pid", "connections", "program"]);
+    for program in list(host, "programs") {
+        let command = cell(&program["command"]).chars().take(COMMAND).collect();
+        table.row([cell(&program["pid"]), cell(&program["connections"]), command]);
+    }
+    table
+}
+
+/// Bytes that were placed and handed out, and receives and sends that are under way.
+fn zeronic_connections(host: &Value) -> Table {
+    let mut table = Table::new(&["local", "remote", "pid", "placed", "sent", "receives", "sends"]);
+    for connection in list(host, "connections") {
+        let [local, remote, pid, receives, sends] =
+            ["local", "remote", "pid", "receives", "sends"].map(|key| cell(&connection[key]));
+        let port = local.rsplit_once(':').map_or(local.clone(), |(_, port)| format!(":{port}"));
+        let bytes = |key: &str| units::count(connection[key].as_u64().unwrap_or(0));
+        table.row([port, remote, pid, bytes("placed"), bytes("fetched"), receives, sends]);
+    }
+    table
 }
 
 fn hosts(answer: &Value) -> Table {
@@ -228,6 +273,19 @@ mod tests {
         assert_eq!(full(&json!({ "pid": 7, "slots_used": 4095, "slots": 4096 })), None);
         let sentence = full(&json!({ "pid": 7, "slots_used": 4096, "slots": 4096 })).unwrap();
         assert!(sentence.starts_with("process 7 uses all of its 4096 slots"));
+    }
+
+    #[test]
+    fn zeronic_hosts_fit_80_columns() {
+        let connection = json!({ "local": "192.168.100.200:44833", "remote": "192.168.100.201:61234", "pid": 1_234_567,
+            "placed": 9_999_999_999_999u64, "fetched": 9_999_999_999_999u64, "receives": 8192, "sends": 8192 });
+        let host = json!({ "name": "zero-server", "address": "192.168.100.200", "prefix_len": 24,
+            "transport": "flextoe", "listeners": [61234, 61235, 61236], "connections": [connection],
+            "programs": [{ "pid": 1_234_567, "connections": 256, "command": "x".repeat(100) }] });
+        let hosts = zeronic_hosts(std::slice::from_ref(&host));
+        for table in [hosts, zeronic_programs(&host), zeronic_connections(&host)] {
+            assert!(!table.is_empty() && table.widest() <= 80, "{}", table.widest());
+        }
     }
 
     #[test]

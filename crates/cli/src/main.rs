@@ -13,6 +13,7 @@ mod private;
 mod process;
 mod program;
 mod run;
+mod shared;
 mod shell;
 mod sim;
 mod stats;

@@ -1,4 +1,4 @@
-//! The daemon of one program: started for it, ended with it.
+//! Daemons that `opentoe run` starts: for one program, with which they end, or for all of a user (`shared`).
 //!
 //! The program takes `opentoe run`'s process, so the daemon must not be its child: a server that waits for any child of
 //! its own would meet a stranger. An intermediate process starts the daemon and ends.
@@ -24,25 +24,37 @@ pub struct Private {
     pub sentences: Vec<String>,
 }
 
+/// A daemon that needs no configuration; what is left out has a default.
+pub struct Embedded<'a> {
+    /// Name of its host.
+    pub host: Option<&'a str>,
+    /// The host's engine.
+    pub engine: Option<&'a str>,
+    /// Its network; otherwise the first free one.
+    pub network: Option<&'a str>,
+    /// Other programs of the user join it.
+    pub shared: bool,
+}
+
 /// A private daemon with the user's configuration.
 pub fn from_file(file: &Path) -> Result<Private, String> {
     let config = config::read(file)?;
     let directory = directory()?;
-    let socket = start(&directory, file)?;
+    let socket = start(&directory, file, false)?;
     let hosts: Vec<String> =
         config.hosts.iter().map(|host| format!("'{}' is {}", host.stack.name, host.stack.address)).collect();
     Ok(Private { socket, sentences: vec![format!("a private daemon was started: {}", hosts.join(", "))] })
 }
 
-/// A private daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
-pub fn embedded(host: Option<&str>, engine: Option<&str>, network: Option<&str>) -> Result<Private, String> {
-    let host = host.unwrap_or("toe");
-    let engine = engine.unwrap_or(EngineKind::default().name());
+/// A daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
+pub fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
+    let host = plan.host.unwrap_or("toe");
+    let engine = plan.engine.unwrap_or(EngineKind::default().name());
     if EngineKind::of_name(engine).is_none() {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|known| known.name()).collect();
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
     }
-    let (network, bits) = network.map_or_else(free_network, parse_network)?;
+    let (network, bits) = plan.network.map_or_else(free_network, parse_network)?;
     let (kernel, address) = (nth(network, 1), nth(network, 2));
     let obstacle = tap_obstacle();
     let mut text = String::from("log = \"warn\"\n\n[[fabric]]\nname = \"fabric\"\n");
@@ -54,25 +66,28 @@ pub fn embedded(host: Option<&str>, engine: Option<&str>, network: Option<&str>)
     let directory = directory()?;
     let file = directory.join("toed.toml");
     fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-    let socket = start(&directory, &file)?;
+    let socket = start(&directory, &file, plan.shared)?;
     let sentence = match obstacle {
         None => format!(
             "host '{host}' is {address}, reachable from the kernel through {} ({kernel}/{bits})",
             device(&socket)
         ),
         Some(obstacle) => format!(
-            "host '{host}' is {address}, but {obstacle}: only this program and its children reach it, and it reaches \
-             nobody else over OpenTOE"
+            "host '{host}' is {address}, but {obstacle}: only {} reach it, and it reaches nobody else over OpenTOE",
+            if plan.shared { "programs that this user starts by opentoe run" } else { "this program and its children" }
         ),
     };
     Ok(Private { socket, sentences: vec![sentence] })
 }
 
 /// Starts the daemon and waits until programs can attach. What goes wrong, the daemon says itself.
-fn start(directory: &Path, config: &Path) -> Result<PathBuf, String> {
+fn start(directory: &Path, config: &Path, shared: bool) -> Result<PathBuf, String> {
     let owner = std::process::id().to_string();
     let socket = directory.join(format!("{:016x}", RandomState::new().hash_one(&owner)));
     let mut begin = private_daemon(directory, config, &owner, &socket)?;
+    if shared {
+        begin.arg("--shared");
+    }
     begin.arg("--begin").stdin(Stdio::null()).stdout(Stdio::piped());
     let failed = |e: std::io::Error| format!("cannot start a private daemon: {e}");
     let mut child = begin.spawn().map_err(failed)?;
@@ -98,9 +113,12 @@ fn private_daemon(directory: &Path, config: &Path, owner: &str, socket: &Path) -
 
 /// What the daemon's process does; the hidden command behind [`start`].
 pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
-    let PrivateArguments { directory, config, owner, socket, begin } = arguments;
+    let PrivateArguments { directory, config, owner, socket, shared, begin } = arguments;
     if *begin {
         let mut proper = private_daemon(directory, config, &owner.to_string(), socket)?;
+        if *shared {
+            proper.arg("--shared");
+        }
         return proper
             .stdin(Stdio::null())
             .spawn()
@@ -112,44 +130,33 @@ pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
     config.service.socket_mode = "0666".into();
     config.service.log = config.service.log.min(config::LogLevel::Warn);
     logging::start(config.service.log);
-    let options =
-        Options { owner: Some(*owner), announce: true, log: Some(directory.join("toed.log")), takeover: false };
+    let log = Some(directory.join("toed.log"));
+    let options = Options { owner: Some(*owner), shared: *shared, announce: true, log, takeover: false };
     let done = daemon::run(&config, &options);
     let _ = fs::remove_dir_all(directory);
     done
 }
 
-/// A private daemon that runs, started by a program that `opentoe run` became.
-pub struct Found {
-    /// Its attach socket.
-    pub socket: PathBuf,
-    /// The process for which it was started.
-    pub owner: u32,
-    /// Name of that process, as `/proc` gives it.
-    pub program: String,
-}
-
-/// Private daemons that run and whose directories this user may list: a user's own, for root everybody's. The oldest
-/// process number first.
-pub fn running() -> Vec<Found> {
+/// Sockets of daemons that `opentoe run` started, that run, and whose directories this user may list: a user's own, for
+/// root everybody's. In the order of the processes that they were started for.
+pub fn running() -> Vec<PathBuf> {
     let users = fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
     let mut bases: Vec<PathBuf> = users.chain(runtime_directory()).chain([std::env::temp_dir()]).collect();
     bases.sort();
     bases.dedup();
-    let mut found: Vec<Found> = bases.iter().flat_map(|base| running_in(base)).collect();
-    found.sort_by_key(|found| found.owner);
-    found
+    let mut found: Vec<(u32, PathBuf)> = bases.iter().flat_map(|base| running_in(base)).collect();
+    found.sort();
+    found.into_iter().map(|(_, socket)| socket).collect()
 }
 
-fn running_in(base: &Path) -> impl Iterator<Item = Found> {
+fn running_in(base: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let owner: u32 = name.strip_prefix(DIRECTORY)?.split('-').next()?.parse().ok()?;
         let files = fs::read_dir(entry.path()).ok()?.flatten().map(|file| file.path());
         let socket = files.filter(|file| is_socket_name(file)).find(|file| client::is_running(file))?;
-        let program = fs::read_to_string(format!("/proc/{owner}/comm")).unwrap_or_default().trim().into();
-        Some(Found { socket, owner, program })
+        Some((owner, socket))
     })
 }
 

@@ -174,7 +174,7 @@ mod tests {
         let told = json!({
             "descriptors": [
                 { "fd": fds[0], "accelerated": true, "reason": "accelerated", "flow": null, "binding": 7 },
-                { "fd": fds[1], "accelerated": false, "reason": "kernel: loopback traffic stays in the kernel" },
+                { "fd": fds[1], "accelerated": false, "reason": "kernel: the host has no route to this peer" },
                 { "fd": 900_000, "accelerated": true, "reason": "accelerated", "flow": 3 },
             ],
             "flows": [],
@@ -182,7 +182,7 @@ mod tests {
         let (rows, others) = rows(Path::new("/proc/self"), &told).unwrap();
         let of = |fd: i32| rows.iter().find(|row| row.fd == fd as u32).unwrap();
         assert_eq!((of(fds[0]).stack, of(fds[0]).what.as_str()), ("OpenTOE", "local address 7"));
-        assert_eq!((of(fds[1]).stack, of(fds[1]).why.as_str()), ("kernel", "loopback traffic stays in the kernel"));
+        assert_eq!((of(fds[1]).stack, of(fds[1]).why.as_str()), ("kernel", "the host has no route to this peer"));
         let ends = format!("TCP {} to {}", accepted.local_addr().unwrap(), accepted.peer_addr().unwrap());
         assert_eq!(
             (of(fds[2]).what.as_str(), of(fds[2]).why.contains("accepted from the kernel")),

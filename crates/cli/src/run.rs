@@ -1,8 +1,8 @@
 //! `opentoe run`: the program takes this process's place, with libtoe in front of the C library, and our libraries for
 //! verbs in place of the system's.
 use crate::arguments::RunArguments;
-use crate::private::{self, Private};
-use crate::{library, locate};
+use crate::private::{self, Embedded, Private};
+use crate::{library, locate, shared};
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYSTEM_CALLS};
 use context::program::{Linkage, linkage};
 use daemon::client;
@@ -22,7 +22,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), String> {
             let host = check(&socket, arguments)?;
             (socket, host)
         }
-        None => start_private(arguments)?,
+        None => own_daemon(arguments)?,
     };
     let way = way_to_start(&program, arguments);
     let mut command = match &way {
@@ -69,7 +69,7 @@ fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
 
 /// The daemon to attach to, where one is named or running.
 fn running_daemon(arguments: &RunArguments) -> Result<Option<PathBuf>, String> {
-    if arguments.config.is_some() || arguments.network.is_some() {
+    if arguments.private || arguments.config.is_some() || arguments.network.is_some() {
         return Ok(None);
     }
     Ok(locate::named(arguments.daemon.socket.as_deref()).or_else(locate::running))
@@ -109,11 +109,13 @@ fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
     })
 }
 
-fn start_private(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
-    let engine = arguments.engine.as_deref();
-    let Private { socket, sentences } = match &arguments.config {
-        Some(file) => private::from_file(file)?,
-        None => private::embedded(arguments.host.as_deref(), engine, arguments.network.as_deref())?,
+/// A daemon for this program, or the one that the user's programs share.
+fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
+    let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
+    let Private { socket, sentences } = match (&arguments.config, arguments.network.as_deref()) {
+        (Some(file), _) => private::from_file(file)?,
+        (None, None) if !arguments.private => shared::join_or_start(arguments)?,
+        (None, network) => private::embedded(&Embedded { host, engine, network, shared: false })?,
     };
     if !arguments.quiet {
         sentences.iter().for_each(|sentence| eprintln!("opentoe: {sentence}"));

@@ -26,6 +26,7 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
             None => one_host(host),
         }
     }
+    list(&answer, "zeronics").iter().for_each(one_zeronic);
     if arguments.flow.is_none() {
         fabrics(&answer["fabrics"]);
     }
@@ -59,6 +60,37 @@ fn one_host(host: &Value) {
     table.print();
     list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
     say("");
+}
+
+/// A ZeroNIC host; of each connection, what of its payload was copied once more, and why.
+fn one_zeronic(host: &Value) {
+    let mut table = Table::new(&["of", "counter", "value"]);
+    for of in ["port", "payload", "headers", "drops"] {
+        counters(&mut table, of, &host[of]);
+    }
+    say(&bold(&format!("zeronic {}", cell(&host["name"]))));
+    table.print();
+    for connection in list(host, "connections") {
+        say(&format!("{} to {}: {}", cell(&connection["local"]), cell(&connection["remote"]), copies(connection)));
+    }
+    say("");
+}
+
+fn copies(connection: &Value) -> String {
+    let bytes = |key: &str| connection[key].as_u64().unwrap_or(0);
+    let mut said = vec![format!("{} bytes placed, {} sent", thousands(bytes("placed")), thousands(bytes("fetched")))];
+    if bytes("deferred") > 0 {
+        let kept = thousands(bytes("deferred"));
+        said.push(format!("{kept} came before a receive was posted, and were kept aside"));
+    }
+    if bytes("copied_out") > 0 {
+        let copied = thousands(bytes("copied_out"));
+        said.push(format!("{copied} were copied into frames: the port, or their memory, takes no references"));
+    }
+    if bytes("kept") > 0 {
+        said.push(format!("{} wait for a receive", thousands(bytes("kept"))));
+    }
+    said.join("; ")
 }
 
 fn one_flow(host: &Value, flow: &Value) {

@@ -1,61 +1,11 @@
 //! `opentoe` as users meet it: exit status, sentences, and that nothing is left behind.
+mod scratch;
+
+use scratch::{Scratch, any_library, error};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// A directory for sockets and temporary files of one test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("toe-test-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_opentoe"));
-        command.env("XDG_RUNTIME_DIR", &self.0).env("TMPDIR", &self.0).env_remove("TOE_SOCKET").env_remove("TOE_LIB");
-        command
-    }
-
-    fn toe(&self, arguments: &[&str]) -> Output {
-        self.command().args(arguments).output().unwrap()
-    }
-
-    /// Nothing is left in it, soon.
-    fn becomes_empty(&self) {
-        let begin = Instant::now();
-        while fs::read_dir(&self.0).unwrap().next().is_some() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "something is left in {}", self.0.display());
-            sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn error(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Some shared library, for where libtoe itself does not matter: this process's C library.
-fn any_library() -> String {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let line = maps.lines().find(|line| line.contains("libc.so") || line.contains("libc-")).unwrap();
-    line.split_whitespace().last().unwrap().into()
-}
+use std::path::Path;
 
 #[test]
 fn an_answer_that_cannot_be_written_is_an_error_and_a_reader_who_leaves_is_none() {
@@ -248,7 +198,7 @@ fn a_private_daemon_is_found_where_it_is_the_only_one() {
     let sentence = error(&two);
     assert_eq!(two.status.code(), Some(1), "{sentence}");
     assert!(
-        sentence.starts_with("opentoe: 2 programs have a private daemon each; say which one:\n  --socket "),
+        sentence.starts_with("opentoe: 2 daemons of opentoe run are there; say which one:\n  --socket "),
         "{sentence}"
     );
     assert_eq!(sentence.matches("   sh (process ").count(), 2, "{sentence}");

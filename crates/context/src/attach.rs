@@ -1,8 +1,8 @@
 //! How an application attaches: one message each way over the daemon's UNIX seqpacket socket, as JSON.
 //!
 //! With [`Answer::Welcome`] come three descriptors: the region, the application's end of its doorbell
-//! ([`shm::Doorbell::pair`]) and the eventfd of the daemon's. The socket stays open as long as the process lives; its end is how the daemon
-//! learns that the process is gone.
+//! ([`shm::Doorbell::pair`]) and the eventfd of the daemon's. The socket stays open as long as the process lives; its
+//! end is how the daemon learns that the process is gone. Meanwhile the process may [`Ask`] over it.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};
 use wire::{IpAddress, Prefix};
@@ -45,6 +45,25 @@ pub enum Answer {
     Refused(String),
 }
 
+/// An attached application to the daemon; one question at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// For the region of another context, where the buffers of a connection are that this one has a share of.
+    Region {
+        /// That context.
+        context: u32,
+    },
+}
+
+/// The answer to [`Ask`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asked {
+    /// The region comes with the message.
+    Region(Geometry),
+    /// This context has no share of a connection there.
+    Refused,
+}
+
 /// What an attached application needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
@@ -58,6 +77,8 @@ pub struct Welcome {
     pub addresses: Vec<IpAddress>,
     /// Destinations that the host reaches. A gateway shows as 0.0.0.0/0.
     pub routes: Vec<Prefix>,
+    /// The program and the host have one loopback: connections to 127.0.0.0/8 may be the host's (docs/LOOPBACK.md).
+    pub loopback: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
 }

@@ -1,5 +1,6 @@
 //! Local addresses that applications reserved, and who listens on them.
 use crate::contexts::Holder;
+use crate::offers::Taker;
 use crate::port_set::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
@@ -21,6 +22,8 @@ pub(crate) struct Binding {
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
     pub backlog: u32,
+    /// It takes connections to loopback addresses: the kernel has no other listener of them.
+    pub loopback: bool,
     /// Connections whose handshake is going on.
     pub half_open: u32,
     /// When a SYN was last answered with a cookie.
@@ -29,8 +32,10 @@ pub(crate) struct Listener {
     pub ready: VecDeque<u32>,
     /// Connections taken back from a context that went, still run by the engine in that context's buffers.
     pub parked: VecDeque<FlowId>,
-    /// How many connections each context takes.
-    pub armed: BTreeMap<ContextId, u32>,
+    /// The contexts that take connections.
+    pub armed: BTreeMap<ContextId, Taker>,
+    /// A timer is set for the turns of connections that wait.
+    pub timed: bool,
     /// Who got the last connection.
     pub last: Option<ContextId>,
 }

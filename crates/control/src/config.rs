@@ -44,6 +44,8 @@ pub struct HostConfig {
     pub ephemeral_last: u16,
     /// Ports below this one are for user 0 only, as the kernel's `ip_unprivileged_port_start`.
     pub unprivileged_port_start: u16,
+    /// Programs of the daemon's network namespace reach each other over 127.0.0.0/8 by this host (docs/LOOPBACK.md).
+    pub loopback: bool,
     /// Who may bind which ports. A port that no rule names is free for everybody.
     pub port_rules: Vec<PortRule>,
 }
@@ -201,6 +203,7 @@ impl Default for HostConfig {
             ephemeral_first: 32_768,
             ephemeral_last: 60_999,
             unprivileged_port_start: 1024,
+            loopback: true,
             port_rules: Vec::new(),
         }
     }

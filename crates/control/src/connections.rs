@@ -33,6 +33,8 @@ pub(crate) struct Connections {
     /// The host's addresses, and connections of the host with itself.
     addresses: Vec<IpAddress>,
     own: u32,
+    /// Those of them that are over loopback.
+    loopback: u32,
 }
 
 impl Connections {
@@ -45,6 +47,7 @@ impl Connections {
             ephemeral,
             addresses,
             own: 0,
+            loopback: 0,
         }
     }
 
@@ -57,7 +60,8 @@ impl Connections {
         let (port, remote) = (tuple.local_port, tuple.remote());
         let new = self.stages.insert(tuple, stage).is_none();
         if new {
-            self.own += self.addresses.contains(&tuple.remote_ip) as u32;
+            self.own += self.is_own(&tuple) as u32;
+            self.loopback += tuple.remote_ip.is_loopback() as u32;
             *self.counts.entry(port).or_default() += 1;
             self.ports.insert(port);
         }
@@ -79,7 +83,8 @@ impl Connections {
         if self.stages.remove(tuple).is_none() {
             return;
         }
-        self.own -= self.addresses.contains(&tuple.remote_ip) as u32;
+        self.own -= self.is_own(tuple) as u32;
+        self.loopback -= tuple.remote_ip.is_loopback() as u32;
         let port = tuple.local_port;
         if let Some(count) = self.counts.get_mut(&port) {
             *count -= 1;
@@ -126,6 +131,15 @@ impl Connections {
     /// The host is connected with itself: some of its frames are for itself.
     pub fn to_self(&self) -> bool {
         self.own > 0
+    }
+
+    fn is_own(&self, tuple: &FourTuple) -> bool {
+        self.addresses.contains(&tuple.remote_ip) || tuple.remote_ip.is_loopback()
+    }
+
+    /// Some connections are over loopback.
+    pub fn loopback(&self) -> bool {
+        self.loopback > 0
     }
 
     /// Connections in any stage.

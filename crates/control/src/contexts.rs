@@ -22,6 +22,8 @@ pub struct Application {
     pub gid: u32,
     /// Command line.
     pub command: String,
+    /// It is in the network namespace whose loopback the host's is.
+    pub loopback: bool,
 }
 
 /// Whoever has a share of a binding or of a flow; the last one closes it.

@@ -14,7 +14,7 @@ use context::{ControlEnd, EngineEnd, Geometry};
 use engine::stream::{FourTuple, Stream};
 use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A host with TCP.
 pub type Host = ::host::Host<Tcp>;
@@ -32,7 +32,11 @@ pub fn host(
 ) -> Result<Host, String> {
     config.validate()?;
     let tcp = Tcp::new(config.clone(), &links, engine, secret);
-    Ok(Host::with_base(Net::new(net_config(&config, links)), tcp))
+    let mut net = Net::new(net_config(&config, links));
+    if config.loopback {
+        net.set_loopback(tcp.queues.random.loopback_mac());
+    }
+    Ok(Host::with_base(net, tcp))
 }
 
 /// The host's place in the network, as its configuration has it.
@@ -81,6 +85,14 @@ impl Tcp {
     pub fn detach(&mut self, context: NetContext<'_>, id: ContextId) {
         let (plane, mut out) = self.parts(context);
         plane.detach(&mut out, id);
+    }
+
+    /// The region of a context, for another one that has a share of a connection whose buffers are there.
+    ///
+    /// # Errors
+    /// There is none, or no descriptor is left.
+    pub fn region_for(&self, asks: ContextId, of: ContextId) -> std::io::Result<(OwnedFd, Geometry)> {
+        self.plane.region_for(asks, of)
     }
 
     /// Nothing is in the middle of something that takes several rounds: it may be stopped.

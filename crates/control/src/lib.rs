@@ -19,6 +19,7 @@ mod interface;
 mod labels;
 mod listening;
 mod logs;
+mod offers;
 mod opening;
 mod openings;
 mod outbox;
@@ -36,6 +37,7 @@ mod traced;
 mod transport;
 mod tuples;
 mod view;
+mod waiting;
 mod waits;
 
 pub use ::host::{Claim, Io, RouteConfig, Transport};

@@ -60,18 +60,33 @@ impl Bindings {
         if listener.ready.is_empty() && listener.parked.is_empty() {
             return None;
         }
+        self.choose_among(out, contexts, binding, halvings, |_| true).map(|(id, _)| id)
+    }
+
+    /// The same among some contexts, for a connection that need not go anywhere; and whether it is a passive one.
+    pub fn choose_among(
+        &self,
+        out: &Outbox<'_>,
+        contexts: &Contexts,
+        binding: u32,
+        halvings: u32,
+        may_have: impl Fn(ContextId) -> bool,
+    ) -> Option<(ContextId, bool)> {
+        let listener = self.get(binding)?.listener.as_ref()?;
         let last = listener.last;
         listener
             .armed
             .iter()
-            .filter(|(_, credits)| **credits > 0)
+            .filter(|(id, taker)| taker.credits > 0 && may_have(**id))
             .filter_map(|(id, _)| {
                 let context = contexts.get(id.0)?;
                 let fits = !contexts.is_full(out, *id) && context.slots.next_halvings() <= halvings;
-                (context.alive() && fits).then_some((context.flows.len(), last.is_some_and(|last| *id <= last), *id))
+                let order = listener.order_of(*id, out.now);
+                let turn = (order, context.flows.len(), last.is_some_and(|last| *id <= last), *id);
+                (context.alive() && fits).then_some(turn)
             })
             .min()
-            .map(|(_, _, id)| id)
+            .map(|(order, _, _, id)| (id, order > 0))
     }
 
     /// A context has got a connection of a listener.
@@ -81,8 +96,8 @@ impl Bindings {
         }
         if let Some(listener) = self.listener(binding) {
             listener.last = Some(context);
-            if let Some(credits) = listener.armed.get_mut(&context) {
-                *credits -= 1;
+            if let Some(taker) = listener.armed.get_mut(&context) {
+                taker.credits -= 1;
             }
         }
     }
@@ -96,26 +111,9 @@ impl Bindings {
             listener.armed.remove(&id);
         }
         for flow in accepted {
-            self.take_back(contexts, flows, flow, id, binding);
-        }
-    }
-
-    /// A connection that `context` was to accept waits for another one.
-    fn take_back(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: FlowId, context: ContextId, binding: u32) {
-        let Some(flow) = flows.get_mut(id.0) else { return };
-        // Who has written to a connection has accepted it, whatever else it said.
-        let figures = flow.stats.read();
-        let written = figures.tx_bytes > 0 || figures.unsent > 0;
-        if flow.unaccepted != Some(binding) || written || !flow.holders.remove(&Holder::Context(context)) {
-            return;
-        }
-        flow.holders.insert(Holder::Listener(binding));
-        flow.names.iter_mut().for_each(|name| name.open = false);
-        if let Some(context) = contexts.get_mut(context.0) {
-            context.flows.remove(&id);
-        }
-        if let Some(listener) = self.listener(binding) {
-            listener.parked.push_back(id);
+            if take_back(contexts, flows, flow, id, binding) {
+                self.listener(binding).into_iter().for_each(|listener| listener.parked.push_back(flow));
+            }
         }
     }
 
@@ -128,6 +126,34 @@ impl Bindings {
         }
         self.remove(id)?.listener
     }
+}
+
+/// A connection that `context` was to accept is the listener's again. False where it was accepted.
+pub(crate) fn take_back(
+    contexts: &mut Contexts,
+    flows: &mut Flows,
+    id: FlowId,
+    context: ContextId,
+    binding: u32,
+) -> bool {
+    let Some(flow) = flows.get_mut(id.0) else { return false };
+    // Who has written to a connection has accepted it, whatever else it said.
+    let figures = flow.stats.read();
+    let written = figures.tx_bytes > 0 || figures.unsent > 0;
+    if flow.unaccepted != Some(binding) || written || !flow.holders.contains(&Holder::Context(context)) {
+        return false;
+    }
+    let slot = flow.names[0].slot;
+    if !contexts.get(context.0).is_some_and(|context| context.end.withdraw(slot)) {
+        return false;
+    }
+    flow.holders.remove(&Holder::Context(context));
+    flow.holders.insert(Holder::Listener(binding));
+    flow.names.iter_mut().for_each(|name| name.open = false);
+    if let Some(context) = contexts.get_mut(context.0) {
+        context.flows.remove(&id);
+    }
+    true
 }
 
 /// Port partitioning (FlexTOE appendix D).
@@ -150,7 +176,8 @@ mod tests {
 
     #[test]
     fn ports_are_partitioned_by_user_and_program() {
-        let application = |uid, command: &str| Application { pid: 1, uid, gid: uid, command: command.into() };
+        let application =
+            |uid, command: &str| Application { pid: 1, uid, gid: uid, command: command.into(), loopback: true };
         let rule = |uids: &[u32], commands: &[&str]| PortRule {
             first: 6000,
             last: 6999,

@@ -6,7 +6,7 @@ use engine::stream::FourTuple;
 use siphasher::sip::SipHasher24;
 use std::hash::{Hash, Hasher};
 use tcp::cookie::Secret;
-use wire::Seq;
+use wire::{Mac, Seq};
 
 /// A keyed pseudo-random function, and a generator on top of it.
 pub(crate) struct Random {
@@ -24,6 +24,7 @@ enum Purpose {
     Cookie,
     Redeemed,
     Port,
+    Loopback,
 }
 
 impl Random {
@@ -39,6 +40,14 @@ impl Random {
     /// Goes on with another host's numbers.
     pub fn go_on(&mut self, (key, count): ([u8; 16], u64)) {
         (self.key, self.count) = (key, count);
+    }
+
+    /// The hardware address of the host's link to itself: a local one, which only the host can tell.
+    pub fn loopback_mac(&self) -> Mac {
+        let [a, b, c, d, e, f, ..] = self.prf(Purpose::Loopback, ()).to_be_bytes();
+        /// Not given by a manufacturer, and not of a group (IEEE 802 section 8.2).
+        const LOCAL: u8 = 0b10;
+        Mac([a & !0b11 | LOCAL, b, c, d, e, f])
     }
 
     fn prf(&self, purpose: Purpose, what: impl Hash) -> u64 {

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Wait(u32),
     /// Two connections that are joined.
     Splice(u32),
+    /// A listener whose connections may have to go to another process.
+    Turn(u32),
     /// What is held for a forked child.
     Hold(u64),
 }
@@ -37,7 +39,7 @@ impl Timers {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
             Timer::Opening(key) => Some((&mut self.openings, key)),
             Timer::Wait(key) => Some((&mut self.waits, key)),
-            Timer::Splice(_) | Timer::Hold(_) => None,
+            Timer::Splice(_) | Timer::Turn(_) | Timer::Hold(_) => None,
         }
     }
 

@@ -91,6 +91,7 @@ pub(crate) fn timer(tracer: &Tracer, timer: Timer, late: Nanos) {
         Timer::Wait(_) => (2, NO_FLOW),
         Timer::Hold(_) => (4, NO_FLOW),
         Timer::Splice(_) => (5, NO_FLOW),
+        Timer::Turn(_) => (6, NO_FLOW),
     };
     tracer.value(Point::TimerLate, flow, late);
     tracer.event(Point::TimerFired, flow, [word, 0]);
@@ -129,5 +130,7 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Pass { .. } => 16,
         Request::Adopt { .. } => 17,
         Request::Withdraw { .. } => 18,
+        Request::Take { .. } => 19,
+        Request::Loopback { .. } => 20,
     }
 }

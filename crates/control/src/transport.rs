@@ -4,12 +4,12 @@ use crate::plane::Plane;
 use crate::traced;
 use ::host::{Claim, Io, Neighbour, NetContext, Transport, Unreachable, of_control, protocol_of};
 use engine::stream::Stream;
-use engine::{Burst, Engine, Event, Exception, Nanos, Worker};
+use engine::{Burst, DropReason, Engine, Event, Exception, Nanos, Worker};
 use port::Frame;
 use port::capture::{Direction, Fate};
 use shm::Doorbell;
 use trace::{NO_FLOW, Point, Traces};
-use wire::ipv4;
+use wire::{ethernet, ipv4};
 
 /// Timers that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
@@ -54,6 +54,27 @@ pub struct Tcp {
     polled: Nanos,
 }
 
+/// First octet of the loopback network.
+const LOOPBACK: u8 = 127;
+
+/// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3): an engine that looks up
+/// addresses alone would take it for the host's own. Tagged frames do not bear the loopback link's hardware address.
+fn drop_martians(rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
+    let is_martian = |frame: &Frame| {
+        let header = frame.bytes().get(ethernet::HEADER_LEN..).and_then(|packet| packet.get(..ipv4::HEADER_LEN));
+        header.is_some_and(|header| header[0] >> 4 == 4 && (header[12] == LOOPBACK || header[16] == LOOPBACK))
+    };
+    if !rx.iter().any(|frame| is_martian(frame)) {
+        return;
+    }
+    let (martians, others): (Vec<_>, Vec<_>) = rx.drain(..).partition(|frame| is_martian(frame));
+    rx.extend(others);
+    for frame in martians {
+        io.drops.count(DropReason::Ipv4);
+        io.pool.put(frame);
+    }
+}
+
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
         "tcp"
@@ -70,6 +91,9 @@ impl Transport for Tcp {
         let mut back = std::mem::take(&mut self.back);
         if io.looped > 0 {
             back.extend(rx.drain(..io.looped).map(|frame| (Exception::NoFlow, frame)));
+        }
+        if self.plane.has_loopback() {
+            drop_martians(rx, io);
         }
         if self.plane.is_stopping() {
             // Only the engine works, until it has given up everything.

@@ -24,10 +24,15 @@ fn with(context_bytes: u64) -> (Net, Shared) {
 }
 
 fn connect(net: &mut Net, client: &mut App, server: &mut App) -> Slot {
+    begin(net, client);
+    server.accepted().unwrap()
+}
+
+/// The client's side of a connection.
+fn begin(net: &mut Net, client: &mut App) {
     let tag = client.connect(ip_of(0), 80, 0);
     net.settle();
     client.connected(tag).unwrap().unwrap();
-    server.accepted().unwrap()
 }
 
 /// KiB of the receive and the transmit buffer that the engine was given, of which the program sees the same.
@@ -75,7 +80,8 @@ fn a_connection_moves_only_where_its_buffers_are_no_smaller() {
     let tag = second.connect(ip_of(1), 90, 0);
     net.settle();
     let own = second.connected(tag).unwrap().unwrap();
-    let waiting = connect(&mut net, &mut client, &mut first);
+    begin(&mut net, &mut client);
+    let waiting = first.offered().unwrap();
     assert_eq!((own.index, waiting.index), (0, 0), "each has the one full pair of its context");
     first.ask(Request::Unbind { binding });
     net.settle();

@@ -1,13 +1,14 @@
 //! A host is stopped in the middle of everything and another one goes on: not a byte is lost, in either direction.
 mod support;
 
-use context::{Slot, daemon_ends};
+use context::{Request, Slot, daemon_ends};
 use control::{ContextId, HostState};
 use engine::Limits;
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
 use shm::Region;
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use support::sockets::Sockets;
 use support::*;
@@ -85,6 +86,9 @@ fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes two programs with a connection.
+type Join = fn(Make) -> Two;
+
 struct Two {
     net: Net,
     apps: [App; 2],
@@ -92,11 +96,23 @@ struct Two {
     sockets: [Sockets; 2],
 }
 
+/// A client on node 0 and a server on node 1.
 fn connected(make: Make) -> Two {
+    joined(make, 1, ip_of(1))
+}
+
+/// Both on node 0, over its loopback.
+fn over_loopback(make: Make) -> Two {
+    joined(make, 0, Ipv4Addr::LOCALHOST)
+}
+
+fn joined(make: Make, node: usize, ip: Ipv4Addr) -> Two {
     let mut net = Net::new(vec![config(0), config(1)], |_, config| make(config));
-    let (mut client, mut server) = (net.attach(0), net.attach(1));
-    server.serve(&mut net, 80);
-    let tag = client.connect(ip_of(1), 80, 0);
+    let (mut client, mut server) = (net.attach(0), net.attach(node));
+    let binding = server.serve(&mut net, 80);
+    server.ask(Request::Loopback { binding });
+    net.settle();
+    let tag = client.connect(ip, 80, 0);
     net.settle();
     let slots = [client.connected(tag).unwrap().unwrap(), server.accepted().unwrap()];
     let mut sockets = [Sockets::default(), Sockets::default()];
@@ -138,8 +154,9 @@ impl Two {
 #[test]
 fn a_transfer_goes_on_over_takeovers() {
     let how = [(7, true), (7, false), (23, true), (61, true)];
-    for (make, (every, really)) in ENGINES.into_iter().flat_map(|make| how.map(|how| (make, how))) {
-        let mut two = connected(make);
+    let pairs = ENGINES.into_iter().flat_map(|make| [connected as Join, over_loopback].map(|join| (make, join)));
+    for ((make, join), (every, really)) in pairs.flat_map(|pair| how.map(|how| (pair, how))) {
+        let mut two = join(make);
         let (mut progress, most) = (Progress::default(), 800_000);
         let mut taken = 0;
         for round in 1..200_000 {
@@ -149,7 +166,7 @@ fn a_transfer_goes_on_over_takeovers() {
                 two.net.run_for(MS);
             }
             if round % every == 0 && taken < 200 {
-                let node = (round / every) % 2;
+                let node = two.apps[(round / every) % 2].node;
                 if !two.net.nodes[node].host.base().is_settled() {
                     continue;
                 }

@@ -26,6 +26,13 @@ fn connect(net: &mut Net, client: &mut App, server: &mut App, port: u16) -> (Slo
     (server.accepted().unwrap(), client.connected(tag).unwrap().unwrap())
 }
 
+/// A connection that waits to be accepted; gives its slot.
+fn offer(net: &mut Net, client: &mut App, server: &mut App, port: u16) -> Slot {
+    client.connect(ip_of(0), port, 0);
+    net.settle();
+    server.offered().unwrap()
+}
+
 fn told(log: &Shared) -> Vec<Told> {
     std::mem::take(&mut log.lock().unwrap().commands)
 }
@@ -135,7 +142,7 @@ fn connections_that_a_leaving_worker_did_not_accept_go_to_another() {
     let token = first.fork(&mut net);
     let mut second = net.attach_as(0, 0, Some(token)).unwrap();
     let (taken, _) = connect(&mut net, &mut client, &mut first, 80);
-    let (waiting, _) = connect(&mut net, &mut client, &mut first, 80);
+    let waiting = offer(&mut net, &mut client, &mut first, 80);
     label(&mut first, taken);
     // Nobody else takes connections yet: the one that waits is kept.
     first.ask(Request::Unbind { binding });
@@ -159,7 +166,7 @@ fn connections_of_a_killed_worker_are_moved_or_closed_and_nobody_else_notices() 
     let token = first.fork(&mut net);
     let mut second = net.attach_as(0, 0, Some(token)).unwrap();
     let (taken, _) = connect(&mut net, &mut client, &mut first, 80);
-    let (_, _) = connect(&mut net, &mut client, &mut first, 80);
+    offer(&mut net, &mut client, &mut first, 80);
     label(&mut first, taken);
     second.arm(&mut net, binding, 5);
     net.settle();
@@ -374,10 +381,13 @@ fn what_is_passed_is_adopted_once_by_whoever_has_the_token_and_a_connection_by_t
     net.run_for(SECOND);
     assert_eq!(net.states(0), ["ESTABLISHED"]);
     let home = Some((sender.id.0, slot));
+    let region = |net: &Net, asks: &App| net.nodes[0].host.base().region_for(asks.id, sender.id).is_ok();
     assert_eq!(stranger.adopt(&mut net, connection.unwrap()), Err(libc::EPERM as u16));
+    assert!(!region(&net, &stranger) && !region(&net, &receiver), "nobody has a share of the connection");
     assert_eq!(receiver.adopt(&mut net, connection.unwrap()), Ok((home, 0)));
     assert_eq!(stranger.adopt(&mut net, listener.unwrap()), Ok((None, binding)));
     assert_eq!(receiver.adopt(&mut net, listener.unwrap()), Err(libc::EBADF as u16), "once");
+    assert!(!region(&net, &stranger) && region(&net, &receiver), "a listener has no buffers");
     receiver.claim(&mut net, sender.id, slot).unwrap();
     stranger.arm(&mut net, binding, 4);
     connect(&mut net, &mut client, &mut stranger, 80);

@@ -378,7 +378,11 @@ fn a_connection_that_was_moved_keeps_its_bytes() {
     let binding = b.app.serve(&mut net, 80);
     let token = b.app.fork(&mut net);
     let mut c = Program { app: net.attach_as(1, 0, Some(token)).unwrap(), sockets: Sockets::default() };
-    let (first, _) = join(&mut net, &mut a, &mut b);
+    let tag = a.app.connect(net.nodes[1].ip, 80, 0);
+    net.settle();
+    b.app.offered().unwrap();
+    let first = a.app.connected(tag).unwrap().unwrap();
+    let first = a.sockets.open(&a.app, first);
     a.write(first, b"a request that nobody has read yet");
     net.settle();
     net.nodes[1].host.use_base(net.now, |tcp, context| tcp.detach(context, b.app.id));

@@ -4,6 +4,7 @@ use crate::config::HostSection;
 use shm::handover;
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 
 /// Who is at the other end of a socket.
 struct Caller {
@@ -56,6 +57,15 @@ impl Access {
     }
 }
 
+/// A process is in the daemon's network namespace. Who cannot be seen is not.
+///
+/// Files below /proc/PID/net are the namespace's own, and their inode numbers are open to all; its link in /proc/PID/ns
+/// is not, to a daemon that gave its capabilities up.
+pub(crate) fn shares_network(pid: i32) -> bool {
+    let inode = |process: &str| fs::metadata(format!("/proc/{process}/net/dev")).ok().map(|file| file.ino());
+    pid > 0 && inode("self").is_some_and(|own| inode(&pid.to_string()) == Some(own))
+}
+
 fn caller(socket: BorrowedFd<'_>) -> Option<Caller> {
     let credentials = handover::credentials(socket).ok()?;
     let mut groups = handover::groups(socket).unwrap_or_default();
@@ -92,6 +102,25 @@ mod tests {
         assert_eq!((number_of("root", "user", "/etc/passwd"), group_number("root")), (Ok(0), Ok(0)));
         assert_eq!(group_number("4711"), Ok(4711));
         assert!(group_number("no such group").unwrap_err().contains("`no such group`"));
+    }
+
+    #[test]
+    fn a_process_of_another_network_is_told_from_one_of_this() {
+        assert!(shares_network(std::process::id() as i32));
+        assert!(!shares_network(0) && !shares_network(i32::MAX));
+        let elsewhere = std::process::Command::new("unshare").args(["-rn", "sleep", "60"]).spawn();
+        let Ok(mut elsewhere) = elsewhere else { return println!("skipped: there is no unshare") };
+        let pid = elsewhere.id() as i32;
+        // It is in this one until it has called unshare.
+        let begin = std::time::Instant::now();
+        while shares_network(pid) && begin.elapsed().as_secs() < 10 && elsewhere.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let permitted = elsewhere.try_wait().unwrap().is_none();
+        let shares = shares_network(pid);
+        let _ = elsewhere.kill();
+        elsewhere.wait().unwrap();
+        assert!(!permitted || !shares);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The attach socket: who comes gets a context, who goes loses it.
-use crate::access::Access;
+use crate::access::{Access, shares_network};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;
 use crate::datapath::Handle;
 use crate::rdma;
 use crate::takeover::{self, Wish};
 use crate::zeronic;
-use context::attach::{Answer, Hello, Welcome};
+use context::attach::{Answer, Ask, Asked, Hello, Welcome};
 use context::daemon_ends;
 use control::Application;
 use engine::ContextId;
@@ -101,7 +101,11 @@ impl Applications {
                 }
                 Err(_) => self.greet(&peer.socket, &message),
             },
-            // The end of the process; or it speaks out of turn, which no library of ours does.
+            (Some(place), Ok(message)) if !message.is_empty() => match self.answer(place, &peer.socket, &message) {
+                Some(()) => return Spoken::Done,
+                None => None,
+            },
+            // The end of the process.
             _ => None,
         };
         match (attached, self.peers.get_mut(&number)) {
@@ -109,6 +113,19 @@ impl Applications {
             _ => self.remove(number),
         }
         Spoken::Done
+    }
+
+    /// Answers an attached application. `None` for one that says what no library of ours does, or reads no answers.
+    fn answer(&self, place: &Attached, socket: &OwnedFd, message: &[u8]) -> Option<()> {
+        let Ask::Region { context: of } = serde_json::from_slice(message).ok()?;
+        let (host, asks, of) = (place.host, place.context, ContextId(of));
+        let found = self.handles[place.thread].ask(move |path| path.region_for(host, asks, of)).ok()?;
+        let (answer, region) = match found {
+            Ok((region, geometry)) => (Asked::Region(geometry), Some(region)),
+            Err(_) => (Asked::Refused, None),
+        };
+        let regions: Vec<BorrowedFd<'_>> = region.iter().map(|region| region.as_fd()).collect();
+        handover::send_at_once(socket.as_fd(), &serde_json::to_vec(&answer).ok()?, &regions).ok()
     }
 
     /// A connection that is somebody else's from now on.
@@ -197,7 +214,9 @@ impl Applications {
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
         let ends = daemon_ends(&region, geometry, to_app, copy(&daemon_bell)?);
         let command = printable(&hello.command);
-        let application = Application { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, command };
+        let loopback = stack.loopback && shares_network(peer.pid);
+        let (pid, uid, gid) = (peer.pid.unsigned_abs(), peer.uid, peer.gid);
+        let application = Application { pid, uid, gid, command, loopback };
         let (host, token, watched) = (place.index, hello.token, copy(&daemon_bell)?);
         let context =
             self.handles[place.thread].ask(move |path| path.attach(host, application, ends, token, watched))??;
@@ -209,7 +228,7 @@ impl Applications {
             printable(&hello.command)
         );
         let attached = Attached { thread: place.thread, host, context };
-        let answer = Answer::Welcome(welcome(context, place));
+        let answer = Answer::Welcome(welcome(context, place, loopback));
         let answer = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
         if handover::send(socket.as_fd(), &answer, &[region.fd(), app_bell.as_fd(), daemon_bell.as_fd()]).is_err() {
             self.handles[place.thread].ask(move |path| path.detach(host, context))?;
@@ -237,7 +256,7 @@ fn hello(message: &[u8]) -> Result<Hello, String> {
     serde_json::from_slice(message).map_err(strange)
 }
 
-fn welcome(context: ContextId, place: &HostPlace) -> Welcome {
+fn welcome(context: ContextId, place: &HostPlace, loopback: bool) -> Welcome {
     let stack = &place.config.stack;
     Welcome {
         context: context.0,
@@ -245,6 +264,7 @@ fn welcome(context: ContextId, place: &HostPlace) -> Welcome {
         host: stack.name.clone(),
         addresses: vec![stack.address],
         routes: place.routes.clone(),
+        loopback,
         congestion: stack.default_congestion().to_string(),
     }
 }

@@ -1,19 +1,21 @@
 //! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
 use crate::access::Access;
+use crate::block::{self, BlockThreads};
 use crate::clock::Clock;
 use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
 use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
-use crate::takeover::{OldTap, OldTaps};
 use crate::zeronic::{self, ZeronicPlace};
 use control::Host;
 use host::Ports;
 use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use trace::Traces;
+use wire::Mac;
 
 /// Frames of each size that the threads share.
 const POOL: usize = 8192;
@@ -28,9 +30,17 @@ pub(crate) struct Built {
     pub(crate) hosts: Vec<HostPlace>,
     /// Its ZeroNIC hosts.
     pub(crate) zeronics: Vec<ZeronicPlace>,
+    /// Of volumes that its hosts serve and use.
+    pub(crate) blocks: BlockThreads,
     /// The threads' own tracepoints.
     pub(crate) traces: Vec<Arc<Traces>>,
 }
+
+/// A TAP device of a daemon that is taken over: name, hardware address of its host, descriptor.
+pub(crate) type OldTap = (String, Mac, OwnedFd);
+
+/// Those of all its hosts: by host, and place among its ports.
+pub(crate) type OldTaps = HashMap<String, HashMap<usize, OldTap>>;
 
 /// Where a host is served.
 #[derive(Clone)]
@@ -82,6 +92,8 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let config = HostSection { stack, ..section.clone() };
         hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access, rdma });
     }
+    let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
+    let blocks = block::place(config, &seats, &mut paths, &handles)?;
     let mut zeronics = Vec::new();
     for section in &config.zeronics {
         let (path, handle) = (&mut paths[section.thread], &handles[section.thread]);
@@ -95,7 +107,7 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let thread = config.hosts.iter().find(of_fabric).map_or(0, |host| host.thread);
         paths[thread].add_fabric(&name, fabric).map_err(|e| format!("fabric {name}: {e}"))?;
     }
-    Ok(Built { paths, handles, hosts, zeronics, traces })
+    Ok(Built { paths, handles, hosts, zeronics, blocks, traces })
 }
 
 fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {

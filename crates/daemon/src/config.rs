@@ -4,6 +4,7 @@ mod check;
 mod machine;
 mod read;
 
+pub use crate::block::{BlockSection, VolumeSection};
 pub use crate::ports::{PortKind, PortSection};
 pub use crate::rdma::{RdmaRecovery, RdmaUsers};
 pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
@@ -28,6 +29,10 @@ pub struct Config {
     pub hosts: Vec<HostSection>,
     /// ZeroNIC hosts.
     pub zeronics: Vec<ZeronicSection>,
+    /// Volumes that hosts serve.
+    pub volumes: Vec<VolumeSection>,
+    /// Volumes that hosts use.
+    pub blocks: Vec<BlockSection>,
 }
 
 /// What concerns the daemon as a whole: the keys at the top of the file.

@@ -81,6 +81,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_socketpair,
     libc::SYS_write,
     libc::SYS_writev,
+    // A process that keeps a shared daemon.
+    libc::SYS_pidfd_open,
     // Files: what /proc says of an application, a log that begins anew; at the end, its own sockets.
     libc::SYS_fstat,
     libc::SYS_getcwd,

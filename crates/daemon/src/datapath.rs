@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::config::PollingConfig;
 use crate::rdma::RdmaSeat;
 use crate::wake::{Wake, watch};
-use crate::workers::Workers;
+use crate::workers::{EndWithThread, SILENCE, Workers};
 use crate::zeronic::ZeronicSeat;
 use ::rdma::{Device, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
@@ -27,8 +27,6 @@ use wire::Mac;
 const BURST: usize = 64;
 /// How long a daemon that is taken over waits for a moment at which it may stop.
 const SETTLE: Nanos = 500_000_000;
-/// After so long a silence, frames that a burst needed and the allocator's free pages go back to the system.
-pub(crate) const SILENCE: Nanos = 1_000_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 
@@ -120,6 +118,12 @@ impl Handle {
         self.actions.send(action).map_err(|_| gone)?;
         self.wake.notify();
         answer.recv().map_err(|_| gone.into())
+    }
+
+    /// Wakes the thread where it sleeps: for what others leave for a transport of its hosts.
+    pub(crate) fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let wake = Arc::clone(&self.wake);
+        Box::new(move || wake.ring())
     }
 
     /// Ends the thread after the present round.
@@ -224,6 +228,17 @@ impl DataPath {
             let _ = epoll::delete(&self.epoll, bell);
             seat.host.use_base(now, |tcp, net| tcp.detach(net, context));
         }
+    }
+
+    /// The region of a context, for another one of the host that has a share of a connection there.
+    pub(crate) fn region_for(
+        &self,
+        host: usize,
+        asks: ContextId,
+        of: ContextId,
+    ) -> io::Result<(OwnedFd, context::Geometry)> {
+        let seat = self.hosts.get(host).ok_or(io::ErrorKind::NotFound)?;
+        seat.host.base().region_for(asks, of)
     }
 
     /// A host that was added has an RDMA device from now on.
@@ -558,18 +573,6 @@ impl FabricSeat {
         self.fds.iter().for_each(|fd| {
             let _ = watch(epoll, fd.as_fd(), epoll::EventFlags::empty());
         });
-    }
-}
-
-/// A data-path that panicked serves nobody: the daemon ends with it, so that applications see it at once.
-pub(crate) struct EndWithThread;
-
-impl Drop for EndWithThread {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!("a data-path thread failed; the daemon ends");
-            std::process::exit(101);
-        }
     }
 }
 

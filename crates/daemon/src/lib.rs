@@ -5,6 +5,7 @@
 mod access;
 mod applications;
 mod attaching;
+mod block;
 mod build;
 mod capture;
 pub mod client;
@@ -16,6 +17,7 @@ pub mod logging;
 mod management;
 mod metrics;
 mod modules;
+mod owners;
 mod ports;
 mod programs;
 pub mod protocol;
@@ -32,6 +34,6 @@ mod wake;
 mod workers;
 mod zeronic;
 
-pub use service::{Options, run};
+pub use service::{LINGER, Options, run};
 pub use sockets::{default_socket, management_path};
 pub use splices::SpliceMaps;

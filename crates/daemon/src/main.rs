@@ -66,6 +66,11 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
     logging::start(config.service.log);
     daemon::run(
         &config,
-        &Options { owner: arguments.owner, announce: arguments.announce, log: None, takeover: arguments.takeover },
+        &Options {
+            owner: arguments.owner,
+            announce: arguments.announce,
+            takeover: arguments.takeover,
+            ..Options::default()
+        },
     )
 }

@@ -2,6 +2,7 @@
 use crate::access::Access;
 use crate::capture::Captures;
 use crate::modules::Modules;
+use crate::owners::Owners;
 use crate::programs;
 use crate::protocol::{Answer, MAX_OBJECT, MAX_QUESTION, Question, RegisterWish, Xdp};
 use crate::registers;
@@ -9,6 +10,7 @@ use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
+use shm::handover;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -33,6 +35,8 @@ pub(crate) struct Management {
     tracepoints: Arc<Tracepoints>,
     /// Who may do more than look.
     operators: Access,
+    /// The processes for which the daemon was started, where it was.
+    owners: Option<Arc<Owners>>,
     /// Readable once somebody asked the daemon to end.
     stop: Arc<OwnedFd>,
 }
@@ -43,11 +47,12 @@ impl Management {
         modules: Modules,
         tracepoints: Arc<Tracepoints>,
         operators: Access,
+        owners: Option<Arc<Owners>>,
     ) -> io::Result<Management> {
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let (clients, captures) = (Arc::new(AtomicUsize::new(0)), Captures::default());
         let (modules, stop) = (Arc::new(modules), Arc::new(stop));
-        Ok(Management { observer, modules, clients, captures, tracepoints, operators, stop })
+        Ok(Management { observer, modules, clients, captures, tracepoints, operators, owners, stop })
     }
 
     /// Readable once somebody asked the daemon to end.
@@ -116,6 +121,7 @@ impl Management {
                     }
                     None => return write_answer(stream, &too_large("a program")),
                 },
+                Ok(Question::Join) => self.join(stream).map_or_else(Answer::Error, Answer::Ok),
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
                 Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
             };
@@ -127,9 +133,26 @@ impl Management {
         }
     }
 
+    fn hello(&self) -> Value {
+        let mut hello = self.observer.hello();
+        if let Some(owners) = &self.owners {
+            hello["owners"] = owners.pids().into();
+            hello["shared"] = owners.shared().into();
+        }
+        hello
+    }
+
+    /// The process at the other end keeps the daemon from now on.
+    fn join(&self, stream: &UnixStream) -> Result<Value, String> {
+        let owners = self.owners.as_ref().ok_or("this daemon ends only when it is told to")?;
+        let peer = handover::credentials(stream.as_fd()).map_err(|e| format!("the asker cannot be seen: {e}"))?;
+        owners.join(peer.pid)?;
+        Ok(self.hello())
+    }
+
     fn answer(&self, question: Question) -> Result<Value, String> {
         match question {
-            Question::Hello => Ok(self.observer.hello()),
+            Question::Hello => Ok(self.hello()),
             Question::Ls => self.observer.ls(),
             Question::Flows { host, from } => self.observer.flows(&host, from),
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
@@ -142,6 +165,7 @@ impl Management {
             Question::Registers { host, wish } => registers::answer(&self.observer, host.as_deref(), &wish),
             // Those that are more than an answer are looked at before.
             Question::Stop
+            | Question::Join
             | Question::Capture(_)
             | Question::Trace(_)
             | Question::Xdp(_)
@@ -163,9 +187,12 @@ fn changes(question: &Question) -> bool {
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
         Question::Registers { wish, .. } => matches!(wish, RegisterWish::Set { .. }),
         Question::Xdp(Xdp::Ls { .. } | Xdp::Maps { .. }) => false,
-        Question::Xdp(_) | Question::Program { .. } | Question::Capture(_) | Question::Trace(_) | Question::Stop => {
-            true
-        }
+        Question::Xdp(_)
+        | Question::Program { .. }
+        | Question::Capture(_)
+        | Question::Trace(_)
+        | Question::Join
+        | Question::Stop => true,
     }
 }
 

@@ -16,8 +16,11 @@ pub const NATIVE: &str = "native:";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// Who is there: version, process, names and addresses of hosts.
+    /// Who is there: version, process, names and addresses of hosts; of a daemon that ends by itself also the processes
+    /// that keep it (`owners`), and whether others may join them (`shared`).
     Hello,
+    /// The asker's process keeps the daemon from now on. The answer is that of [`Question::Hello`].
+    Join,
     /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections it
     /// has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
     /// [`Question::Flows`] goes on.

@@ -9,6 +9,7 @@ use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
 use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
+use crate::owners::Owners;
 use crate::rdma::Programs;
 use crate::sockets::{Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
@@ -16,9 +17,9 @@ use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use crate::zeronic::CommPrograms;
 use engine::ContextId;
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shm::{handover, reserve};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// The daemon belongs to this process: it ends when that has ended and nobody is attached any more.
     pub owner: Option<i32>,
+    /// Programs of the same user may become owners, too; the daemon waits [`LINGER`] for the next one before it ends.
+    pub shared: bool,
     /// Write a line to standard output when applications can attach.
     pub announce: bool,
     /// From then on, log to this file and keep none of the standard streams: they may be pipes that somebody waits on.
@@ -49,6 +52,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// The same for the daemon of one program, which ends by itself and is in nobody's way.
 const LONG_FAREWELL: Duration = Duration::from_secs(10);
 
+/// How long a daemon that programs share is kept for the next one: commands of a script follow each other faster.
+pub const LINGER: Duration = Duration::from_secs(5);
+
 /// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but it is
 /// used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
@@ -61,13 +67,13 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let failed = |e: io::Error| format!("the daemon cannot watch its sockets: {e}");
     raise_descriptor_limit();
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
-    let owner = options.owner.map(owner).transpose()?;
+    let owners = options.owner.map(|first| Owners::new(first, options.shared)).transpose()?.map(Arc::new);
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
     let taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
     let clock = taking.as_ref().map_or_else(Clock::start, |taking| Clock::start_at(taking.now));
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
     let mut ports = taking.as_ref().map(Taking::ports).transpose()?.unwrap_or_default();
-    let Built { mut paths, handles, hosts, zeronics, traces } = build(config, clock, &mut ports)?;
+    let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, &mut ports)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
@@ -78,8 +84,9 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
     let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
     let threads = start(paths, &config.service.thread)?;
+    let _block_sockets = blocks.start()?;
     let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
-    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), path.clone()));
+    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), zeronics.clone(), path.clone()));
     let modules = Modules::new(Arc::clone(&observer));
     match modules.load_configured() {
         // The connections that it took over are worth more than a module.
@@ -92,21 +99,22 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     if let Some(listener) = metrics_listener {
         metrics::serve(listener, Metrics::new(Arc::clone(&observer), Arc::clone(&tracepoints)))?;
     }
-    let management = Management::new(observer, modules, tracepoints, operators.clone()).map_err(failed)?;
+    let management =
+        Management::new(observer, modules, tracepoints, operators.clone(), owners.clone()).map_err(failed)?;
     let applications = Applications::new(handles.clone(), hosts, operators);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-    let owned = owner.is_some();
     let (next, config) = (FIRST_PEER, config.clone());
     let (programs, spare) = (Programs::new().map_err(failed)?, spare());
-    let comm = CommPrograms::new(zeronics);
-    let mut desk = Desk { epoll, sockets, applications, programs, comm, management, owner, next, spare, config, clock };
+    let comm = CommPrograms::new(zeronics).map_err(failed)?;
+    let mut desk =
+        Desk { epoll, sockets, applications, programs, comm, management, owners, next, spare, config, clock };
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
     announce(&desk.config, options, &path);
     if desk.config.service.confine {
         confine::filter_system_calls()?;
     }
-    let ended = desk.serve(owned);
+    let ended = desk.serve();
     if !matches!(ended, Ended::TakenOver) {
         desk.applications.remove_all();
         desk.programs.remove_all();
@@ -158,6 +166,13 @@ enum Ended {
     TakenOver,
 }
 
+/// Whether a daemon goes on.
+enum Lingers {
+    /// Until somebody comes, or this time is over.
+    For(Option<Timespec>),
+    NoMore,
+}
+
 /// The main thread's place: it waits for whoever comes.
 struct Desk {
     epoll: OwnedFd,
@@ -166,8 +181,8 @@ struct Desk {
     programs: Programs,
     comm: CommPrograms,
     management: Management,
-    /// The process that the daemon belongs to, as long as it lives.
-    owner: Option<OwnedFd>,
+    /// The processes that the daemon belongs to.
+    owners: Option<Arc<Owners>>,
     /// Number of the next connection.
     next: u64,
     /// Given up for a moment where there is no other descriptor left.
@@ -180,9 +195,10 @@ struct Desk {
 const SIGNAL: u64 = 0;
 const ATTACH: u64 = 1;
 const MANAGE: u64 = 2;
-const OWNER: u64 = 3;
+const OWNERS: u64 = 3;
 const STOP: u64 = 4;
 const PROGRAMS: u64 = 5;
+const COMM: u64 = 6;
 const FIRST_PEER: u64 = 16;
 
 impl Desk {
@@ -192,7 +208,8 @@ impl Desk {
         self.watch(self.sockets.management.as_fd(), MANAGE)?;
         self.watch(self.management.stop_fd(), STOP)?;
         self.watch(self.programs.wake_fd(), PROGRAMS)?;
-        self.owner.as_ref().map_or(Ok(()), |owner| self.watch(owner.as_fd(), OWNER))
+        self.watch(self.comm.wake_fd(), COMM)?;
+        self.owners.as_ref().map_or(Ok(()), |owners| self.watch(owners.fd(), OWNERS))
     }
 
     fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
@@ -200,24 +217,23 @@ impl Desk {
     }
 
     /// Serves until the daemon is to end.
-    fn serve(&mut self, owned: bool) -> Ended {
+    fn serve(&mut self) -> Ended {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
+        let mut unused_since = None;
         loop {
-            if owned
-                && self.owner.is_none()
-                && self.applications.attached() + self.programs.count() + self.comm.count() == 0
-            {
-                return Ended::OwnerGone;
-            }
-            let count = epoll::wait(&self.epoll, &mut events[..], None).unwrap_or(0);
+            let patience = match self.lingers(&mut unused_since) {
+                Lingers::For(patience) => patience,
+                Lingers::NoMore => return Ended::OwnerGone,
+            };
+            let count = epoll::wait(&self.epoll, &mut events[..], patience.as_ref()).unwrap_or(0);
             for event in &events[..count] {
                 match event.data.u64() {
                     SIGNAL | STOP => return Ended::Told,
                     ATTACH => self.admit(),
                     MANAGE => self.answer(),
-                    // Closing its descriptor also takes it out of the epoll set.
-                    OWNER => self.owner = None,
+                    OWNERS => self.owners.iter().for_each(|owners| owners.reap()),
                     PROGRAMS => self.programs.reap(),
+                    COMM => self.comm.reap(),
                     number => match self.applications.readable(number) {
                         Spoken::Done => {}
                         Spoken::TakeOver(socket) => {
@@ -234,6 +250,22 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// How long to wait for whoever comes, where `unused_since` is when the last owner and program left.
+    fn lingers(&self, unused_since: &mut Option<Instant>) -> Lingers {
+        let attached = self.applications.attached() + self.programs.count() + self.comm.count();
+        let Some(owners) = self.owners.as_ref().filter(|owners| attached == 0 && owners.none()) else {
+            *unused_since = None;
+            return Lingers::For(None);
+        };
+        let linger = if owners.shared() { LINGER } else { Duration::ZERO };
+        let left = linger.saturating_sub(unused_since.get_or_insert_with(Instant::now).elapsed());
+        if left.is_zero() && owners.close_if_none() {
+            return Lingers::NoMore;
+        }
+        // Whoever joins meanwhile does not wake this thread: it looks again then.
+        Lingers::For(Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }))
     }
 
     /// A verbs library says hello: from now on a thread of its program's own has its socket.
@@ -346,11 +378,6 @@ fn signals(options: &Options) -> io::Result<UnixStream> {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
     }
     Ok(receiver)
-}
-
-fn owner(pid: i32) -> Result<OwnedFd, String> {
-    let pid = Pid::from_raw(pid).ok_or("0 is no process")?;
-    pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("the daemon's owner is not there: {e}"))
 }
 
 /// Starts the data-path threads, each on its core where one is asked for.

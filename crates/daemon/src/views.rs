@@ -3,6 +3,7 @@ use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
 use crate::rdma;
+use crate::zeronic::ZeronicPlace;
 use ::rdma::ProgramView;
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
 use engine::FlowId;
@@ -24,12 +25,18 @@ const QPS: usize = 1000;
 pub(crate) struct Observer {
     handles: Vec<Handle>,
     hosts: Vec<HostPlace>,
+    zeronics: Vec<ZeronicPlace>,
     socket: PathBuf,
 }
 
 impl Observer {
-    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>, socket: PathBuf) -> Observer {
-        Observer { handles, hosts, socket }
+    pub(crate) fn new(
+        handles: Vec<Handle>,
+        hosts: Vec<HostPlace>,
+        zeronics: Vec<ZeronicPlace>,
+        socket: PathBuf,
+    ) -> Observer {
+        Observer { handles, hosts, zeronics, socket }
     }
 
     /// The hosts in the order of the configuration.
@@ -69,6 +76,8 @@ impl Observer {
             hosts.push(host);
         }
         answer["hosts"] = Value::Array(hosts);
+        let zeronics = self.zeronics.iter().map(|place| Ok(place.look()?.inventory(place)));
+        answer["zeronics"] = Value::Array(zeronics.collect::<Result<_, String>>()?);
         let mut fabrics = Vec::new();
         for handle in &self.handles {
             let members = |path: &mut DataPath| -> Vec<_> {
@@ -97,7 +106,10 @@ impl Observer {
             answer["contexts"] = json!(self.at(place, |seat| seat.host.base().contexts())?);
             hosts.push(answer);
         }
-        if hosts.is_empty() {
+        let wanted = |place: &&ZeronicPlace| flow.is_none() && host.is_none_or(|name| name == place.section.name);
+        let zeronics = self.zeronics.iter().filter(wanted).map(|place| Ok(place.look()?.figures(place)));
+        let zeronics = zeronics.collect::<Result<Vec<_>, String>>()?;
+        if hosts.is_empty() && zeronics.is_empty() {
             return Err(format!("this daemon has no host `{}`", host.unwrap_or_default()));
         }
         if flow.is_some() && hosts.iter().all(|host| host["flows"].as_array().is_none_or(Vec::is_empty)) {
@@ -115,7 +127,7 @@ impl Observer {
         let threads =
             self.handles.iter().enumerate().map(|(number, handle)| handle.ask(move |path| load(number, path)));
         let threads = threads.collect::<Result<Vec<_>, _>>()?;
-        Ok(json!({ "hosts": hosts, "fabrics": fabrics, "threads": threads }))
+        Ok(json!({ "hosts": hosts, "zeronics": zeronics, "fabrics": fabrics, "threads": threads }))
     }
 
     /// Connections of a host from place `from` on.
@@ -162,6 +174,9 @@ impl Observer {
         for place in &self.hosts {
             let drops = self.at(place, all_drops)?;
             hosts.push(json!({ "name": place.config.stack.name, "drops": drops }));
+        }
+        for place in &self.zeronics {
+            hosts.push(json!({ "name": place.section.name, "drops": place.look()?.drops }));
         }
         Ok(json!({ "hosts": hosts }))
     }

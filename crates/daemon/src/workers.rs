@@ -1,9 +1,8 @@
 //! Threads for an engine's modules that do not run on the data-path thread.
 use crate::clock::Clock;
 use crate::config::PollingConfig;
-use crate::datapath::SILENCE;
 use crate::wake::Wake;
-use engine::Worker;
+use engine::{Nanos, Worker};
 use shm::reserve;
 use std::io;
 use std::sync::Arc;
@@ -11,6 +10,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+/// After so long a silence, frames that a burst needed and the allocator's free pages go back to the system.
+pub(crate) const SILENCE: Nanos = 1_000_000_000;
+
+/// A data-path that panicked serves nobody: the daemon ends with it, so that applications see it at once.
+pub(crate) struct EndWithThread;
+
+impl Drop for EndWithThread {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a data-path thread failed; the daemon ends");
+            std::process::exit(101);
+        }
+    }
+}
 
 /// The workers of one data-path thread. They work while it does, and sleep while it sleeps.
 pub(crate) struct Workers {
@@ -34,7 +48,7 @@ impl Workers {
         let stop = Arc::clone(&self.stop);
         let name = worker.name();
         let body = move || {
-            let _guard = crate::datapath::EndWithThread;
+            let _guard = EndWithThread;
             work(worker.as_mut(), clock, polling, &leader, &stop);
         };
         self.threads.push(thread::Builder::new().name(name).spawn(body)?);

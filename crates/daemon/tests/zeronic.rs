@@ -5,9 +5,11 @@ mod common;
 use common::Toed;
 use context::comm::{Answer, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
 use context::queues::{AppQueues, daemon_bell};
+use daemon::protocol::Question;
 use memory::{Description, Registrar, Rights};
 use port::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
 use shm::{Doorbell, Mirror, Region, handover};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -314,6 +316,34 @@ fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
         scope.spawn(move || exchange(other, there, &mut Flow::new(7, 8), &mut Flow::new(3, 16)));
         exchange(&mut one, here, &mut Flow::new(3, 16), &mut Flow::new(7, 8));
     });
+}
+
+#[test]
+fn hosts_their_programs_and_connections_are_shown() {
+    let toed = Toed::start(&configuration("flextoe", ""));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet(&mut one, &mut other, 80);
+    one.post(3, here, Order::Send(one.piece(0, PIECE)));
+    other.post(4, there, Order::Receive(other.piece(4, PIECE)));
+    other.expect(Outcome::Received);
+    one.expect(Outcome::Sent);
+    let ls = toed.ask(&Question::Ls);
+    let (a, b) = (&ls["zeronics"][0], &ls["zeronics"][1]);
+    let pid = std::process::id();
+    assert_eq!((&a["name"], &a["transport"], &a["listeners"]), (&json!("a"), &json!("flextoe"), &json!([])));
+    assert_eq!(b["programs"], json!([{ "pid": pid, "command": "test", "connections": 1 }]));
+    assert_eq!(b["listeners"], json!([80]));
+    let connection = &b["connections"][0];
+    assert_eq!((&connection["local"], &connection["pid"]), (&json!("10.0.0.2:80"), &json!(pid)));
+    assert_eq!((&connection["placed"], &connection["connection"]), (&json!(PIECE), &json!(there)));
+    let stats = toed.ask(&Question::Stats { host: Some("a".into()), flow: None });
+    let payload = &stats["zeronics"][0]["payload"];
+    // No byte was copied on its way out: the fabric took references.
+    assert!(payload["fetched_bytes"].as_u64().unwrap() >= PIECE as u64 && payload["copied_out_bytes"] == 0, "{stats}");
+    assert_eq!(stats["zeronics"].as_array().map(Vec::len), Some(1));
+    let drops = toed.ask(&Question::Drops);
+    let names: Vec<&str> = drops["hosts"].as_array().unwrap().iter().filter_map(|host| host["name"].as_str()).collect();
+    assert_eq!(names, ["h", "a", "b"]);
 }
 
 #[test]

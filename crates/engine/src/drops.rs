@@ -104,6 +104,14 @@ port::drop_reasons! {
         QueueKey = "queue_key",
         /// A message of an unreliable service was longer than its receive work request, or had parts missing.
         MessageIncomplete = "message_incomplete",
+        /// Payload of a ZeroNIC connection for which no receive is posted, more than is kept: the peer sends it again.
+        NoPlace = "no_place",
+        /// Payload of a ZeroNIC connection above more holes than are remembered: the peer sends it again.
+        PlaceHoles = "place_holes",
+        /// Registered memory of a ZeroNIC connection could not be read or written: its registration has ended.
+        PlaceFault = "place_fault",
+        /// A transport of a ZeroNIC host was to send bytes that nobody has posted, or that are acknowledged.
+        NotPosted = "not_posted",
     }
     with PortDrop { Ethernet, PortQueue, TooLong, FabricLoss, FabricQueue, FabricUnknown, }
     from Unacceptable {

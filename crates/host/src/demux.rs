@@ -1,12 +1,12 @@
 //! Who gets which frames: transports claim an EtherType, an IP protocol or a UDP port.
 use port::Frame;
 use std::fmt;
+use wire::ipv4::UDP;
 
 /// Byte of a frame where its EtherType stands, and where the header after it begins.
 const ETHERTYPE_AT: usize = 12;
 const IP_AT: usize = 14;
 const IPV4: u16 = 0x0800;
-const UDP: u8 = 17;
 
 /// Frames that a transport processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -9,11 +9,12 @@ use crate::path_mtu::PathMtus;
 use crate::route::Routes;
 use engine::{DropCounts, DropReason, Nanos};
 use port::{Frame, FramePool};
+use std::net::Ipv4Addr;
 use wire::icmpv4::{self, Message, PORT_UNREACHABLE};
 use wire::{IpAddress, Mac, arp as arp_wire, ipv4};
 
-/// Protocol number of UDP.
-const UDP: u8 = 17;
+/// The address from which a host speaks to itself over loopback.
+const LOOPBACK: IpAddress = IpAddress::v4(Ipv4Addr::LOCALHOST);
 /// Code of "destination unreachable" for a protocol that the host does not speak.
 const PROTOCOL_UNREACHABLE: u8 = 2;
 
@@ -31,7 +32,10 @@ pub struct NetConfig {
 
 /// The network layer. All transports of a host send through it and share what it has learned.
 pub struct Net {
+    /// Its ports; behind them its loopback, where it has one.
     links: Vec<Link>,
+    /// How many of them are ports.
+    ports: usize,
     /// What is reached, and through whom.
     pub routes: Box<dyn Routes>,
     /// Path MTUs where they are less than the port's.
@@ -80,6 +84,7 @@ impl Net {
         let NetConfig { links, routes, neighbours, icmp_per_s } = config;
         debug_assert!(!links.is_empty(), "a host has a port");
         Net {
+            ports: links.len(),
             links,
             routes,
             path_mtus: PathMtus::default(),
@@ -91,32 +96,55 @@ impl Net {
         }
     }
 
-    /// Its ports. The first one's address is the host's.
-    pub fn links(&self) -> &[Link] {
-        &self.links
+    /// The host has 127.0.0.0/8 from now on: a link to itself alone. Its hardware address is a secret of the host's:
+    /// what comes from a network with a loopback address does not bear it, and is no packet of that link (RFC 1122
+    /// section 3.2.1.3: loopback addresses do not appear outside a host).
+    pub fn set_loopback(&mut self, mac: Mac) {
+        self.links.truncate(self.ports);
+        let Link { caps, .. } = self.links[0];
+        self.links.push(Link { mac, address: LOOPBACK, prefix_len: 8, caps });
     }
 
-    /// The port that leads to a destination; the first for this host itself, and where there is no route.
+    /// Its ports. The first one's address is the host's.
+    pub fn links(&self) -> &[Link] {
+        &self.links[..self.ports]
+    }
+
+    /// The port that leads to a destination; the first for this host itself, and where there is no route; for loopback
+    /// addresses the link to itself.
     pub fn link_towards(&self, dst: IpAddress) -> &Link {
         &self.links[self.port_towards(dst)]
     }
 
     fn port_towards(&self, dst: IpAddress) -> usize {
+        if self.is_loopback(dst) {
+            return self.ports;
+        }
         // Most hosts have one port: then nobody looks.
-        if self.links.len() == 1 || self.is_own(dst) {
+        if self.ports == 1 || self.is_own(dst) {
             return 0;
         }
-        self.routes.hop(dst).map_or(0, |hop| hop.port.min(self.links.len() - 1))
+        self.routes.hop(dst).map_or(0, |hop| hop.port.min(self.ports - 1))
     }
 
-    /// The address is one of this host's.
+    /// It has loopback addresses.
+    pub fn has_loopback(&self) -> bool {
+        self.links.len() > self.ports
+    }
+
+    /// The address is one of this host's, all loopback addresses among them.
     pub fn is_own(&self, ip: IpAddress) -> bool {
-        self.links.iter().any(|link| link.address == ip)
+        self.links.iter().any(|link| link.address == ip) || self.is_loopback(ip)
+    }
+
+    /// The address is one of the host's link to itself. It has none of IPv6.
+    fn is_loopback(&self, ip: IpAddress) -> bool {
+        ip.is_loopback() && self.has_loopback() && ip.as_v4().is_some()
     }
 
     /// The unspecified address, of a family in which this host has an address.
     pub fn is_any(&self, ip: IpAddress) -> bool {
-        self.links.iter().any(|link| link.address.any() == ip)
+        self.links().iter().any(|link| link.address.any() == ip)
     }
 
     /// The hardware address is one of this host's.
@@ -126,13 +154,14 @@ impl Net {
 
     /// The address from which this host speaks to a destination.
     pub fn source(&self, dst: IpAddress) -> IpAddress {
-        if self.is_own(dst) { dst } else { self.link_towards(dst).address }
+        if self.is_own(dst) && !dst.is_loopback() { dst } else { self.link_towards(dst).address }
     }
 
     /// Sends a packet: at once where the next hop's hardware address is known, else when it answers.
     pub fn send(&mut self, now: Nanos, packet: Packet, drops: &mut DropCounts) {
         if self.is_own(packet.dst) {
-            return self.outgoing.push(Outgoing::Ip { port: 0, dst: self.links[0].mac, packet });
+            let port = self.port_towards(packet.dst);
+            return self.outgoing.push(Outgoing::Ip { port, dst: self.links[port].mac, packet });
         }
         let Some(next_hop) = self.routes.next_hop(packet.dst) else {
             return drops.count(DropReason::NoRoute);
@@ -160,7 +189,7 @@ impl Net {
     /// The hardware address of a neighbour, asking for it where it is not known or too old.
     pub fn resolve(&mut self, now: Nanos, ip: IpAddress) -> Option<Mac> {
         if self.is_own(ip) {
-            return Some(self.links[0].mac);
+            return Some(self.link_towards(ip).mac);
         }
         let found = self.neighbours.look_up(now, ip);
         if let Some(due) = found.ask_until {
@@ -207,7 +236,7 @@ impl Net {
             }
             Ok(Outermost::Ip(ip)) => Received::Packet(ip),
             Ok(Outermost::Arp(packet)) => {
-                let port = usize::from(frame.port).min(self.links.len() - 1);
+                let port = usize::from(frame.port).min(self.ports - 1);
                 self.on_arp(now, port, &packet, drops)
             }
             Err(reason) => {
@@ -283,7 +312,7 @@ impl Net {
         if !ip.unicast || !self.icmp.take(now) {
             return;
         }
-        let code = if ip.header.protocol == UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
+        let code = if ip.header.protocol == ipv4::UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
         let end = (ip.body_at + 8).min(frame.bytes().len());
         let message = Message::Unreachable { code, mtu: 0 };
         self.send_icmp(now, ip, message, &frame.bytes()[ip.at..end], drops);

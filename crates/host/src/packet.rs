@@ -151,7 +151,8 @@ impl Ip {
 // Meets RFC 9293: MUST-63, MUST-57.
 pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReason> {
     let bytes = frame.bytes();
-    let own_mac = |mac: Mac| links.iter().any(|link| link.mac == mac);
+    let link_of = |mac: Mac| links.iter().find(|link| link.mac == mac);
+    let own_mac = |mac: Mac| link_of(mac).is_some();
     let own = |ip: std::net::Ipv4Addr| links.iter().any(|link| link.address == ip);
     let eth = ethernet::Header::parse(bytes).map_err(|_| DropReason::Ethernet)?;
     if !own_mac(eth.dst) && !eth.dst.is_group() {
@@ -163,12 +164,17 @@ pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReaso
         EtherType::Other(_) => Err(DropReason::Ethernet),
         EtherType::Ipv4 => {
             let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| DropReason::Ipv4)?;
-            let src = header.src;
-            if src.is_broadcast() || src.is_multicast() || src.is_unspecified() || src.is_loopback() {
+            let (src, dst) = (header.src, header.dst);
+            if src.is_broadcast() || src.is_multicast() || src.is_unspecified() {
+                return Err(DropReason::Ipv4);
+            }
+            // Loopback addresses are those of the link to itself, and it has no others.
+            let loopback = link_of(eth.dst).is_some_and(|link| link.address.is_loopback());
+            if src.is_loopback() != loopback || dst.is_loopback() != loopback {
                 return Err(DropReason::Ipv4);
             }
             // Nobody but this host itself sends from its address.
-            if !own(header.dst) || (own(src) && !own_mac(eth.src)) {
+            if !(loopback || own(dst)) || (own(src) && !own_mac(eth.src)) {
                 return Err(DropReason::NotOurs);
             }
             if header.is_fragment {

@@ -88,6 +88,8 @@ pub(crate) struct Flow {
     pub fin_held: Option<Seq>,
     ecn_seen: u32,
     pub challenges: ChallengeLimit,
+    /// When the last segment came whose timestamp was not too old.
+    pub stamped_at: Nanos,
     /// What it was installed with; its rings are those of now.
     pub params: FlowParams,
 }
@@ -178,6 +180,7 @@ impl Flow {
             ecn_seen: 0,
             challenges: ChallengeLimit::new(),
             clock: None,
+            stamped_at: 0,
             ack_due: None,
             ack_listed: false,
             ends: Ends::default(),
@@ -436,6 +439,13 @@ impl Flow {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
         Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), grown: self.rx.has_grown() }
+    }
+
+    /// The number that is acknowledged, for a program that compares timestamps (RFC 7323 section 4.3); of other
+    /// connections nothing looks at it.
+    #[inline]
+    pub fn acknowledged(&self) -> u32 {
+        if self.clock.is_some() { self.rcv_nxt().0 } else { 0 }
     }
 
     pub fn rcv_nxt(&self) -> Seq {

@@ -237,7 +237,7 @@ impl Laminar {
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
         let mut flow = Flow::new(params);
-        flow.clock = clock;
+        (flow.clock, flow.stamped_at) = (clock, self.now);
         flow.publish();
         self.flows[id as usize] = Some(Box::new(flow));
         self.set_rate(id, rate);
@@ -323,8 +323,8 @@ impl Laminar {
     fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
         flow.ack_due = None;
-        let context = flow.params.context.0 as u16;
-        let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, ..Dma::default() };
+        let (context, edge) = (flow.params.context.0 as u16, flow.acknowledged());
+        let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, edge, ..Dma::default() };
         self.tell(PORT_HOST, &dma, burst);
     }
 
@@ -457,6 +457,7 @@ impl Laminar {
         };
         let context = flow.params.context.0 as u16;
         let wanted = flow.wanted(&push);
+        let edge = flow.acknowledged();
         flow.credits += wanted.unwrap_or(0);
         let flags = flow.tx_flags(&push);
         flow.pushed(&push, now);
@@ -478,6 +479,7 @@ impl Laminar {
             flow: id as u16,
             length: push.len as u16,
             position: push.position,
+            edge,
             ..Dma::default()
         };
         let carried = Carried::Payload { flow: id, position: push.position, len: push.len };

@@ -1,11 +1,11 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
-use crate::descriptor::{ACK_DELAYED, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
+use crate::descriptor::{ACK_DELAYED, CHALLENGE, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
 use crate::frames::{self, Place, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
+use ::tcp::Life;
 use ::tcp::window::ACK_DELAY;
-use ::tcp::{Life, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
@@ -105,6 +105,9 @@ impl Laminar {
             if let Some(flow) = self.flow(id) {
                 flow.heard(now);
                 flow.note_blocks(&parts.tcp);
+                if !answered && flow.clock.is_some() {
+                    flow.stamped_at = now;
+                }
             }
         }
         if answered && length > 0 {
@@ -209,14 +212,6 @@ impl Laminar {
         }
     }
 
-    /// A segment that is not acceptable.
-    #[cold]
-    fn challenge(&mut self, id: u32, frame: Box<Frame>, bad_ack: bool, burst: &mut Burst<'_, Stream>) {
-        let reason = if bad_ack { Unacceptable::AckBeyondSent } else { self.why_unacceptable(id, &frame) };
-        let reason = self.reject(id, Rejected::Challenged(reason), burst).unwrap_or(reason.into());
-        self.refuse(frame, reason, Some(id), burst);
-    }
-
     /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is left
     /// to the port, which sums the payload where it moves it (the DMA engine's part in the paper).
     #[inline(always)]
@@ -249,9 +244,13 @@ impl Laminar {
 #[inline(always)]
 fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) {
     flow.heard(now);
-    // Where all segments have timestamps, these are all that the pipeline took off.
-    if payload_at > slow::PLAIN && flow.clock.is_none() {
-        slow::note_options(flow, frame);
+    if payload_at > slow::PLAIN {
+        // Where all segments have timestamps, these are all that the pipeline took off.
+        if flow.clock.is_none() {
+            slow::note_options(flow, frame);
+        } else if dma.flags & CHALLENGE == 0 {
+            flow.stamped_at = now;
+        }
     }
     // A frame to another station is not this flow's (a port in promiscuous mode).
     if dma.op == DMA_RX && dma.skip < dma.length as u32 && flow.life != Life::Orphan && flow.member.is_none() {

@@ -207,12 +207,13 @@ impl Program {
     /// Every table and action that is used has the keys and the parameters that it is used with.
     fn has_tables(&mut self) -> Result<(), ControlError> {
         let (flow, zeros) = (exact(0u16), [0; 8]);
-        let addresses = 7 + self.has_timestamps() as usize;
+        // Both have one more with timestamps.
+        let stamped = 7 + usize::from(self.has_timestamps());
         let four = [exact(0u32), exact(0u32), exact(0u16), exact(0u16)];
         for (table, keys, action, args) in [
-            ("flows", &four[..], "rx_flow", 7),
+            ("flows", &four[..], "rx_flow", stamped),
             ("contexts", &[flow, flow], "tx_flow", 3),
-            ("headers", &[flow], "addresses", addresses),
+            ("headers", &[flow], "addresses", stamped),
             ("grants", &[flow], "granted", 3),
         ]
         .into_iter()
@@ -289,7 +290,7 @@ impl Program {
             self.native.write(register, flow, [0, 0]);
         }
         if let Some(register) = r.ts_recent {
-            self.native.write(register, flow, [p.ts_recent, 0]);
+            self.native.write(register, flow, [p.ts_recent, p.rcv_nxt.0]);
         }
         let added = self.show(p, p.rcv_nxt - p.rx_pos);
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
@@ -304,15 +305,18 @@ impl Program {
 
     /// Its segments find the flow, whose stream begins at this sequence number. False where the table is full.
     pub fn show(&mut self, p: &FlowParams, base: Seq) -> bool {
-        let rx = [
+        let mut rx = vec![
             p.flow.0 as u128,
             p.context.0 as u128,
             PORT_NET as u128,
             base.0.wrapping_neg() as u128,
             p.rx.full_size() as u128 - 1,
             0,
-            p.agreed.snd_shift as u128,
         ];
+        if self.has_timestamps() {
+            rx.push(u128::from(p.agreed.ts_offset.is_some()));
+        }
+        rx.push(p.agreed.snd_shift as u128);
         tuple_key(p).is_some_and(|key| self.native.table_add("flows", &key, 0, "rx_flow", &rx).is_ok())
     }
 
@@ -443,9 +447,16 @@ impl Program {
         })
     }
 
-    /// The peer's clock, as last seen in order.
-    pub fn ts_recent(&self, flow: u32) -> Option<u32> {
-        Some(self.native.read(self.registers.ts_recent?, flow)[0])
+    /// The peer's clock, as last seen, and the number that was acknowledged last.
+    pub fn peer_clock(&self, flow: u32) -> Option<(u32, Seq)> {
+        let [recent, acked] = self.native.read(self.registers.ts_recent?, flow);
+        Some((recent, Seq(acked)))
+    }
+
+    pub fn set_peer_clock(&mut self, flow: u32, recent: u32) {
+        if let (Some(register), Some((_, acked))) = (self.registers.ts_recent, self.peer_clock(flow)) {
+            self.native.write(register, flow, [recent, acked.0]);
+        }
     }
 
     pub fn ecn_bytes(&self, flow: u32) -> u32 {

@@ -18,7 +18,7 @@ impl Laminar {
             snd_una: flow.una,
             rcv_nxt: flow.rcv_nxt(),
             unread: if flow.member.is_some() { 0 } else { flow.rx_tail.wrapping_sub(flow.rx_head) },
-            ts_recent: program.ts_recent(id).unwrap_or(0),
+            ts_recent: program.peer_clock(id).map_or(0, |(recent, _)| recent),
             resume: Some(Resume {
                 tx_pos: flow.una - flow.tx_base,
                 rx_pos: flow.rcv_nxt() - flow.rx_base,

@@ -67,7 +67,8 @@ impl Laminar {
         if let Some(flow) = self.flow(flow) {
             flow.note_blocks(&parts.tcp);
         }
-        plain(&mut frame, &parts);
+        let stamps = parts.tcp.options.timestamps.filter(|_| self.flow(flow).is_some_and(|flow| flow.clock.is_some()));
+        plain(&mut frame, &parts, stamps);
         self.slow_path_again = true;
         self.frame(PORT_NET, frame, burst);
         self.settle(burst);
@@ -86,14 +87,16 @@ impl Laminar {
     fn unusual(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_, Stream>) -> Result<(), Option<DropReason>> {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
         let window = ReceiveWindow { next, edge };
-        let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
+        let Some(flow) = self.flows[id as usize].as_deref() else { return Err(Some(DropReason::NoFlow)) };
         let flags = parts.tcp.flags;
         if flow.life == Life::Dead {
             return Err(Some(DropReason::AfterClose));
         }
-        if let Err(rejected) = window.check_reset_and_syn(flags, parts.tcp.seq) {
+        let checked = self.check_timestamp(id, parts).and(window.check_reset_and_syn(flags, parts.tcp.seq));
+        if let Err(rejected) = checked {
             return Err(self.reject(id, rejected, burst));
         }
+        let Some(flow) = self.flows[id as usize].as_mut() else { return Err(Some(DropReason::NoFlow)) };
         if !flags.has(Flags::ACK) {
             return Err(Some(DropReason::NoAck));
         }
@@ -134,13 +137,57 @@ impl Laminar {
         }
     }
 
-    /// Which of its numbers makes a segment unacceptable that the pipeline left to be challenged.
-    pub(crate) fn why_unacceptable(&self, id: u32, frame: &Frame) -> Unacceptable {
-        let flow = self.flows[id as usize].as_deref();
-        let old = flow
-            .zip(parts(frame).ok())
-            .and_then(|(flow, parts)| ::tcp::check_ack(parts.tcp.ack, flow.una, flow.max, flow.max_wnd).err());
-        if old.is_some() { Unacceptable::AckTooOld } else { Unacceptable::OutsideWindow }
+    /// PAWS for a segment that the pipeline has not looked at, or has found old.
+    // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
+    fn check_timestamp(&self, id: u32, parts: &Parts) -> Result<(), Rejected> {
+        let Some(flow) = self.flows[id as usize].as_deref().filter(|flow| flow.clock.is_some()) else { return Ok(()) };
+        let Some((recent, _)) = self.switch.program.peer_clock(id) else { return Ok(()) };
+        if parts.tcp.flags.has(Flags::RST) {
+            return Ok(());
+        }
+        let value = parts.tcp.options.timestamps.map(|stamps| stamps.value);
+        ::tcp::check_timestamp(value, parts.payload, recent, self.now.saturating_sub(flow.stamped_at))
+    }
+
+    /// A segment that the pipeline left to be challenged.
+    #[cold]
+    pub(crate) fn challenge(&mut self, id: u32, frame: Box<Frame>, bad_ack: bool, burst: &mut Burst<'_, Stream>) {
+        let rejected = match self.why_unacceptable(id, &frame, bad_ack) {
+            Ok(clock) => {
+                // The last timestamp is out of date, and the pipeline has no clock of days.
+                self.switch.program.set_peer_clock(id, clock);
+                return self.frame(PORT_NET, frame, burst);
+            }
+            Err(rejected) => rejected,
+        };
+        let reason = self.reject(id, rejected, burst).unwrap_or(DropReason::NoFlow);
+        self.refuse(frame, reason, Some(id), burst);
+    }
+
+    /// Which of its numbers makes a segment unacceptable; or the timestamp of one that seemed old, and is acceptable.
+    fn why_unacceptable(&self, id: u32, frame: &Frame, bad_ack: bool) -> Result<u32, Rejected> {
+        let outside = Rejected::Challenged(Unacceptable::OutsideWindow);
+        let Some((flow, parts)) = self.flows[id as usize].as_deref().zip(parts(frame).ok()) else {
+            return Err(outside);
+        };
+        self.check_timestamp(id, &parts)?;
+        let ack = ::tcp::check_ack(parts.tcp.ack, flow.una, flow.max, flow.max_wnd);
+        let clock = self.switch.program.peer_clock(id).filter(|_| flow.clock.is_some());
+        if let Some(((recent, acked), stamps)) = clock.zip(parts.tcp.options.timestamps) {
+            if Seq(stamps.value).before(Seq(recent)) {
+                let [next, edge] = self.switch.program.rx_window(id).map(Seq);
+                let window = ReceiveWindow { next, edge };
+                let sequence = window.check_sequence(parts.tcp.seq, parts.payload, false, acked);
+                return sequence.map_err(|rejected| rejected.with_ack(ack)).and(ack).map(|()| stamps.value);
+            }
+        }
+        Err(if bad_ack {
+            Rejected::Challenged(Unacceptable::AckBeyondSent)
+        } else if ack.is_err() {
+            Rejected::Challenged(Unacceptable::AckTooOld)
+        } else {
+            outside
+        })
     }
 
     /// All before the peer's FIN is there: it ends the stream, and is acknowledged.
@@ -171,11 +218,11 @@ impl Laminar {
         let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| flow.life != Life::Dead) else { return };
         let p = &flow.params;
         let open = if next.before(edge) { edge - next } else { 0 };
-        let recent = self.switch.program.ts_recent(id);
+        let clock = self.switch.program.peer_clock(id);
         let stamps = flow
             .clock
-            .zip(recent)
-            .map(|(clock, echo)| Timestamps { value: Program::ticks(self.now).wrapping_add(clock), echo });
+            .zip(clock)
+            .map(|(clock, (echo, _))| Timestamps { value: Program::ticks(self.now).wrapping_add(clock), echo });
         let Some(tuple) = p.tuple.as_v4() else { return };
         let header = tcp::Header {
             src_port: tuple.local_port,
@@ -232,18 +279,21 @@ pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) {
     }
 }
 
-/// Takes options, FIN and URG off. The TCP checksum has been verified.
-fn plain(frame: &mut Frame, parts: &Parts) {
+/// Takes options, FIN and URG off, but for timestamps, in the form that the pipeline takes (RFC 7323 appendix A).
+/// The TCP checksum has been verified.
+fn plain(frame: &mut Frame, parts: &Parts, timestamps: Option<Timestamps>) {
     frame.checksum = Checksum::Verified;
+    let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
+    let header = tcp::Header { flags, options: Options { timestamps, ..Options::default() }, ..parts.tcp };
     let mut link = [0; IP_AT];
     link.copy_from_slice(&frame.bytes()[..IP_AT]);
-    if !frame.strip_front(parts.headers - PLAIN) {
+    // A header with timestamps has them in at least as many bytes, since its options fill whole words.
+    if !frame.strip_front(parts.headers.saturating_sub(TCP_AT + header.len())) {
         return;
     }
     let bytes = frame.bytes_mut();
     bytes[..IP_AT].copy_from_slice(&link);
-    let payload_len = (tcp::HEADER_LEN as u32 + parts.payload) as u16;
+    let payload_len = (header.len() as u32 + parts.payload) as u16;
     ipv4::Header { payload_len, ..parts.ip }.emit(&mut bytes[IP_AT..]);
-    let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
-    tcp::Header { flags, options: Options::default(), ..parts.tcp }.emit(&mut bytes[TCP_AT..]);
+    header.emit(&mut bytes[TCP_AT..]);
 }

@@ -4,11 +4,11 @@ use crate::lock::Guard;
 use crate::own_fd::out_of_the_way;
 use crate::room;
 use crate::state::{Lib, Link};
-use context::AppEnd;
-use context::attach::{Answer, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
+use context::attach::{Answer, Ask, Asked, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
+use context::{AppEnd, Geometry};
 use shm::{Region, handover};
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,15 +82,30 @@ pub fn attach(token: Option<u64>) -> Result<Context, String> {
         .map_err(|e| format!("cannot use the memory that the daemon offers ({e}){}", room::explain(bytes as u64)))
 }
 
+/// The region of another context, in which this process has a share of a connection. The daemon's word, not that of
+/// whoever passed the connection, is what decides.
+pub fn region_of(socket: BorrowedFd<'_>, context: u32) -> Option<(OwnedFd, Geometry)> {
+    handover::send(socket, &serde_json::to_vec(&Ask::Region { context }).ok()?, &[]).ok()?;
+    let (answer, fds) = receive(socket).ok()?;
+    match (serde_json::from_slice(&answer).ok()?, fds.into_iter().next()) {
+        (Asked::Region(geometry), Some(region)) => Some((region, geometry)),
+        _ => None,
+    }
+}
+
+fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    loop {
+        match handover::recv(socket) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 fn introduce(socket: &OwnedFd, host: Option<String>, token: Option<u64>) -> io::Result<(Welcome, Vec<OwnedFd>)> {
     let hello = Hello { version: context::VERSION, host, command: command_line(), token };
     handover::send(socket.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
-    let (answer, fds) = loop {
-        match handover::recv(socket.as_fd()) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            result => break result?,
-        }
-    };
+    let (answer, fds) = receive(socket.as_fd())?;
     if answer.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -105,7 +120,13 @@ fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Conte
     let [region, app_bell, daemon_bell] = fds.map(keep);
     let region = Arc::new(Region::from_fd(region)?);
     let end = AppEnd::new(region, welcome.geometry, app_bell, daemon_bell)?;
-    Ok(Context::new(end, welcome, socket))
+    Ok(Context::new(end, welcome, socket, user()))
+}
+
+/// The effective user.
+pub fn user() -> libc::uid_t {
+    // SAFETY: a plain call.
+    unsafe { libc::geteuid() }
 }
 
 /// Moves a descriptor of the library out of the program's way.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A region that holds buffers of connections.
 #[derive(Serialize, Deserialize)]
 pub struct HomeRecord {
-    /// Its descriptor: the same number after an exec, another one where it was passed.
+    /// Its descriptor, for who is run by exec. To others the daemon gives one.
     pub fd: RawFd,
     context: u32,
     geometry: Geometry,
@@ -106,11 +106,11 @@ fn as_slot((index, generation): SlotRecord) -> Slot {
 impl SocketRecord {
     /// What came from another process is what the daemon says that it is: a connection by its home, an address by its
     /// number. From there it is claimed. `None` where the two do not agree.
-    pub fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32, homes: &[HomeRecord]) -> Option<()> {
+    pub fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32) -> Option<()> {
         match (&mut self.kind, told) {
             (KindRecord::Stream { home, slot, claim_by, .. }, Some((context, told))) => {
-                *claim_by = (context, *slot);
-                (homes.get(*home)?.context == context && as_slot(*slot) == told).then_some(())
+                (*home, *claim_by) = (0, (context, *slot));
+                (as_slot(*slot) == told).then_some(())
             }
             (KindRecord::Bound(bound) | KindRecord::Listener { bound, .. }, None) => (bound.0 == number).then_some(()),
             _ => None,
@@ -132,8 +132,18 @@ impl SocketRecord {
     }
 }
 
+/// The home of a connection that came from another process: mapped already, or given by the daemon.
+pub fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<Home>> {
+    let own = lib.context()?;
+    if own.home.context == context {
+        return Some(Arc::clone(&own.home));
+    }
+    let (region, geometry) = attach::region_of(own.control(), context)?;
+    known_home(lib, &region).or_else(|| open_home(&HomeRecord { fd: -1, context, geometry }, region))
+}
+
 /// The home that this process has mapped already of a region.
-pub fn known_home(lib: &mut Lib, region: &OwnedFd) -> Option<Arc<Home>> {
+fn known_home(lib: &mut Lib, region: &OwnedFd) -> Option<Arc<Home>> {
     let wanted = identity(region.as_raw_fd())?;
     let mut seen: Vec<Arc<Home>> = lib.context().map(|context| Arc::clone(&context.home)).into_iter().collect();
     for index in 0..lib.sockets.span() {
@@ -204,6 +214,7 @@ fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind
             backlog: *backlog,
             credits: None,
             queue: VecDeque::new(),
+            shared: true,
         })),
         KindRecord::Stream { home, slot, claim_by, ends, mss } => {
             let home = homes.get(*home)?.as_ref().filter(|home| slot.0 < home.geometry.slots)?;

@@ -13,7 +13,7 @@ use context::attach::Welcome;
 use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};
 use shm::Region;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
@@ -74,6 +74,8 @@ pub struct Context {
     pub home: Arc<Home>,
     /// What the daemon said of the host.
     pub welcome: Welcome,
+    /// The user as which the process attached: a program may give up root later.
+    pub user: libc::uid_t,
     control: OwnedFd,
     slots: Vec<SlotUse>,
     /// Notices that overtook the reply that opens their connection, by slot: the two pairs are not ordered.
@@ -117,7 +119,7 @@ impl Context {
     }
 
     /// A fresh context.
-    pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd) -> Context {
+    pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
         let home = Arc::new(Home::new(region, geometry, welcome.context));
         let unused = SlotUse::new(UNUSED, 0);
@@ -127,6 +129,7 @@ impl Context {
             end,
             home,
             welcome,
+            user,
             control,
             listeners: BTreeMap::new(),
             connects: BTreeMap::new(),
@@ -144,6 +147,20 @@ impl Context {
     /// The daemon's socket: its end means that the daemon died.
     pub fn control_fd(&self) -> RawFd {
         self.control.as_raw_fd()
+    }
+
+    /// The same, to ask something over it.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// The daemon has closed that socket: it is gone. Messages there, answers to what a thread has just asked, are no
+    /// sign of that.
+    pub fn daemon_is_gone(&self) -> bool {
+        let mut fds = [libc::pollfd { fd: self.control_fd(), events: 0, revents: 0 }];
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: polls one descriptor of ours without waiting.
+        unsafe { crate::real::ppoll_raw(&mut fds, &now, std::ptr::null()) > 0 }
     }
 
     /// A tag that no waiting request has.
@@ -366,7 +383,7 @@ impl Lib {
             | Reply::Adopted { tag, .. }
             | Reply::Info { tag, .. } => self.answer(tag, reply),
             Reply::Accept { binding, slot, local, remote, mss } => {
-                self.accept_reply(binding, Pending { slot, local, remote, mss, errno: 0 });
+                self.accept_reply(binding, Pending { slot, local, remote, mss, errno: 0, taken: false });
             }
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
@@ -402,10 +419,10 @@ impl Lib {
         let accepted = context.socket_of(slot);
         if let Some(socket) = listener.and_then(|key| self.socket(key)) {
             if let Kind::Listener(listener) = &mut socket.kind {
-                listener.queue.retain(|pending| pending.slot != slot);
+                listener.took_back(slot);
             }
         }
-        // The program took it at the same moment: to it, the connection was reset.
+        // A daemon takes nothing back that was accepted; to the program, the connection was reset.
         if let Some(index) = accepted {
             self.error_reply(slot, libc::ECONNRESET);
             if let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
@@ -455,12 +472,7 @@ impl Lib {
 
     /// Looks whether the daemon's end of the attach socket is still there.
     pub fn check_daemon(&mut self) {
-        let Some(context) = self.context() else { return };
-        let mut fds = [libc::pollfd { fd: context.control_fd(), events: libc::POLLIN, revents: 0 }];
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: polls one descriptor of ours without waiting.
-        let ready = unsafe { crate::real::ppoll_raw(&mut fds, &now, std::ptr::null()) };
-        if ready > 0 {
+        if self.context().is_some_and(|context| context.daemon_is_gone()) {
             self.daemon_died();
         }
     }

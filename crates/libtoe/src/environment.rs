@@ -40,13 +40,7 @@ pub fn remember() {
     let preloaded = std::env::var_os(PRELOAD).unwrap_or_default();
     let named = libraries(&preloaded).find(|path| is_this_library(path));
     let Some(library) = named.map(<[u8]>::to_vec).or_else(loaded_from) else { return };
-    let _ = OWN.set(Own { variables, library, user: user() });
-}
-
-/// The effective user.
-pub fn user() -> libc::uid_t {
-    // SAFETY: a plain call.
-    unsafe { libc::geteuid() }
+    let _ = OWN.set(Own { variables, library, user: attach::user() });
 }
 
 /// The entries of a value of `LD_PRELOAD`: separated by spaces or colons (ld.so(8)).
@@ -88,7 +82,7 @@ pub fn leaves(environment: &[&CStr]) -> bool {
 /// with it.
 pub fn missing(environment: &[&CStr], carries: bool) -> Missing {
     let value = |name: &str| environment.iter().find_map(|variable| value_of(variable, name));
-    let Some(own) = OWN.get().filter(|own| carries || own.user == user()) else { return Missing::default() };
+    let Some(own) = OWN.get().filter(|own| carries || own.user == attach::user()) else { return Missing::default() };
     let mut variables = Vec::new();
     if value(SOCKET_VARIABLE).is_none() {
         variables.extend(own.variables.iter().cloned());
@@ -122,7 +116,7 @@ mod tests {
     #[test]
     fn what_a_program_left_out_comes_back() {
         let variables = vec![c"TOE_SOCKET=/run/a".to_owned(), c"TOE_HOST=b".to_owned()];
-        let _ = OWN.set(Own { variables, library: b"/usr/lib/libtoe.so".to_vec(), user: user() + 1 });
+        let _ = OWN.set(Own { variables, library: b"/usr/lib/libtoe.so".to_vec(), user: attach::user() + 1 });
         let added = |environment: &[&CStr]| missing(environment, true).variables;
         let all = [c"TOE_SOCKET=/run/a", c"TOE_HOST=b", c"LD_PRELOAD=/usr/lib/libtoe.so"];
         assert_eq!(added(&[c"HOME=/"]), all.map(CStr::to_owned));

@@ -4,7 +4,7 @@
 use crate::context_side;
 use crate::few::Few;
 use crate::lock::{self, Guard};
-use crate::socket::Kind;
+use crate::socket::{Kind, Socket};
 use crate::state::{Lib, Link};
 use crate::{attach, epoll, real, rest, thread, wait};
 use context::{Reply, Request};
@@ -47,7 +47,7 @@ impl Forking {
 
     fn in_parent(mut self) {
         if self.token.is_some() {
-            share_streams(&mut self.lib);
+            share_sockets(&mut self.lib);
             epoll::after_fork(&mut self.lib, false);
         }
     }
@@ -89,11 +89,9 @@ fn announce(lib: &mut Guard) -> Option<u64> {
 }
 
 /// Processes may read and write these at the same time from now on.
-pub fn share_streams(lib: &mut Lib) {
+pub fn share_sockets(lib: &mut Lib) {
     for index in lib.sockets.indices() {
-        if let Some(Kind::Stream(stream)) = lib.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            stream.shared = true;
-        }
+        lib.sockets.get_mut(index).into_iter().for_each(Socket::share);
     }
 }
 
@@ -122,6 +120,7 @@ fn inherit_sockets(lib: &mut Lib) {
     for index in lib.sockets.indices() {
         let Some(socket) = lib.sockets.get_mut(index) else { continue };
         socket.waiters = Few::None;
+        socket.share();
         let key = crate::state::Key { index, id: socket.id };
         match &mut socket.kind {
             Kind::Fresh | Kind::Bound(_) => {}
@@ -144,7 +143,6 @@ fn inherit_sockets(lib: &mut Lib) {
                 if let Some(name) = stream.name.take() {
                     stream.claim_by.1 = name;
                 }
-                stream.shared = true;
                 stream.owed = false;
                 stream.untold = false;
                 // The answer to a parent that has just asked to rest goes to the parent.

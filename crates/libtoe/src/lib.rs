@@ -30,6 +30,7 @@ mod fork;
 mod image;
 mod interpose;
 mod kept;
+mod listener;
 mod lock;
 mod log;
 mod lookout;

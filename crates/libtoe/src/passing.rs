@@ -1,14 +1,13 @@
 //! Passing sockets to other processes over UNIX sockets (`SCM_RIGHTS`, unix(7)); docs/PASSING.md.
 //!
 //! A message that passes a socket of ours carries an envelope in its place: one end of a pair of UNIX sockets, in
-//! whose queue are the kernel socket, the region with the connection's buffers, and what an exec would tell of the
-//! socket ([`crate::carried`]). The other process' library takes the envelope apart before the program sees the
-//! descriptor. The daemon holds the connection or address meanwhile, for whoever shows the token in the envelope.
+//! whose queue are the kernel socket and what an exec would tell of the socket ([`crate::carried`]). The other process'
+//! library takes the envelope apart before the program sees the descriptor. The daemon holds the connection or address
+//! meanwhile, for whoever shows the token in the envelope, and gives the region with the connection's buffers.
 use crate::attach;
-use crate::carried::{self, HomeRecord, SocketRecord};
+use crate::carried::{self, SocketRecord};
 use crate::confine;
-use crate::context_side::{self, Home};
-use crate::environment;
+use crate::context_side;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
 use crate::real;
@@ -23,17 +22,15 @@ use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
 use serde::{Deserialize, Serialize};
 use shm::handover;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 
 /// How a message in an envelope begins.
 const MARK: &[u8] = b"OpenTOE socket 1\n";
 
-/// What an envelope says; with it come the kernel socket and, for a connection, the region.
+/// What an envelope says; with it comes the kernel socket.
 #[derive(Serialize, Deserialize)]
 struct Letter {
     /// The daemon gives the connection or address to whoever shows it; `None` where there is none yet.
     token: Option<u64>,
-    homes: Vec<HomeRecord>,
     socket: SocketRecord,
 }
 
@@ -164,10 +161,10 @@ unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Re
             // Its kernel socket says as much: there is no connection.
             continue;
         }
-        if lib.need_socket(key)?.is_stream() && is_of_other_user(over) {
+        if lib.need_socket(key)?.is_stream() && is_of_other_user(over, lib.need_context()?.user) {
             return refuse(Topic::OtherUser);
         }
-        let (letter, region) = match describe(&mut lib, key) {
+        let letter = match describe(&mut lib, key) {
             Ok(Some(described)) => described,
             Ok(None) => return refuse(Topic::NotPassed),
             // It ended just now.
@@ -175,7 +172,7 @@ unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Re
             Err(errno) => return Err(errno),
         };
         sent.tokens.extend(letter.token);
-        let envelope = enclose(&letter, fd, region.as_deref())?;
+        let envelope = enclose(&letter, fd)?;
         // SAFETY: as above.
         unsafe { place.write_unaligned(envelope.as_raw_fd()) };
         sent.envelopes.push(envelope);
@@ -190,24 +187,20 @@ fn is_over(lib: &mut Guard, key: Key) -> Result<bool> {
     Ok(lib.need_socket(key)?.broken)
 }
 
-/// What is told of a socket that is passed, with the home of its buffers; `None` for one that cannot be.
-fn describe(lib: &mut Guard, key: Key) -> Result<Option<(Letter, Option<Arc<Home>>)>> {
+/// What is told of a socket that is passed; `None` for one that cannot be.
+fn describe(lib: &mut Guard, key: Key) -> Result<Option<Letter>> {
     if !lib.need_socket(key)?.is_stream() {
         lib.own_kernel_socket(key)?;
     }
-    let mut homes = Vec::new();
     let socket = lib.need_socket(key)?;
-    let Some(record) = carried::describe(socket, Vec::new(), &mut homes) else { return Ok(None) };
-    let (slot, binding) = match &mut socket.kind {
-        Kind::Stream(stream) => {
-            stream.shared = true;
-            (stream.name, 0)
-        }
+    let Some(record) = carried::describe(socket, Vec::new(), &mut Vec::new()) else { return Ok(None) };
+    socket.share();
+    let (slot, binding) = match &socket.kind {
+        Kind::Stream(stream) => (stream.name, 0),
         Kind::Bound(bound) => (None, bound.binding),
         Kind::Listener(listener) => (None, listener.bound.binding),
         _ => (None, 0),
     };
-    let region = socket.stream().ok().map(|stream| Arc::clone(&stream.home));
     let token = match (slot, binding) {
         (None, 0) => None,
         _ => match context_side::ask(lib, |tag| Request::Pass { tag, slot, binding })? {
@@ -215,18 +208,17 @@ fn describe(lib: &mut Guard, key: Key) -> Result<Option<(Letter, Option<Arc<Home
             _ => return Err(libc::EPROTO),
         },
     };
-    Ok(Some((Letter { token, homes, socket: record }, region)))
+    Ok(Some(Letter { token, socket: record }))
 }
 
-fn enclose(letter: &Letter, fd: RawFd, home: Option<&Home>) -> Result<OwnedFd> {
+fn enclose(letter: &Letter, fd: RawFd) -> Result<OwnedFd> {
     let text = serde_json::to_vec(letter).map_err(|_| libc::EINVAL)?;
     let message = [MARK, &text].concat();
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let fds: Vec<BorrowedFd<'_>> = std::iter::once(socket).chain(home.map(|home| home.region.fd())).collect();
     let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EINVAL);
     let (here, envelope) = handover::pair().map_err(number)?;
-    handover::send(here.as_fd(), &message, &fds).map_err(number)?;
+    handover::send(here.as_fd(), &message, &[socket]).map_err(number)?;
     Ok(envelope)
 }
 
@@ -243,14 +235,14 @@ fn is_outside(over: RawFd) -> bool {
     std::fs::read(format!("/proc/{}/maps", other.pid)).is_ok_and(|maps| !contains(&maps, b"libtoe"))
 }
 
-/// The process at the other end of a UNIX socket is of another user, as far as that can be seen: of a pair's ends the
-/// daemon asks who adopts.
-fn is_of_other_user(over: RawFd) -> bool {
+/// The process at the other end of a UNIX socket is of another user than the one as which this process attached, as far
+/// as that can be seen: of a pair's ends the daemon asks who adopts.
+fn is_of_other_user(over: RawFd, user: libc::uid_t) -> bool {
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(over) };
     let Ok(other) = handover::credentials(socket) else { return false };
     // Nobody is at the other end of a datagram socket that was not made as one of a pair.
-    other.uid == u32::MAX || (has_name(over) && other.uid != environment::user())
+    other.uid == u32::MAX || (has_name(over) && other.uid != user)
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
@@ -328,15 +320,14 @@ fn open(fd: RawFd) -> Option<()> {
     // SAFETY: a fresh descriptor that the program has not seen yet.
     let (message, fds) = handover::recv(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
     let letter: Letter = serde_json::from_slice(message.strip_prefix(MARK)?).ok()?;
-    let mut fds = fds.into_iter();
-    stand_in::replace(fds.next()?.as_raw_fd(), fd);
+    stand_in::replace(fds.first()?.as_raw_fd(), fd);
     let mut lib = lock::lock().ok()?;
     attach::ensure(&mut lib);
-    adopt(&mut lib, letter, fd, fds.next())
+    adopt(&mut lib, letter, fd)
 }
 
-fn adopt(lib: &mut Guard, letter: Letter, fd: RawFd, region: Option<OwnedFd>) -> Option<()> {
-    let Letter { token, homes, mut socket } = letter;
+fn adopt(lib: &mut Guard, letter: Letter, fd: RawFd) -> Option<()> {
+    let Letter { token, mut socket } = letter;
     socket.descriptors = vec![fd];
     let mut known = Vec::new();
     if let Some(token) = token {
@@ -344,9 +335,9 @@ fn adopt(lib: &mut Guard, letter: Letter, fd: RawFd, region: Option<OwnedFd>) ->
         else {
             return None;
         };
-        socket.claim_from(home, binding, &homes)?;
-        if let (Some(record), Some(region)) = (homes.first(), region) {
-            known.push(carried::known_home(lib, &region).or_else(|| carried::open_home(record, region)));
+        socket.claim_from(home, binding)?;
+        if let Some((context, _)) = home {
+            known.push(carried::passed_home(lib, context));
         }
         if let Some(key) = socket.existing(lib, known.first().and_then(Option::as_ref)) {
             return lib.add_descriptor(fd, key);

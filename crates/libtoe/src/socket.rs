@@ -4,13 +4,14 @@ use crate::context_side::{self, Context};
 use crate::epoll::{self, Watcher, kernel_half};
 use crate::errno::Result;
 use crate::few::Few;
+pub use crate::listener::{Bound, Listener, Pending};
 use crate::lock::Guard;
 use crate::log::Log;
 use crate::options::Options;
+use crate::readiness;
 use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_READ, SHUT_WRITE, Stream};
 use crate::table::{self, Entry};
-use crate::{readiness, real};
 use context::{Endpoint, FourTuple, IpAddress, Notice, Request, Slot, Unaccelerated};
 use libc::c_int;
 use std::collections::VecDeque;
@@ -97,64 +98,6 @@ pub struct Attempt {
     pub bound: Option<Bound>,
 }
 
-/// A local address that a socket holds.
-#[derive(Debug, Clone, Copy)]
-pub struct Bound {
-    /// Names the binding in the daemon.
-    pub binding: u32,
-    /// The address.
-    pub local: Endpoint,
-    /// The host chose the port: it goes when an attempt to connect fails or a listener is shut down.
-    pub chosen: bool,
-}
-
-/// A listening socket.
-pub struct Listener {
-    /// Where it listens.
-    pub bound: Bound,
-    /// Most connections that wait in the queue.
-    pub backlog: u32,
-    /// Connections that may still be handed over; `None` until the process shows interest.
-    pub credits: Option<u32>,
-    /// Connections that wait to be accepted.
-    pub queue: VecDeque<Pending>,
-}
-
-/// A connection that waits to be accepted.
-#[derive(Debug, Clone, Copy)]
-pub struct Pending {
-    /// Its slot.
-    pub slot: Slot,
-    /// This end.
-    pub local: Endpoint,
-    /// The other end.
-    pub remote: Endpoint,
-    /// Payload bytes of a full segment.
-    pub mss: u16,
-    /// The error with which it ended while it waited; 0 for none.
-    pub errno: c_int,
-}
-
-/// Most connections that wait in one context for one listener.
-const MOST_CREDITS: u32 = 256;
-
-impl Listener {
-    fn most(&self) -> u32 {
-        self.backlog.clamp(1, MOST_CREDITS)
-    }
-
-    /// The request that lets more connections come, when it is time for one.
-    pub fn arm(&mut self) -> Option<Request> {
-        let waiting = self.queue.len() as u32;
-        let wanted = self.most().saturating_sub(waiting);
-        if self.credits.is_some_and(|credits| credits > self.most() / 2 || credits >= wanted) {
-            return None;
-        }
-        self.credits = Some(wanted);
-        Some(Request::Arm { binding: self.bound.binding, credits: wanted })
-    }
-}
-
 impl Socket {
     /// A socket that was just made.
     pub fn fresh(id: u64, fd: RawFd, is_v6: bool, nonblocking: bool) -> Socket {
@@ -209,6 +152,15 @@ impl Socket {
         match &mut self.kind {
             Kind::Stream(stream) => Ok(stream),
             _ => Err(libc::ENOTCONN),
+        }
+    }
+
+    /// Another process may have it as well from now on.
+    pub fn share(&mut self) {
+        match &mut self.kind {
+            Kind::Stream(stream) => stream.shared = true,
+            Kind::Listener(listener) => listener.shared = true,
+            _ => {}
         }
     }
 
@@ -368,6 +320,22 @@ impl Lib {
         }
     }
 
+    /// The first connection that waits is this process's, where one waits that was not taken back.
+    pub fn takes_first(&mut self, key: Key) -> bool {
+        let Link::Attached(context) = &self.link else { return false };
+        let Some(socket) = self.sockets.get_mut(key.index) else { return false };
+        let Kind::Listener(listener) = &mut socket.kind else { return false };
+        while let Some(pending) = listener.queue.front_mut() {
+            pending.taken = pending.taken || context.end.accept(pending.slot);
+            if pending.taken {
+                return true;
+            }
+            let slot = pending.slot;
+            listener.took_back(slot);
+        }
+        false
+    }
+
     /// Makes the socket the open connection of `slot`.
     pub fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
         let Link::Attached(context) = &mut self.link else { return };
@@ -381,19 +349,29 @@ impl Lib {
     }
 }
 
+/// The program accepts: where nothing waits here, one comes that waits for another process.
+pub fn look_elsewhere(lib: &mut Guard, key: Key) {
+    let Some(Kind::Listener(listener)) = lib.socket(key).map(|socket| &socket.kind) else { return };
+    if !listener.shared {
+        return;
+    }
+    lib.drain();
+    let Some(Kind::Listener(listener)) = lib.socket(key).map(|socket| &mut socket.kind) else { return };
+    if !listener.queue.is_empty() {
+        return;
+    }
+    let (binding, credits) = (listener.bound.binding, listener.most());
+    listener.credits = Some(credits);
+    // Where the daemon is gone, the wait says so.
+    let _ = context_side::ask(lib, |tag| Request::Take { tag, binding, credits });
+}
+
 impl Context {
     /// Sends a request that must not be lost, in a call that cannot wait: the ring is emptied by the daemon soon.
     pub fn tell_surely(&mut self, request: Request) {
         while !self.tell(request) && !self.daemon_is_gone() {
             crate::wait::yield_now();
         }
-    }
-
-    pub fn daemon_is_gone(&self) -> bool {
-        let mut fds = [libc::pollfd { fd: self.control_fd(), events: libc::POLLIN, revents: 0 }];
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: polls one descriptor of ours without waiting.
-        unsafe { real::ppoll_raw(&mut fds, &now, std::ptr::null()) > 0 }
     }
 
     /// Gives up this process's share of a connection.
@@ -460,7 +438,7 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         Kind::Listener(listener) => listener.backlog = backlog,
         kind => {
             let queue = VecDeque::new();
-            *kind = Kind::Listener(Box::new(Listener { bound, backlog, credits: None, queue }));
+            *kind = Kind::Listener(Box::new(Listener { bound, backlog, credits: None, queue, shared: false }));
         }
     }
     lib.need_context()?.listeners.insert(binding, key);

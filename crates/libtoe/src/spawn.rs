@@ -9,7 +9,7 @@ use crate::errno;
 use crate::exec::Prepared;
 use crate::lock;
 use crate::real;
-use crate::socket::Kind;
+use crate::socket::Socket;
 use crate::state::Lib;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::static_host::Host;
@@ -181,9 +181,7 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
         // SAFETY: the child's environment.
         let prepared = unsafe { Prepared::new(&mut lib, list, descriptors)? };
         for index in &prepared.carried {
-            if let Some(Kind::Stream(stream)) = lib.sockets.get_mut(*index).map(|socket| &mut socket.kind) {
-                stream.shared = true;
-            }
+            lib.sockets.get_mut(*index).into_iter().for_each(Socket::share);
         }
         epoll::after_fork(&mut lib, false);
         arguments[environment] = prepared.list.as_ptr().expose_provenance();

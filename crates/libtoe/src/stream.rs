@@ -30,7 +30,9 @@ pub struct SlotState {
     owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     lock: AtomicU32,
-    _free: [u32; 20],
+    _free: [u32; 19],
+    /// Both sides': who has the connection, as long as it waits to be accepted.
+    _offered: u32,
     /// The use of the slot that `rx_head` is about.
     read_for: AtomicU32,
     /// What was received has outgrown its small ring; the engine says so.
@@ -60,6 +62,7 @@ impl SlotState {
 
 const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(std::mem::offset_of!(SlotState, rx_head) == context::READ_AT);
+const _: () = assert!(std::mem::offset_of!(SlotState, _offered) == context::OFFERED_AT);
 const _: () = assert!(std::mem::offset_of!(SlotState, read_for) == context::READ_FOR_AT);
 const _: () = assert!(std::mem::offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
 

@@ -31,19 +31,19 @@ impl Single {
         // SAFETY: a plain call.
         let set = OwnFd::adopt(errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?);
         let single = Single { set, attached: false };
-        single.add(wake).map(|()| single)
+        single.add(wake, libc::EPOLLIN).map(|()| single)
     }
 
     fn attach(&mut self, link: &Link) -> Result<()> {
         let (Link::Attached(context), false) = (link, self.attached) else { return Ok(()) };
-        self.add(context.end.app_bell.fd().as_raw_fd())?;
-        self.add(context.control_fd())?;
+        self.add(context.end.app_bell.fd().as_raw_fd(), libc::EPOLLIN)?;
+        self.add(context.control_fd(), libc::EPOLLHUP)?;
         self.attached = true;
         Ok(())
     }
 
-    fn add(&self, fd: RawFd) -> Result<()> {
-        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    fn add(&self, fd: RawFd, events: libc::c_int) -> Result<()> {
+        let mut event = epoll_event { events: events as u32, u64: 0 };
         // SAFETY: valid descriptors and a local event.
         errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
     }

@@ -244,25 +244,28 @@ fn sleep_in(
             None => each,
         },
         SleepSet::Single(fd) => {
-            let (interrupted, [woken]) = sleep_beside(lib, kernel, [fd], timeout, blocked);
+            let heard = pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let (interrupted, [woken]) = sleep_beside(lib, kernel, [heard], timeout, blocked);
             let died = woken && lib.context().is_some_and(|context| context.daemon_is_gone());
             return (interrupted, [woken, died, woken]);
         }
         SleepSet::Each(each) => each,
     };
-    sleep_beside(lib, kernel, each, timeout, blocked)
+    // Of the daemon's socket only its end is of interest, no messages.
+    let [bell, daemon, me] = each.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
+    sleep_beside(lib, kernel, [bell, pollfd { events: 0, ..daemon }, me], timeout, blocked)
 }
 
-/// Sleeps on the program's descriptors and these; returns whether a signal handler ran, and which of these are readable.
+/// Sleeps on the program's descriptors and these; returns whether a signal handler ran, and which of these are ready.
 fn sleep_beside<const N: usize>(
     lib: &mut Guard,
     kernel: &mut Vec<pollfd>,
-    ours: [RawFd; N],
+    ours: [pollfd; N],
     timeout: Option<timespec>,
     blocked: &BlockedSignals,
 ) -> (bool, [bool; N]) {
     let programs = kernel.len();
-    kernel.extend(ours.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
+    kernel.extend(ours);
     let interrupted = lib.unlocked(|| sleep_on(kernel, &timeout, blocked));
     let woken = std::array::from_fn(|i| kernel[programs + i].revents != 0);
     kernel.truncate(programs);

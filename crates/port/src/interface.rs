@@ -1,11 +1,10 @@
 //! The kernel's network interfaces: addresses, state, and what they leave to hardware. No outside program is run.
 //!
 //! Everything acts in the calling thread's network namespace; see [`crate::Netns::run`].
-use crate::Netns;
 use crate::netlink::{LinkMessage, RouteMessage, request};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use wire::Mac;
 
 /// An interface of the kernel, by name.
@@ -42,10 +41,10 @@ impl Interface {
     }
 
     /// Makes a veth pair; the second end goes to `peer_netns` where given.
-    pub fn create_veth(name: &str, peer: &str, peer_netns: Option<&Netns>) -> Result<Interface, String> {
+    pub fn create_veth(name: &str, peer: &str, peer_netns: Option<BorrowedFd<'_>>) -> Result<Interface, String> {
         let interface = Interface::unchecked(name)?;
         Interface::unchecked(peer)?;
-        let message = LinkMessage::veth(name, peer, peer_netns.map(Netns::raw_fd));
+        let message = LinkMessage::veth(name, peer, peer_netns.map(|netns| netns.as_raw_fd()));
         request(&message).map_err(|e| format!("cannot make the veth pair {name}, {peer}: {e}"))?;
         Ok(interface)
     }
@@ -56,8 +55,8 @@ impl Interface {
     }
 
     /// Moves the interface to another namespace.
-    pub fn move_to(&self, netns: &Netns) -> Result<(), String> {
-        request(&LinkMessage::move_to(self.index()?, netns.raw_fd()))
+    pub fn move_to(&self, netns: impl AsFd) -> Result<(), String> {
+        request(&LinkMessage::move_to(self.index()?, netns.as_fd().as_raw_fd()))
             .map_err(|e| format!("cannot move {}: {e}", self.0))
     }
 

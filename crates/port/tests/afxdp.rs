@@ -4,6 +4,7 @@ mod common;
 use common::*;
 use port::{AfXdp, AfXdpConfig, Checksum, Frame, Interface, Netns, Port, PortDrop};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
 
@@ -20,7 +21,7 @@ struct Lab {
 fn lab(test: &str) -> Option<Lab> {
     let (port_side, peer_side) = (netns_or_skip(test)?, netns_or_skip(test)?);
     let made = port_side
-        .run(|| Interface::create_veth("nic", "peer", Some(&peer_side))?.set_up())
+        .run(|| Interface::create_veth("nic", "peer", Some(peer_side.as_fd()))?.set_up())
         .and_then(|made| made)
         .and_then(|()| {
             peer_side.run(|| {

@@ -5,6 +5,7 @@ use common::*;
 use port::{Checksum, Fabric, FabricConfig, FabricPort, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
 use shm::{Mirror, PAGE, Region, Span};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
@@ -245,7 +246,7 @@ fn a_named_namespace_comes_and_goes() {
 fn a_veth_pair_is_made_moved_routed_and_deleted() {
     let (Some(a), Some(b)) = (netns_or_skip("veth"), netns_or_skip("veth")) else { return };
     a.run(|| {
-        let veth = Interface::create_veth("left", "right", Some(&b)).unwrap();
+        let veth = Interface::create_veth("left", "right", Some(b.as_fd())).unwrap();
         assert!(Interface::create_veth("left", "other", None).is_err());
         veth.set_address(IP_A, 24).unwrap();
         veth.set_up().unwrap();

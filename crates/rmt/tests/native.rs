@@ -278,6 +278,8 @@ fn every_accepted_program_agrees() {
 
 const LAMINAR: &str = "../../p4/laminar.p4";
 const FLOWS: u64 = 4;
+/// The one that has timestamps, in programs that take them.
+const STAMPED: u64 = 1;
 
 fn sum(bytes: &[u8]) -> u16 {
     let mut s: u32 = bytes.chunks(2).map(|c| (c[0] as u32) << 8 | *c.get(1).unwrap_or(&0) as u32).sum();
@@ -297,7 +299,10 @@ fn laminar(extensions: &[&str]) -> Both {
     let exact = |v: u64| EntryKey::Exact(v as u128);
     for flow in 0..FLOWS {
         let tuple = [exact(0x0a00_0002), exact(0x0a00_0001), exact(4000 + flow), exact(80)];
-        both.add("flows", &tuple, 0, "rx_flow", &[flow as u128, 3, 8, 77, 0xffff, 0x1000, flow as u128]);
+        let mut arrival = vec![flow as u128, 3, 8, 77, 0xffff, 0x1000];
+        // A segment of the flow with timestamps that has none goes to the host.
+        arrival.extend(clock.map(|_| u128::from(flow == STAMPED)).into_iter().chain([flow as u128]));
+        both.add("flows", &tuple, 0, "rx_flow", &arrival);
         both.add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[5000, 8, flow as u128 % 4]);
         let mut headers = vec![2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000];
         headers.extend(clock.into_iter().chain([(flow | (flow & 1) << 2) as u128]));
@@ -313,10 +318,12 @@ fn laminar(extensions: &[&str]) -> Both {
 }
 
 /// A frame for a flow, mostly sound.
-fn segment(random: &mut Random) -> Vec<u8> {
+fn segment(random: &mut Random, timely: bool) -> Vec<u8> {
     let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let flow = random.below(FLOWS + 1);
     // Timestamps, a block of SACK, which only that extension's program takes at once, or nothing.
     let options = match random.below(12) {
+        1.. if timely && flow == STAMPED => Some([1, 1, 8, 10]),
         0..=3 => Some([1, 1, 8, 10]),
         4 => Some([1, 1, 5, 10]),
         _ => None,
@@ -328,7 +335,7 @@ fn segment(random: &mut Random) -> Vec<u8> {
     let checksum = !sum(&ip);
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     out.extend(ip);
-    out.extend((4000 + random.below(FLOWS + 1) as u16).to_be_bytes());
+    out.extend((4000 + flow as u16).to_be_bytes());
     out.extend(80u16.to_be_bytes());
     out.extend((0u32.wrapping_sub(2000).wrapping_add(random.below(4000) as u32)).to_be_bytes());
     out.extend((5000 + random.below(3000) as u32).to_be_bytes());
@@ -379,7 +386,7 @@ fn laminar_agrees_on_recorded_segments() {
     for extensions in EXTENSIONS {
         let mut both = laminar(extensions);
         let mut random = Random(1);
-        let segments = laminar_segments(&mut random, 2000);
+        let segments = laminar_segments(&mut random, extensions, 2000);
         for (at, (port, frame)) in segments.iter().enumerate() {
             both.set_time(at as u64 * 50_000);
             both.process(*port, frame);
@@ -390,11 +397,12 @@ fn laminar_agrees_on_recorded_segments() {
 }
 
 /// A recording of what meets a pipeline: segments in order and not, acknowledgements, descriptors, ticks.
-fn laminar_segments(random: &mut Random, count: usize) -> Vec<(u16, Vec<u8>)> {
+fn laminar_segments(random: &mut Random, extensions: &[&str], count: usize) -> Vec<(u16, Vec<u8>)> {
+    let timely = extensions.contains(&"TIMELY");
     let mut out = Vec::new();
     for _ in 0..count {
         out.push(match random.below(10) {
-            0..=5 => (8, segment(random)),
+            0..=5 => (8, segment(random, timely)),
             6 | 7 => (64, descriptor(random)),
             8 => (65, descriptor(random)),
             _ => (6, vec![0, 0, 0, 0, 0, random.below(FLOWS + 1) as u8]),
@@ -409,9 +417,10 @@ proptest! {
     /// Random registers, random segments, descriptors and noise.
     #[test]
     fn laminar_agrees_on_anything(seed in any::<u64>()) {
-        let mut both = laminar(EXTENSIONS[(seed % 6) as usize]);
+        let extensions = EXTENSIONS[(seed % 6) as usize];
+        let mut both = laminar(extensions);
         let mut random = Random(seed);
-        for (port, frame) in laminar_segments(&mut random, 100) {
+        for (port, frame) in laminar_segments(&mut random, extensions, 100) {
             if random.below(10) == 0 {
                 both.disturb(&mut random);
             }

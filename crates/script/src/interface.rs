@@ -4,9 +4,9 @@
 //! several threads ([`crate::instance`]).
 use crate::flags::Flags;
 use crate::instance::Instance;
-use crate::memory::{address, bytes, gather, give_address, give_value, parts, scatter};
+use crate::memory::{address, answer, answer_int, bytes, done, gather, give_address, give_value, parts, scatter};
 use crate::preload;
-use crate::sockets::{Errno, Sockets};
+use crate::sockets::Sockets;
 use crate::stack::Stack;
 use libc::{
     EAGAIN, EFAULT, EINPROGRESS, EINVAL, ENOSYS, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void,
@@ -120,24 +120,6 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
 unsafe fn instance<'a>(data: Data) -> &'a Instance {
     // SAFETY: `packetdrill_interface_init` made it, and only `free` takes it back.
     unsafe { &*data.cast::<Instance>() }
-}
-
-/// The result as C has it.
-fn answer<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
-    let value = result.and_then(|value| value.try_into().map_err(|_| EINVAL));
-    value.unwrap_or_else(|error| {
-        // SAFETY: the address of this thread's errno is always valid.
-        unsafe { *libc::__errno_location() = error };
-        -1
-    })
-}
-
-fn answer_int(result: Result<c_int, Errno>) -> c_int {
-    answer(result.map(|value| value as ssize_t)) as c_int
-}
-
-pub(crate) fn done(result: Result<(), Errno>) -> c_int {
-    answer_int(result.map(|()| 0))
 }
 
 unsafe extern "C" fn free(data: Data) {

@@ -1,6 +1,6 @@
 //! The runner's memory: addresses, bytes and vectors, copied in and out.
 use crate::sockets::Errno;
-use libc::{EFAULT, EINVAL, c_int, c_void, iovec, sockaddr, sockaddr_in, socklen_t};
+use libc::{EFAULT, EINVAL, c_int, c_void, iovec, sockaddr, sockaddr_in, socklen_t, ssize_t};
 use std::net::Ipv4Addr;
 use wire::Endpoint;
 
@@ -99,4 +99,22 @@ pub(crate) unsafe fn give_value(value: &[u8], to: *mut c_void, len: *mut socklen
         *len = part as socklen_t;
     }
     Ok(())
+}
+
+/// The result as C has it.
+pub(crate) fn answer<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
+    let value = result.and_then(|value| value.try_into().map_err(|_| EINVAL));
+    value.unwrap_or_else(|error| {
+        // SAFETY: the address of this thread's errno is always valid.
+        unsafe { *libc::__errno_location() = error };
+        -1
+    })
+}
+
+pub(crate) fn answer_int(result: Result<c_int, Errno>) -> c_int {
+    answer(result.map(|value| value as ssize_t)) as c_int
+}
+
+pub(crate) fn done(result: Result<(), Errno>) -> c_int {
+    answer_int(result.map(|()| 0))
 }

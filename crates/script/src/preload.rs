@@ -2,8 +2,7 @@
 //! tcpi_... }%`) call libc's function, not the table's. With this library in `LD_PRELOAD` as well, a descriptor of the
 //! table is answered by the table, and any other one by the kernel.
 use crate::instance::Instance;
-use crate::interface::done;
-use crate::memory::give_value;
+use crate::memory::{done, give_value};
 use libc::{EBADF, c_int, c_void, socklen_t};
 use std::sync::{Arc, Mutex, PoisonError};
 

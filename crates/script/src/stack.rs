@@ -181,6 +181,6 @@ fn attach(host: &mut Host) -> Result<(ContextId, AppEnd), String> {
         Ok((ends, AppEnd::new(region, geometry, app_too, daemon_too)?))
     };
     let (ends, end) = make().map_err(|error| error.to_string())?;
-    let application = Application { pid: 1, uid: 0, gid: 0, command: "script".into() };
+    let application = Application { pid: 1, uid: 0, gid: 0, command: "script".into(), loopback: true };
     Ok((host.use_base(START, |tcp, context| tcp.attach(context, application, ends, None))?, end))
 }

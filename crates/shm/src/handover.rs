@@ -92,6 +92,15 @@ unsafe fn socket_option(
 
 /// Sends one message with descriptors.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, 0)
+}
+
+/// The same, to somebody who may not read what he is sent: fails where there is no room.
+pub fn send_at_once(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, libc::MSG_DONTWAIT)
+}
+
+fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>], flags: libc::c_int) -> io::Result<()> {
     if message.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -114,7 +123,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
             (*cmsg).cmsg_len = libc::CMSG_LEN(bytes as u32) as usize;
             std::ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), libc::CMSG_DATA(cmsg), bytes);
         }
-        let (fd, flags) = (socket.as_raw_fd() as usize, libc::MSG_NOSIGNAL as usize);
+        let (fd, flags) = (socket.as_raw_fd() as usize, (libc::MSG_NOSIGNAL | flags) as usize);
         system_call::call(libc::SYS_sendmsg, [fd, (&raw const header).expose_provenance(), flags, 0, 0, 0]).map(drop)
     }
 }

@@ -6,7 +6,7 @@ mod pipe;
 mod place;
 
 #[cfg(not(loom))]
-use crate::{CACHE_LINE, Region};
+use crate::Region;
 #[cfg(loom)]
 pub(crate) use pipe::pipe;
 #[cfg(not(loom))]
@@ -14,14 +14,10 @@ pub use pipe::pipe_bytes;
 pub use pipe::{PipeConsumer, PipeProducer, VALID};
 use place::Place;
 #[cfg(not(loom))]
+pub use place::ring_bytes;
+#[cfg(not(loom))]
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-/// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
-#[cfg(not(loom))]
-pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
-    2 * CACHE_LINE + entries as usize * W * 8
-}
 
 /// Both ends of a ring in the memory of the model checker, from a position near the wrap.
 #[cfg(loom)]
@@ -290,7 +286,7 @@ mod tests {
         let (mut p, mut c, region) = pair(8);
         region.u32_at(64).store(1000, Relaxed);
         assert_eq!(c.pop(), Err(Corrupt));
-        region.u32_at(64 + CACHE_LINE).store(77, Relaxed);
+        region.u32_at(64 + crate::CACHE_LINE).store(77, Relaxed);
         for _ in 0..8 {
             p.push([0, 0]).unwrap();
         }

@@ -1,5 +1,5 @@
 //! An application: a small state machine that speaks the context protocol over real shared memory.
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::connection::{Connection, Wish};
 use crate::pair::{CLIENT, Stage, script};
 use crate::scene::Scene;

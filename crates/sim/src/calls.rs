@@ -13,54 +13,6 @@ const FIRST_OWN: u16 = 10_000;
 /// How often it looks whether somebody listens yet.
 const LOOK_AGAIN: Nanos = 1_000_000;
 
-/// Groups of connections that an application opens.
-pub struct Caller {
-    groups: Vec<Group>,
-    /// Connections to try again, and when.
-    again: Vec<(Nanos, usize)>,
-    live: u32,
-}
-
-struct Group {
-    call: usize,
-    started: u32,
-    next_start: Nanos,
-}
-
-impl Caller {
-    /// The calls of an application.
-    pub fn new(plan: &Plan, app: usize, start: Nanos) -> Caller {
-        let mine = plan.calls.iter().enumerate().filter(|(_, call)| call.app == app);
-        let group = |(call, plan): (usize, &crate::plan::CallPlan)| Group {
-            call,
-            started: 0,
-            next_start: start + plan.start_us * 1000,
-        };
-        Caller { groups: mine.map(group).collect(), again: Vec::new(), live: 0 }
-    }
-
-    /// Opens nothing.
-    pub fn none() -> Caller {
-        Caller { groups: Vec::new(), again: Vec::new(), live: 0 }
-    }
-
-    /// Nothing is left to open.
-    pub fn is_over(&self) -> bool {
-        self.groups.is_empty() && self.again.is_empty()
-    }
-
-    /// Opens nothing more; the connections that it was about to try again.
-    pub fn forget(&mut self) -> impl Iterator<Item = usize> {
-        self.groups.clear();
-        std::mem::take(&mut self.again).into_iter().map(|(_, pair)| pair)
-    }
-
-    /// One of its connections is over.
-    pub fn ended(&mut self) {
-        self.live = self.live.saturating_sub(1);
-    }
-}
-
 impl App {
     /// Starts what is due.
     pub(crate) fn start_calls(&mut self, now: Nanos, scene: &mut Scene) {

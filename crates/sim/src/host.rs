@@ -3,7 +3,7 @@ use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::rdma::device::SharedDevice;
 use crate::scene::Scene;
-use crate::takeover::Takeovers;
+use crate::schedule::Takeovers;
 use context::{AppEnd, ControlEnd, EngineEnd};
 use control::{Application, DropView, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, DropReason, Worker};
@@ -110,7 +110,7 @@ impl SimHost {
     /// Attaches an application, as the daemon does.
     pub fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
         let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
-        let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}") };
+        let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}"), loopback: true };
         let context =
             self.host.use_base(self.clock(now), |tcp, context| tcp.attach(context, application, ends, token))?;
         self.busy = true;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod caller;
 mod calls;
 pub mod command;
 mod connection;
@@ -20,6 +21,7 @@ pub mod rdma;
 mod replies;
 pub mod runner;
 mod scene;
+mod schedule;
 pub mod shrink;
 mod takeover;
 mod world;

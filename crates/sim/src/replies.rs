@@ -189,6 +189,10 @@ impl App {
         for Unknown { slot, local, remote, since } in unknown {
             match scene.inspector.pair_of(local, remote) {
                 Some(pair) if scene.pairs[pair].halves[SERVER].stage == Stage::Waiting => {
+                    // Otherwise the host takes it back, and is about to say so.
+                    if !self.end.accept(slot) {
+                        continue;
+                    }
                     self.unknown.remove(&slot.index);
                     self.open(now, scene, pair, SERVER, slot)?;
                 }

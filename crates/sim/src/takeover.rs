@@ -1,7 +1,7 @@
 //! Takeovers: a host stops in the middle of anything, and another one goes on from its state, as between two daemons.
 use crate::host::{SimHost, fresh_host};
 use crate::pair::{CLIENT, SERVER, Stage, script};
-use crate::plan::{Midst, Plan, Takeover};
+use crate::plan::{Midst, Takeover};
 use crate::scene::Scene;
 use context::daemon_ends;
 use control::{FlowView, HostState};
@@ -13,31 +13,14 @@ use std::sync::Arc;
 /// Rounds within which an engine has given everything up.
 const STOPS_WITHIN: u32 = 10_000;
 
-/// When a host is to be taken over, the last one first.
-pub(crate) struct Takeovers(Vec<(Nanos, Takeover)>);
-
-impl Takeovers {
-    pub fn new(plan: &Plan, host: usize, start: Nanos) -> Takeovers {
-        let mine = plan.takeovers.iter().filter(|takeover| takeover.host == host);
-        let mut all: Vec<_> = mine.map(|takeover| (start + takeover.at_us * 1000, *takeover)).collect();
-        all.sort_by_key(|(at, takeover)| std::cmp::Reverse((*at, takeover.refused)));
-        Takeovers(all)
-    }
-
-    /// When the next one is.
-    pub fn next(&self, now: Nanos) -> Option<Nanos> {
-        self.0.last().map(|(at, _)| *at).filter(|at| *at > now)
-    }
-}
-
 impl SimHost {
     /// A takeover, where one is due and nothing is in the middle of several rounds. Says whether there was one.
     pub(crate) fn change_hands(&mut self, now: Nanos, scene: &Scene) -> Result<bool, String> {
-        let due = self.takeovers.0.last().copied().filter(|(at, _)| *at <= now);
+        let due = self.takeovers.first().filter(|(at, _)| *at <= now);
         let ready =
             |(_, takeover): &(Nanos, Takeover)| is_in_the_midst(takeover, scene) && self.host.base().is_settled();
         let Some((_, takeover)) = due.filter(ready) else { return Ok(false) };
-        self.takeovers.0.pop();
+        self.takeovers.pop();
         if self.host.handover_obstacle().is_some() {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! The event loop: virtual time goes from one event to the next, and nothing else decides anything.
 use crate::app::{App, Purpose};
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::host::SimHost;
 use crate::pair::{Pair, Stage};
 use crate::plan::{AimAt, Plan};

@@ -349,7 +349,7 @@ impl Client {
 }
 
 /// The next nonce: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-fn mix(nonce: u64) -> u64 {
+pub(crate) fn mix(nonce: u64) -> u64 {
     let mut mixed = nonce.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

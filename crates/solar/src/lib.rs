@@ -7,6 +7,7 @@
 //! Sans-I/O: packets, time and randomness are passed in; packets and results come out.
 //! - [`Client`] turns requests into operations on blocks, and places what is read into the caller's memory.
 //! - [`Server`] hands each operation to its [`Storage`] once, also where packets come twice.
+//! - [`transport`] has both as transports of a host.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
@@ -20,6 +21,7 @@ mod sender;
 mod server;
 mod session;
 mod storage;
+pub mod transport;
 
 pub use client::{Client, ClientCounts, Memory};
 pub use config::{ClientConfig, PathConfig, ServerConfig};

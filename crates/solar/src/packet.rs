@@ -174,6 +174,11 @@ impl Header {
         bytes
     }
 
+    /// The path that a packet says that it took, unchecked; 0 where it says none.
+    pub(crate) fn path_of(packet: &[u8]) -> u8 {
+        packet.get(4).copied().unwrap_or(0)
+    }
+
     /// The header and the payload of a packet. `None` where it is none of ours, damaged, or too short for its kind.
     pub fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (bytes, payload) = packet.split_at_checked(HEADER_LEN)?;

@@ -2,7 +2,7 @@
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
 use crate::session::{Opening, Session};
-use crate::storage::{Job, Outcome, Storage};
+use crate::storage::{Job, Outcome, Storage, Volume};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
@@ -21,6 +21,14 @@ pub struct ServerCounts {
 
 /// Most answers about sessions that are no more, between two polls.
 const MOST_STALE: usize = 64;
+
+/// What became of an opening.
+enum Begun {
+    Yes,
+    /// The client asks again.
+    NotYet,
+    Refused(Status),
+}
 
 /// A server. Clients have addresses of type `P`, without the port, which stands for the path.
 #[derive(Debug)]
@@ -63,7 +71,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
     }
 
     /// A packet has come from a client, `marked` where it met congestion (RFC 3168, CE).
-    pub fn receive(&mut self, peer: P, packet: &[u8], marked: bool, storage: &mut impl Storage, now: Nanos) {
+    pub fn receive(&mut self, peer: P, packet: &[u8], marked: bool, storage: &mut impl Storage<P>, now: Nanos) {
         let Some((header, payload)) = Header::read(packet) else {
             self.counts.dropped += 1;
             return;
@@ -113,62 +121,56 @@ impl<P: Copy + Eq + Hash> Server<P> {
         hasher.finish()
     }
 
-    fn claim(&mut self, peer: P, header: &Header, name: &[u8], storage: &mut impl Storage, now: Nanos) {
+    fn claim(&mut self, peer: P, header: &Header, name: &[u8], storage: &mut impl Storage<P>, now: Nanos) {
         let answer = Header { op: header.op, path: header.path, ..Header::new(Kind::Opened) };
         let session = header.session;
-        let begun =
-            if self.sessions.contains_key(&session) { Ok(()) } else { self.begin(peer, header, name, storage, now) };
-        let answer = match begun.map(|()| &self.sessions[&session]) {
-            Ok(opened) => Header {
-                session,
-                lba: opened.volume.blocks,
-                sequence: opened.generation,
-                count: self.config.most_outstanding,
-                ..answer
-            },
-            Err(status) => Header { status, ..answer },
-        };
-        self.reply(peer, answer);
+        if !self.sessions.contains_key(&session) {
+            match self.begin(peer, header, name, storage, now) {
+                Begun::Yes => {}
+                Begun::NotYet => return,
+                Begun::Refused(status) => return self.reply(peer, Header { status, ..answer }),
+            }
+        }
+        let opened = &self.sessions[&session];
+        let (lba, sequence) = (opened.volume.blocks, opened.generation);
+        self.reply(peer, Header { session, lba, sequence, count: self.config.most_outstanding, ..answer });
     }
 
-    /// Begins a session.
-    fn begin(
-        &mut self,
-        peer: P,
-        header: &Header,
-        name: &[u8],
-        storage: &mut impl Storage,
-        now: Nanos,
-    ) -> Result<(), Status> {
+    fn begin(&mut self, peer: P, header: &Header, name: &[u8], storage: &mut impl Storage<P>, now: Nanos) -> Begun {
         let (number, client, stamp) = (header.session, header.lba, header.op);
         if number != self.ticket(peer, client, stamp) {
-            return Err(Status::NoSession);
+            return Begun::Refused(Status::NoSession);
         }
-        let volume = storage.find(name).ok_or(Status::NoVolume)?;
+        let Some(volume) = storage.find(name, &peer) else { return Begun::Refused(Status::NoVolume) };
         let writes = header.access != Access::Read;
-        if volume.read_only && writes {
-            return Err(Status::ReadOnly);
-        }
-        let others = |session: &Session<P>| session.volume.number == volume.number && session.client != client;
-        if header.access == Access::Write && self.sessions.values().any(|other| others(other) && other.writes()) {
-            return Err(Status::Busy);
-        }
-        if self.sessions.len() >= self.config.most_sessions {
-            return Err(Status::Busy);
+        if let Some(status) = self.refusal(&volume, header) {
+            return Begun::Refused(status);
         }
         let mut generation = 0;
         if writes {
-            // A copy of an old packet, of a session that has ended, must not take the volume from its owner.
-            if self.claimed.get(&volume.number).is_some_and(|&claimed| stamp <= claimed) {
-                return Err(Status::Fenced);
-            }
-            self.claimed.insert(volume.number, stamp);
             self.fence(volume.number, client);
-            generation = storage.claim(volume.number, client);
+            let Some(claimed) = storage.claim(volume.number, client) else { return Begun::NotYet };
+            self.claimed.insert(volume.number, stamp);
+            generation = claimed;
         }
         let opening = Opening { peer, volume, number, generation };
         self.sessions.insert(number, Session::new(&self.config, opening, header, now));
-        Ok(())
+        Begun::Yes
+    }
+
+    fn refusal(&self, volume: &Volume, header: &Header) -> Option<Status> {
+        let writes = header.access != Access::Read;
+        let others = |session: &Session<P>| session.volume.number == volume.number && session.client != header.lba;
+        let busy = || self.sessions.values().any(|other| others(other) && other.writes());
+        if volume.read_only && writes {
+            return Some(Status::ReadOnly);
+        }
+        if self.sessions.len() >= self.config.most_sessions || header.access == Access::Write && busy() {
+            return Some(Status::Busy);
+        }
+        // A copy of an old packet, of a session that has ended, must not take the volume from its owner.
+        let late = self.claimed.get(&volume.number).is_some_and(|&claimed| header.op <= claimed);
+        (writes && late).then_some(Status::Fenced)
     }
 
     /// Other clients' right to write ends; so do earlier sessions of the same client.

@@ -86,7 +86,7 @@ impl<P: Copy> Session<P> {
         header: &Header,
         payload: &[u8],
         marked: bool,
-        storage: &mut impl Storage,
+        storage: &mut impl Storage<P>,
         now: Nanos,
     ) {
         self.heard = now;
@@ -141,7 +141,7 @@ impl<P: Copy> Session<P> {
         op < self.oldest + self.most
     }
 
-    fn read(&mut self, header: &Header, storage: &mut impl Storage) -> bool {
+    fn read(&mut self, header: &Header, storage: &mut impl Storage<P>) -> bool {
         if !self.has_room(header.op.saturating_add(header.count.into()).saturating_sub(1)) {
             return false;
         }
@@ -159,7 +159,7 @@ impl<P: Copy> Session<P> {
         true
     }
 
-    fn write(&mut self, header: &Header, block: &[u8], storage: &mut impl Storage) -> bool {
+    fn write(&mut self, header: &Header, block: &[u8], storage: &mut impl Storage<P>) -> bool {
         if !self.has_room(header.op) {
             return false;
         }

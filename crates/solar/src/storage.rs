@@ -14,14 +14,15 @@ pub struct Volume {
     pub read_only: bool,
 }
 
-/// What keeps the blocks. Operations end by [`Server::finish`](crate::Server::finish), at once or later, in any order.
-pub trait Storage {
-    /// The volume of a name, for the client of an address that the server was given.
-    fn find(&mut self, name: &[u8]) -> Option<Volume>;
+/// What keeps the blocks, for clients with addresses of type `P`. Operations end by
+/// [`Server::finish`](crate::Server::finish), at once or later, in any order.
+pub trait Storage<P> {
+    /// The volume of a name, where this client may use it.
+    fn find(&mut self, name: &[u8], client: &P) -> Option<Volume>;
 
-    /// The client may write from now on, and no other: writes that were begun for others have ended when this returns.
-    /// How often that right has gone to another client, over all starts of the server.
-    fn claim(&mut self, volume: u32, client: u64) -> u32;
+    /// The client may write from now on, and no other. How often that right has gone to another client, over all starts
+    /// of the server. `None` while writes that were begun before have not ended: the client asks again.
+    fn claim(&mut self, volume: u32, client: u64) -> Option<u32>;
 
     /// Reads a block. Where its checksum is not the one that it was written with, this fails with [`Status::Corrupt`].
     fn read(&mut self, job: Job);

@@ -88,7 +88,10 @@ fn begin(server: &mut Server<u8>, disk: &mut Disk, oldest: u64) -> u64 {
     };
     let ticket = ask(server, disk, Header::new(Kind::Open)).expect("a ticket");
     // Until the disk has ended what an earlier session began.
-    disk.turn(10_000 * MS);
+    while let Some(at) = disk.deadline() {
+        disk.turn(at);
+    }
+    disk.turn(0);
     disk.ended();
     let claim = Header { session: ticket.session, op: ticket.lba, ..Header::new(Kind::Claim) };
     let opened = ask(server, disk, claim).expect("a session");

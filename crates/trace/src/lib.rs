@@ -27,6 +27,6 @@ pub use log::Record;
 pub use points::{Kind, Point, Unit};
 pub use set::PointSet;
 pub use table::markdown;
-pub use tracer::{NO_FLOW, Tracer};
-pub use traces::{Figure, Held, Ticks, Traces};
+pub use tracer::{NO_FLOW, Ticks, Tracer};
+pub use traces::{Figure, Held, Traces};
 pub use watch::Watch;

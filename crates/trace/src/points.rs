@@ -48,10 +48,10 @@ impl Unit {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Unit::Exception => &["foreign", "no_flow", "redirected"],
-            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice"],
+            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "turn"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
-                "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw",
+                "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",
             ],
             _ => &[],
         }

@@ -3,12 +3,14 @@ use crate::histogram::{Histogram, increase};
 use crate::log::{Log, Record};
 use crate::points::{Kind, Point};
 use crate::set::{PointSet, WORDS};
-use crate::traces::Ticks;
 use std::array::from_fn;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
+
+/// Where tracers have the time from, nanoseconds: they read no clock of their own.
+pub type Ticks = fn() -> u64;
 
 /// What stands for no flow.
 pub const NO_FLOW: u32 = u32::MAX;

@@ -3,13 +3,9 @@ use crate::histogram::Distribution;
 use crate::log::Log;
 use crate::points::{Kind, Point};
 use crate::set::PointSet;
-use crate::tracer::{Shared, Sheet, Switches, Tracer};
-use crate::watch::Watch;
+use crate::tracer::{Shared, Sheet, Switches, Ticks, Tracer};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// Where tracers have the time from, nanoseconds: they read no clock of their own.
-pub type Ticks = fn() -> u64;
 
 /// Tracing of one host.
 pub struct Traces {
@@ -81,14 +77,14 @@ impl Traces {
         self.switch(&state);
     }
 
-    /// Streams records of these points, of one flow or of all, from now on and until the watch is dropped.
-    pub fn watch(self: &Arc<Traces>, points: PointSet, flow: Option<u32>) -> Watch {
-        Watch::new(self.hold_wish(Wish { points, streamed: true, flow }), points, flow)
-    }
-
     /// Counts these points until what is returned is dropped.
     pub fn hold(self: &Arc<Traces>, points: PointSet) -> Held {
         self.hold_wish(Wish { points, streamed: false, flow: None })
+    }
+
+    /// The same, and its records are written, of one flow or of all.
+    pub(crate) fn hold_stream(self: &Arc<Traces>, points: PointSet, flow: Option<u32>) -> Held {
+        self.hold_wish(Wish { points, streamed: true, flow })
     }
 
     fn hold_wish(self: &Arc<Traces>, wish: Wish) -> Held {

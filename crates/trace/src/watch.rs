@@ -1,7 +1,8 @@
 //! A stream of records for somebody who looks.
 use crate::log::Record;
 use crate::set::PointSet;
-use crate::traces::Held;
+use crate::traces::{Held, Traces};
+use std::sync::Arc;
 
 /// Records of the points and the flow that were asked for, from all tracers of a host. Dropping it turns off what
 /// nobody else wants.
@@ -14,8 +15,10 @@ pub struct Watch {
     missed: u64,
 }
 
-impl Watch {
-    pub(crate) fn new(held: Held, points: PointSet, flow: Option<u32>) -> Watch {
+impl Traces {
+    /// Streams records of these points, of one flow or of all, from now on and until the watch is dropped.
+    pub fn watch(self: &Arc<Traces>, points: PointSet, flow: Option<u32>) -> Watch {
+        let held = self.hold_stream(points, flow);
         let mut cursors = Vec::new();
         held.traces.each_log(|number, log| {
             cursors.resize(number, 0);
@@ -23,7 +26,9 @@ impl Watch {
         });
         Watch { held, points, flow, cursors, missed: 0 }
     }
+}
 
+impl Watch {
     /// Appends what is new, in the order of time, at most `most` of each thread. To be called often: a thread keeps
     /// its latest 32768 records.
     pub fn read(&mut self, most: usize, into: &mut Vec<Record>) {

@@ -3,8 +3,6 @@ use crate::tcp::{Flags, Options};
 use crate::{EtherType, arp, be16, ethernet, icmpv4, ipv4, tcp};
 use std::fmt::Write;
 
-/// Protocol number of UDP.
-const UDP: u8 = 17;
 /// EtherType of a VLAN tag (IEEE 802.1Q).
 const VLAN: u16 = 0x8100;
 
@@ -43,7 +41,7 @@ fn describe_ip(packet: &[u8], len: usize) -> String {
     match ip.protocol {
         _ if ip.is_fragment => format!("IP {src} > {dst}: fragment, length {payload}"),
         ipv4::TCP => describe_tcp(&ip, body),
-        UDP if body.len() >= 8 => {
+        ipv4::UDP if body.len() >= 8 => {
             let (from, to) = (be16(body, 0), be16(body, 2));
             format!("IP {src}.{from} > {dst}.{to}: UDP, length {}", payload.saturating_sub(8))
         }
@@ -177,7 +175,7 @@ mod tests {
         assert_eq!(frame(&bytes[..bytes.len() - 3], bytes.len()), line, "cut off behind the headers");
         let tagged = ethernet(EtherType::Other(VLAN), &[&[0x20, 7, 8, 0], &bytes[14..]].concat());
         assert_eq!(frame(&tagged, tagged.len()), format!("vlan 7, {line}"));
-        let udp = ethernet(EtherType::Ipv4, &ip(UDP, &[0, 53, 1, 0, 0, 9, 0, 0, 1]));
+        let udp = ethernet(EtherType::Ipv4, &ip(ipv4::UDP, &[0, 53, 1, 0, 0, 9, 0, 0, 1]));
         assert_eq!(frame(&udp, udp.len()), "IP 10.0.0.1.53 > 10.0.0.2.256: UDP, length 1");
         assert_eq!(frame(&ethernet(EtherType::Other(0x86dd), &[0; 40]), 54), "ethertype 0x86dd, length 40");
     }

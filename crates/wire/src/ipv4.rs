@@ -9,6 +9,8 @@ pub const HEADER_LEN: usize = 20;
 pub const ICMP: u8 = 1;
 /// Protocol number of TCP.
 pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
 
 /// The two ECN bits of an IP header (RFC 3168 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

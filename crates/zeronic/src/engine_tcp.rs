@@ -9,7 +9,7 @@ use crate::transport::{InOrder, Socket, Transport};
 use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
 use control::{Application, Host, HostConfig};
 use engine::stream::Stream;
-use engine::{Engine, FramePool};
+use engine::{DropCounts, Engine, FramePool};
 use port::{Capabilities, Frame};
 use shm::Doorbell;
 use std::collections::{HashMap, VecDeque};
@@ -363,6 +363,10 @@ impl Transport for EngineTcp {
         count
     }
 
+    fn drops(&self) -> DropCounts {
+        self.host.drops().clone()
+    }
+
     fn next_deadline(&self) -> Option<Nanos> {
         if self.out.is_empty() && !self.host.has_work(self.now) { self.host.next_deadline() } else { Some(self.now) }
     }
@@ -379,7 +383,8 @@ fn attach(host: &mut Host) -> Result<AppEnd, String> {
         Ok((ends, AppEnd::new(region, geometry, app_too, daemon_too)?))
     };
     let (ends, end) = make().map_err(|error| error.to_string())?;
-    let application = Application { pid: std::process::id(), uid: 0, gid: 0, command: "zeronic".into() };
+    let application =
+        Application { pid: std::process::id(), uid: 0, gid: 0, command: "zeronic".into(), loopback: true };
     host.use_base(0, |tcp, context| tcp.attach(context, application, ends, None))?;
     Ok(end)
 }

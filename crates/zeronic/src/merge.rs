@@ -4,6 +4,7 @@ use crate::counters::Counters;
 use crate::frames::{Look, Segment, look};
 use crate::nic::{Fetch, FlowId, Memory, Nic};
 use crate::unit::Unit;
+use engine::{DropCounts, DropReason};
 use port::{Capabilities, Frame, FramePool, Piece, Source, cut_headers};
 use wire::tcp::Flags;
 use wire::{Nanos, Seq, ethernet};
@@ -28,7 +29,7 @@ impl<M: Memory> Unit<M> {
                 },
                 Look::Other => out.push(frame),
                 Look::Fragment | Look::Malformed => {
-                    self.counters.malformed += 1;
+                    self.drop_malformed(DropReason::TcpHeader);
                     pool.put(frame);
                 }
             }
@@ -113,8 +114,14 @@ impl<M: Memory> Unit<M> {
         let (nic, memory, counters) = (&mut self.nic, &self.memory, &mut self.counters);
         // A checksum that has to be computed reads all of it: then a copy costs little.
         let refers = wire.checksum;
-        let mut posted = Posted { nic, memory, counters, flow, seq: segment.seq, refers };
+        let before = *counters;
+        let mut posted = Posted { nic, memory, counters, drops: &mut self.drops, flow, seq: segment.seq, refers };
         cut_headers(frame, most, pool, out, &mut posted);
+        let after = self.counters;
+        if let Some(way) = self.way(flow) {
+            way.moved.fetched += after.fetched_bytes - before.fetched_bytes;
+            way.moved.copied_out += after.copied_out_bytes - before.copied_out_bytes;
+        }
     }
 }
 
@@ -123,6 +130,7 @@ struct Posted<'a, M: Memory> {
     nic: &'a mut Nic,
     memory: &'a M,
     counters: &'a mut Counters,
+    drops: &'a mut DropCounts,
     flow: FlowId,
     seq: Seq,
     refers: bool,
@@ -147,8 +155,14 @@ impl<M: Memory> Source for Posted<'_, M> {
                 self.counters.copied_out_bytes += len as u64;
                 return true;
             }
-            Fetch::Fault(_) => self.counters.faults += 1,
-            _ => self.counters.not_posted += 1,
+            Fetch::Fault(_) => {
+                self.counters.faults += 1;
+                self.drops.count(DropReason::PlaceFault);
+            }
+            _ => {
+                self.counters.not_posted += 1;
+                self.drops.count(DropReason::NotPosted);
+            }
         }
         false
     }

@@ -39,6 +39,10 @@ pub struct ProgramId(pub u32);
 
 /// The host's ends of a program's queues.
 pub struct NewProgram {
+    /// Its process, and the command line that it said.
+    pub pid: u32,
+    /// See [`NewProgram::pid`].
+    pub command: String,
     /// Whose memory it uses.
     pub domain: Domain,
     /// [`Post`]s.
@@ -49,6 +53,19 @@ pub struct NewProgram {
     pub bell: Doorbell,
     /// Rung by the host.
     pub program_bell: Doorbell,
+}
+
+/// A program, for people.
+#[derive(Debug, Clone)]
+pub struct ProgramView {
+    /// It.
+    pub program: ProgramId,
+    /// Its process, and the command line that it said.
+    pub pid: u32,
+    /// See [`ProgramView::pid`].
+    pub command: String,
+    /// Its connections, by the numbers that it knows them by.
+    pub connections: Vec<(u32, FlowId)>,
 }
 
 struct Program {
@@ -73,6 +90,19 @@ impl<T: Transport, M: Memory> Programs<T, M> {
     /// A host without programs.
     pub fn new(stack: Stack<T, M>) -> Programs<T, M> {
         Programs { stack, programs: HashMap::new(), next: 0, owners: HashMap::new(), ports: HashMap::new() }
+    }
+
+    /// Its programs, the oldest first.
+    pub fn views(&self) -> Vec<ProgramView> {
+        let view = |(id, program): (&ProgramId, &Program)| ProgramView {
+            program: *id,
+            pid: program.ends.pid,
+            command: program.ends.command.clone(),
+            connections: program.connections.iter().map(|(number, flow)| (*number, *flow)).collect(),
+        };
+        let mut all: Vec<ProgramView> = self.programs.iter().map(view).collect();
+        all.sort_unstable_by_key(|view| view.program.0);
+        all
     }
 
     /// Its control stack.

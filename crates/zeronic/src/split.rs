@@ -2,6 +2,7 @@
 use crate::frames::{Look, Segment, look};
 use crate::nic::{Arrival, FlowId, Memory};
 use crate::unit::{Kept, Shortage, Unit};
+use engine::DropReason;
 use port::{Checksum, Frame, FramePool};
 use wire::tcp::Flags;
 use wire::{Nanos, Seq};
@@ -47,8 +48,12 @@ impl<M: Memory> Unit<M> {
                     None => up.push(frame),
                 },
                 Look::Other => up.push(frame),
-                Look::Fragment | Look::Malformed => {
-                    self.counters.malformed += 1;
+                Look::Fragment => {
+                    self.drop_malformed(DropReason::Fragment);
+                    pool.put(frame);
+                }
+                Look::Malformed => {
+                    self.drop_malformed(DropReason::TcpHeader);
                     pool.put(frame);
                 }
             }
@@ -56,9 +61,15 @@ impl<M: Memory> Unit<M> {
         self.finish(open, up);
     }
 
+    /// Counts a frame whose headers say nothing.
+    pub(crate) fn drop_malformed(&mut self, reason: DropReason) {
+        self.counters.malformed += 1;
+        self.drops.count(reason);
+    }
+
     fn split(&mut self, now: Nanos, flow: FlowId, mut frame: Box<Frame>, mut segment: Segment, round: &mut Round) {
         if !segment.is_sound(&frame) {
-            self.counters.malformed += 1;
+            self.drop_malformed(DropReason::TcpChecksum);
             return round.pool.put(frame);
         }
         self.touch(flow);
@@ -118,6 +129,9 @@ impl<M: Memory> Unit<M> {
         let placed = match arrival {
             Arrival::Placed { skip, len } => {
                 self.counters.placed_bytes += u64::from(len);
+                if let Some(way) = self.way(flow) {
+                    way.moved.placed += u64::from(len);
+                }
                 (skip + len) as usize
             }
             Arrival::Old => {
@@ -127,10 +141,12 @@ impl<M: Memory> Unit<M> {
             Arrival::Nowhere => 0,
             Arrival::Holes => {
                 self.counters.holes += 1;
+                self.drops.count(DropReason::PlaceHoles);
                 return Left::Nothing;
             }
             Arrival::Fault(_) => {
                 self.counters.faults += 1;
+                self.drops.count(DropReason::PlaceFault);
                 return Left::Nothing;
             }
             Arrival::NoFlow => return Left::Nothing,
@@ -157,9 +173,13 @@ impl<M: Memory> Unit<M> {
     /// Keeps what has no place, from byte `placed` of the payload on. True where the transport may see all of it.
     fn keep(&mut self, flow: FlowId, placed: usize, segment: &Segment, frame: &Frame, pool: &mut FramePool) -> bool {
         let shortage = self.shortage;
+        let missing = (segment.payload_len - placed) as u64;
         let Some(way) = self.way(flow) else { return false };
         let kept = match shortage {
-            Shortage::Drop => return false,
+            Shortage::Drop => {
+                self.drops.count(DropReason::NoPlace);
+                return false;
+            }
             Shortage::Buffer => {
                 let mut copy = pool.large();
                 copy.bytes_vec().extend_from_slice(frame.bytes());
@@ -172,12 +192,16 @@ impl<M: Memory> Unit<M> {
             Shortage::Defer => Kept::Bytes(segment.seq + placed as u32, segment.payload(frame).copy_from(placed)),
         };
         match way.keep(kept) {
-            Ok(()) => shortage == Shortage::Defer,
+            Ok(()) => {
+                way.moved.deferred += missing;
+                shortage == Shortage::Defer
+            }
             Err(kept) => {
                 if let Kept::Frame(frame) = kept {
                     pool.put(frame);
                 }
                 self.counters.not_kept += 1;
+                self.drops.count(DropReason::NoPlace);
                 false
             }
         }
@@ -201,11 +225,15 @@ impl<M: Memory> Unit<M> {
         let placed = match self.nic.place(flow, seq, &bytes, &self.memory) {
             Arrival::Placed { skip, len } => {
                 self.counters.placed_bytes += u64::from(len);
+                if let Some(way) = self.way(flow) {
+                    way.moved.placed += u64::from(len);
+                }
                 (skip + len) as usize
             }
             Arrival::Old => return,
             Arrival::Fault(_) => {
                 self.counters.faults += 1;
+                self.drops.count(DropReason::PlaceFault);
                 return;
             }
             // The transport has it already: it stays until there is room.

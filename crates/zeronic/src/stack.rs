@@ -3,7 +3,8 @@ use crate::counters::Counters;
 use crate::merge::Leave;
 use crate::nic::{FlowId, Kind, Limits, Memory, Nic, Refused, Segment};
 use crate::transport::{Socket, Transport};
-use crate::unit::{Shortage, Unit};
+use crate::unit::{Moved, Shortage, Unit};
+use engine::DropCounts;
 use memory::Domain;
 use port::{Frame, FramePool, Port, PortDrops};
 use std::collections::{HashMap, VecDeque};
@@ -62,6 +63,29 @@ pub enum Event {
         /// Why.
         why: String,
     },
+}
+
+/// A connection, for people.
+#[derive(Debug, Clone)]
+pub struct ConnectionView {
+    /// It.
+    pub connection: Connection,
+    /// Its addresses and ports.
+    pub tuple: Ipv4Tuple,
+    /// Payload bytes.
+    pub moved: Moved,
+    /// Bytes that wait for a receive.
+    pub kept: u64,
+    /// Bytes that the program was told of.
+    pub received: u64,
+    /// Receives and sends that are under way.
+    pub receives: usize,
+    /// See [`ConnectionView::receives`].
+    pub sends: usize,
+    /// Bytes that were posted and that the transport has not taken.
+    pub unsent: u64,
+    /// The peer's stream has ended.
+    pub ended: bool,
 }
 
 /// A send or a receive that is under way.
@@ -132,7 +156,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let (socket, tuple) = self.transport.connect(remote)?;
         let Some(flow) = self.unit.nic.add(tuple, domain, Kind::Stream) else {
             self.transport.close(socket);
-            self.unit.counters.refused += 1;
+            self.unit.refuse();
             return Err("the flow table is full: close a connection first".into());
         };
         self.unit.add_way(flow, tuple);
@@ -217,6 +241,38 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.events.pop_front()
     }
 
+    /// Its connections, for people; at most `most`.
+    pub fn views(&mut self, most: usize) -> Vec<ConnectionView> {
+        let unit = &mut self.unit;
+        let view = |(flow, talk): (&FlowId, &Talk)| {
+            let way = unit.way(*flow)?;
+            Some(ConnectionView {
+                connection: *flow,
+                tuple: way.tuple,
+                moved: way.moved,
+                kept: way.kept_bytes() as u64,
+                received: talk.told,
+                receives: talk.receives.len(),
+                sends: talk.sends.len(),
+                unsent: talk.unsent,
+                ended: talk.ended,
+            })
+        };
+        self.talks.iter().filter_map(view).take(most).collect()
+    }
+
+    /// What was dropped, by the NIC's half and by the transport.
+    pub fn drops(&self) -> DropCounts {
+        let mut drops = self.unit.drops.clone();
+        drops.merge(&self.transport.drops());
+        drops
+    }
+
+    /// Ports with somebody who accepts.
+    pub fn listening(&self) -> Vec<u16> {
+        self.listeners.iter().filter(|(_, domain)| domain.is_some()).map(|(port, _)| *port).collect()
+    }
+
     /// What was counted.
     pub fn counters(&self) -> Counters {
         self.unit.counters
@@ -291,7 +347,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                     self.unit.add_way(flow, tuple);
                     self.begun.push_back(flow);
                 }
-                None => self.unit.counters.refused += 1,
+                None => self.unit.refuse(),
             }
         }
     }
@@ -302,7 +358,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let Some(flow) = flow else {
                 // It waited too long, or never had a line: its payload was not split off.
                 self.transport.close(socket);
-                self.unit.counters.refused += 1;
+                self.unit.refuse();
                 continue;
             };
             self.begun.retain(|begun| *begun != flow);

@@ -1,4 +1,5 @@
 //! What the control stack asks of a transport: TCP on headers. Bytes are counted, never looked at.
+use engine::DropCounts;
 use port::{Frame, FramePool};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
@@ -44,6 +45,10 @@ pub trait Transport {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// What it dropped, by reason.
+    fn drops(&self) -> DropCounts {
+        DropCounts::default()
+    }
     /// When something is due by itself, where it tells the time by [`Transport::headers_out`].
     fn next_deadline(&self) -> Option<Nanos> {
         None
@@ -84,6 +89,9 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wait_fd()
+    }
+    fn drops(&self) -> DropCounts {
+        (**self).drops()
     }
     fn next_deadline(&self) -> Option<Nanos> {
         (**self).next_deadline()

@@ -2,6 +2,7 @@
 use crate::counters::Counters;
 use crate::nic::{FlowId, Memory, Nic};
 use crate::window::{Last, Posted, Window};
+use engine::{DropCounts, DropReason};
 use port::{Checksum, Frame, FramePool};
 use shm::{Mirror, Region, Span};
 use std::collections::VecDeque;
@@ -64,6 +65,21 @@ pub(crate) struct Way {
     kept_bytes: usize,
     /// Headers went up, or went out, since the control stack looked.
     pub(crate) touched: bool,
+    pub(crate) moved: Moved,
+}
+
+/// Bytes of a connection's payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// Placed in the memory of receives.
+    pub placed: u64,
+    /// Of these, kept aside before, because no receive was posted.
+    pub deferred: u64,
+    /// Handed to the wire, retransmissions included.
+    pub fetched: u64,
+    /// Of these, copied into frames: the wire takes no references, the memory is reached through the kernel, or too few
+    /// bytes lay in a row.
+    pub copied_out: u64,
 }
 
 impl Way {
@@ -75,6 +91,11 @@ impl Way {
         self.kept_bytes += kept.len();
         self.kept.push_back(kept);
         Ok(())
+    }
+
+    /// Bytes that are kept.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// All that is kept.
@@ -90,6 +111,7 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) memory: M,
     pub(crate) shortage: Shortage,
     pub(crate) counters: Counters,
+    pub(crate) drops: DropCounts,
     /// By line of the flow table.
     ways: Vec<Option<Box<Way>>>,
     /// Lines that were touched.
@@ -106,7 +128,18 @@ impl<M: Memory> Unit<M> {
         let region = Arc::new(Region::create("zeronic dummy payload", DUMMY)?);
         let dummy = Arc::new(Mirror::map(&region, 0, DUMMY)?);
         let (ways, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Unit { nic, memory, shortage, counters: Counters::default(), ways, touched, dummy, own, squeezed })
+        Ok(Unit {
+            nic,
+            memory,
+            shortage,
+            counters: Counters::default(),
+            drops: DropCounts::default(),
+            ways,
+            touched,
+            dummy,
+            own,
+            squeezed,
+        })
     }
 
     pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple) {
@@ -122,6 +155,7 @@ impl<M: Memory> Unit<M> {
             kept: VecDeque::new(),
             kept_bytes: 0,
             touched: false,
+            moved: Moved::default(),
         };
         if self.ways.len() <= flow.line() {
             self.ways.resize_with(flow.line() + 1, || None);
@@ -137,6 +171,12 @@ impl<M: Memory> Unit<M> {
 
     pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut Way> {
         self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
+    }
+
+    /// A connection finds no line in the flow table.
+    pub(crate) fn refuse(&mut self) {
+        self.counters.refused += 1;
+        self.drops.count(DropReason::FlowTable);
     }
 
     /// The control stack has to look at the connection.

@@ -8,6 +8,7 @@ use port::{FabricConfig, Interface, Netns};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 const GB: u64 = 1 << 30;
@@ -82,7 +83,7 @@ fn zeronic(bytes: u64, config: FabricConfig) -> Option<Figure> {
 fn linux(bytes: u64) -> Option<Figure> {
     let [left, right] = [Netns::create().ok()?, Netns::create().ok()?];
     left.run(|| {
-        Interface::create_veth("v0", "v1", Some(&right))?;
+        Interface::create_veth("v0", "v1", Some(right.as_fd()))?;
         let interface = Interface::named("v0")?;
         interface.set_address(Ipv4Addr::new(10, 98, 0, 1), 24)?;
         interface.set_up()

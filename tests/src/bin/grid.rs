@@ -12,7 +12,7 @@ const USAGE: &str =
     "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N] [--list]
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
-  --link NAME      only this link: tap-server, tap-client, fabric, afxdp-server, afxdp-client, linux
+  --link NAME      only this link: tap-server, tap-client, fabric, loopback, afxdp-server, afxdp-client, linux
   --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar
   --filter TEXT    only the cases whose name contains TEXT
   --jobs N         so many links at the same time (default 1)

@@ -29,6 +29,21 @@ pub(super) fn python(bench: &Bench) -> Outcome {
     echo::call(bench, &["-n", "8", "-s", "64", "-d", "1"])
 }
 
+/// The parent polls the listener and never accepts: no connection may stay with it. As inetd and dovecot's master do.
+pub(super) fn watching(bench: &Bench) -> Outcome {
+    let mut turns = String::new();
+    for way in ["blocks", "polls", "told"] {
+        let bench = bench.on_another_port();
+        let _server = bench.python_server("watching.py", &["0.0.0.0", &bench.port(), way])?;
+        // One after the other, and many at once.
+        for connections in ["1", "16"] {
+            turns = echo::call(&bench, &["-n", connections, "-s", "64", "-d", "1"])
+                .map_err(|why| format!("{way}: {why}"))?;
+        }
+    }
+    Ok(turns)
+}
+
 /// Two reloads while requests come in, each on a connection of its own: the new worker gets the listener from the old
 /// one.
 pub(super) fn haproxy(bench: &Bench) -> Outcome {

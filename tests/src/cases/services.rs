@@ -47,6 +47,46 @@ pub(super) fn vsftpd(bench: &Bench) -> Outcome {
     Ok("100 MB by SHA-256, passive and active".into())
 }
 
+/// Its master listens and polls, and never accepts: the processes that do come when it sees a connection. After the
+/// login, a connection passes to another process.
+pub(super) fn dovecot(bench: &Bench) -> Outcome {
+    let place = place(bench, "dovecot")?;
+    let home = place.display();
+    let configuration = format!(
+        "base_dir = {home}/run\nprotocols = imap\nlisten = 0.0.0.0\nssl = no\ndisable_plaintext_auth = no\n\
+         log_path = /dev/stderr\nmail_location = maildir:{home}/mail\nmail_uid = nobody\nmail_gid = nogroup\n\
+         first_valid_uid = 1\nfirst_valid_gid = 1\n\
+         passdb {{\n driver = static\n args = password=secret\n}}\n\
+         userdb {{\n driver = static\n args = home={home}/home\n}}\n\
+         service imap-login {{\n inet_listener imap {{\n port = {}\n }}\n inet_listener imaps {{\n port = 0\n }}\n}}\n",
+        bench.port
+    );
+    for folder in ["mail", "home"] {
+        let folder = place.join(folder);
+        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).map_err(|error| error.to_string())?;
+    }
+    let file = write(&place.join("configuration"), &configuration)?;
+    let _server = bench.server(bench.lab.on_server("/usr/sbin/dovecot"), &["-F", "-c", &file])?;
+    let program = format!(
+        "import concurrent.futures, imaplib\n\
+         text = b'Subject: hello\\r\\n\\r\\n' + b'x' * 100000 + b'\\r\\n'\n\
+         def session(turn):\n \
+         mails = imaplib.IMAP4('{}', {}, timeout=20)\n \
+         mails.login('user', 'secret')\n \
+         assert mails.append('INBOX', None, None, text)[0] == 'OK'\n \
+         count = int(mails.select()[1][0])\n \
+         assert mails.fetch(str(count), '(RFC822)')[1][0][1] == text\n \
+         mails.logout()\n\
+         for turn in range(5): session(turn)\n\
+         list(concurrent.futures.ThreadPoolExecutor(8).map(session, range(40)))",
+        bench.address(),
+        bench.port
+    );
+    bench.client(PYTHON, &["-c", &program])?;
+    Ok("45 sessions, 8 at a time, each with a mail of 100 kB stored and read".into())
+}
+
 /// libuv below Python: it closes descriptors by number.
 pub(super) fn uvloop(bench: &Bench) -> Outcome {
     let program = format!(

@@ -5,6 +5,7 @@ use crate::process::Process;
 use crate::tools::Tools;
 use port::{Interface, Netns, Offloads};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
@@ -54,7 +55,7 @@ impl<'a> VethLab<'a> {
             }
             interface.set_up()
         };
-        clients.run(|| prepare(&Interface::create_veth("veth0", "veth1", Some(&servers))?, CLIENT))??;
+        clients.run(|| prepare(&Interface::create_veth("veth0", "veth1", Some(servers.as_fd()))?, CLIENT))??;
         servers.run(|| prepare(&Interface::named("veth1")?, SERVER))??;
         widen_ports(&clients);
         let server_core = if plan.one_core { CLIENT_CORE } else { SERVER_CORE };

@@ -6,6 +6,7 @@ use daemon::protocol::Question;
 use port::{Interface, Netns};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ impl<'a> Lab<'a> {
         let needs_root = |sentence| format!("{sentence}; the demo needs root (sudo)");
         let (clients, servers) = (Netns::create().map_err(needs_root)?, Netns::create().map_err(needs_root)?);
         clients.run(|| {
-            let near = Interface::create_veth("veth0", "veth1", Some(&servers))?;
+            let near = Interface::create_veth("veth0", "veth1", Some(servers.as_fd()))?;
             near.set_address(VETH[0], BITS)?;
             near.set_up()
         })??;

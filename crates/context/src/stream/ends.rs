@@ -6,7 +6,7 @@ use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// The engine's end of the data pair.
 pub struct EngineEnd {
@@ -65,6 +65,16 @@ impl ControlEnd {
         for word in [self.geometry.rx_grown_at(index), self.geometry.tx_grown_at(index)] {
             self.region.u32_at(word).store(grown as u32, Release);
         }
+    }
+
+    /// A connection in a slot is about to wait there until the application accepts it.
+    pub fn offer(&self, slot: Slot) {
+        self.region.u32_at(self.geometry.offered_at(slot.index)).store(slot.mark(), Release);
+    }
+
+    /// Takes an offer back. False where the application was first: then it has accepted the connection.
+    pub fn withdraw(&self, slot: Slot) -> bool {
+        take(&self.region, &self.geometry, slot)
     }
 
     /// How far the application has read in a slot's connection, where it keeps that in the slot's state, as libtoe does.
@@ -151,6 +161,12 @@ impl AppEnd {
         })
     }
 
+    /// The application accepts a connection that waits. False where the control plane has just taken it back
+    /// ([`crate::Reply::Unaccept`] says so as well).
+    pub fn accept(&self, slot: Slot) -> bool {
+        take(&self.region, &self.geometry, slot)
+    }
+
     /// For looks without the ends at whether the daemon has said something.
     pub fn news(&self) -> [News; 2] {
         [self.notices.news(), self.replies.news()]
@@ -176,6 +192,11 @@ impl AppEnd {
     pub fn map_buffers(&self, slot: Slot) -> io::Result<(Mirror, Mirror)> {
         map_buffers(&self.region, &self.geometry, slot.index)
     }
+}
+
+/// Of both sides that want a connection which was offered, one gets it.
+fn take(region: &Region, g: &Geometry, slot: Slot) -> bool {
+    region.u32_at(g.offered_at(slot.index)).compare_exchange(slot.mark(), 0, AcqRel, Acquire).is_ok()
 }
 
 fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
@@ -293,6 +314,11 @@ mod tests {
         assert_eq!(control.read_of(slot), None);
         read_for.store(slot.mark(), Release);
         assert_eq!((control.read_of(slot), control.read_of(Slot { generation: 2, ..slot })), (Some(77), None));
+        control.offer(slot);
+        assert!(!app.accept(Slot { generation: 2, ..slot }), "an earlier use of the slot");
+        assert!(app.accept(slot) && !control.withdraw(slot) && !app.accept(slot), "the application was first");
+        control.offer(slot);
+        assert!(control.withdraw(slot) && !app.accept(slot), "the control plane was first");
         control.begin(3, false);
         assert!(control.map_buffers(3).unwrap().1.is_small(), "the next connection in this slot");
         control.discard_received(3).unwrap();

@@ -14,6 +14,9 @@ pub const READ_AT: usize = 8;
 /// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does not.
 pub const READ_FOR_AT: usize = GROWN_AT - 4;
 
+/// The word in which both sides say who has a connection that waits to be accepted ([`crate::ControlEnd::offer`]).
+pub const OFFERED_AT: usize = READ_FOR_AT - 4;
+
 /// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their small
 /// rings. Each is written by who writes that stream.
 const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
@@ -81,6 +84,9 @@ impl Geometry {
     /// Bytes of the words that say how far the stream of slot `index` was read, and of which use of the slot that is true.
     pub(crate) fn read_at(&self, index: u32) -> [usize; 2] {
         [READ_AT, READ_FOR_AT].map(|at| self.slot_state_at(index) + at)
+    }
+    pub(crate) fn offered_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + OFFERED_AT
     }
     /// Byte of the word that says whether slot `index`'s receive stream has outgrown its small ring.
     pub fn rx_grown_at(&self, index: u32) -> usize {

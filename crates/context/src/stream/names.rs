@@ -50,7 +50,7 @@ pub enum Unaccelerated {
     Undecided = 1,
     /// Not an IPv4 stream socket.
     Family = 2,
-    /// Bound or connected to a loopback address.
+    /// Bound or connected to a loopback address where nobody listens on the host, or of another network namespace.
     Loopback = 3,
     /// The host has no route to the peer.
     NoRoute = 4,
@@ -78,7 +78,7 @@ impl Unaccelerated {
             Unaccelerated::No => "accelerated: its connection runs on OpenTOE",
             Unaccelerated::Undecided => "undecided: it is neither bound nor connected yet",
             Unaccelerated::Family => "kernel: only IPv4 stream sockets are accelerated",
-            Unaccelerated::Loopback => "kernel: loopback traffic stays in the kernel",
+            Unaccelerated::Loopback => "kernel: a loopback address, with nobody of the host at its other end",
             Unaccelerated::NoRoute => "kernel: the host has no route to this peer",
             Unaccelerated::ForeignAddress => "kernel: the local address does not belong to the host",
             Unaccelerated::Operation => "kernel: an earlier call on this socket is one that only the kernel can do",

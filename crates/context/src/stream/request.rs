@@ -37,6 +37,23 @@ pub enum Request {
         /// Connections that may wait in this context.
         credits: u32,
     },
+    /// Like [`Request::Arm`], from a program that accepts and found no connection: one that waits for a process that
+    /// does not accept comes here (docs/LISTENERS.md). Answered by [`crate::Reply::Done`], after
+    /// [`crate::Reply::Accept`] where one came.
+    Take {
+        /// Repeated in the reply.
+        tag: u32,
+        /// The listener's binding.
+        binding: u32,
+        /// Connections that may wait in this context.
+        credits: u32,
+    },
+    /// The kernel listens for this listener, too, at the same port: so connections to loopback addresses are for it,
+    /// and may come over the host (docs/LOOPBACK.md). Not answered.
+    Loopback {
+        /// The listener's binding.
+        binding: u32,
+    },
     /// Open a connection. Answered by [`crate::Reply::Connecting`], then [`crate::Reply::Connected`] or [`crate::Reply::Failed`].
     Connect {
         /// Repeated in the replies.
@@ -208,6 +225,8 @@ impl Request {
                 w[0] = pair(3, 0);
                 w[1] = pair(binding, credits);
             }
+            Request::Take { tag, binding, credits } => (w[0], w[1]) = (pair(20, tag), pair(binding, credits)),
+            Request::Loopback { binding } => (w[0], w[1]) = (pair(21, 0), pair(binding, 0)),
             Request::Connect { tag, binding, remote, congestion, mss } => {
                 w[0] = pair(4, tag);
                 put_endpoint(&mut w, 1, remote);
@@ -311,7 +330,9 @@ impl Request {
             17 => Request::Pass { tag, slot: (low(w[1]) != 0).then(|| get_slot(w[2])), binding: high(w[1]) },
             18 => Request::Adopt { tag, token: w[1] },
             19 => Request::Withdraw { token: w[1] },
+            20 => Request::Take { tag, binding: low(w[1]), credits: high(w[1]) },
             16 => Request::JoinLog { tag, slot: get_slot(w[1]), rx_head: low(w[2]), mark: w[3] },
+            21 => Request::Loopback { binding: low(w[1]) },
             _ => return None,
         })
     }
@@ -347,6 +368,8 @@ mod tests {
             Request::Connect { tag: 6, binding: 7, remote: there, congestion: Congestion(4), mss: u16::MAX },
             Request::Listen { tag: u32::MAX, binding: 2, backlog: 3 },
             Request::Arm { binding: 4, credits: 5 },
+            Request::Take { tag: 21, binding: 4, credits: u32::MAX },
+            Request::Loopback { binding: 6 },
             Request::Connect { tag: 6, binding: 7, remote: HERE, congestion: Congestion(3), mss: 536 },
             Request::CancelConnect { tag: 8 },
             Request::Unbind { binding: 9 },

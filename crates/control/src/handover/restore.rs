@@ -5,6 +5,7 @@ use crate::connections::{Connections, Stage};
 use crate::contexts::{Context, Contexts, Life};
 use crate::flow::{Flow, Place, Spliced};
 use crate::flows::Flows;
+use crate::offers::Taker;
 use crate::opening::Opening;
 use crate::openings::Openings;
 use crate::outbox::Outbox;
@@ -46,12 +47,14 @@ pub(crate) fn restore_context(
 /// A local address stays reserved.
 pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
     let listener = |state: ListenerState| Listener {
+        loopback: state.loopback,
         backlog: state.backlog,
         half_open: state.half_open,
         cookie_sent: state.cookie_sent,
         ready: state.ready.into(),
         parked: state.parked.into(),
-        armed: state.armed.into_iter().collect(),
+        armed: state.armed.into_iter().map(|(id, credits)| (id, Taker::with_credits(credits))).collect(),
+        timed: false,
         last: state.last,
     };
     let binding = Binding {

@@ -84,6 +84,7 @@ pub(crate) struct BindingState {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ListenerState {
     pub backlog: u32,
+    pub loopback: bool,
     pub half_open: u32,
     pub cookie_sent: Option<Nanos>,
     pub ready: Vec<u32>,

@@ -29,11 +29,12 @@ pub(crate) fn context_states(contexts: &Contexts) -> Vec<ContextState> {
 pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
     let listener = |listener: &Listener| ListenerState {
         backlog: listener.backlog,
+        loopback: listener.loopback,
         half_open: listener.half_open,
         cookie_sent: listener.cookie_sent,
         ready: listener.ready.iter().copied().collect(),
         parked: listener.parked.iter().copied().collect(),
-        armed: listener.armed.iter().map(|(id, credits)| (*id, *credits)).collect(),
+        armed: listener.armed.iter().map(|(id, taker)| (*id, taker.credits)).collect(),
         last: listener.last,
     };
     let state = |(id, binding): (u32, &Binding)| BindingState {

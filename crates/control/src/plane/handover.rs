@@ -102,6 +102,10 @@ impl Plane {
         let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, claims, .. } =
             state;
         out.random.go_on(secret);
+        if out.net.has_loopback() {
+            // Connections over it, and their frames, bear the address that the other daemon's host had.
+            out.net.set_loopback(out.random.loopback_mac());
+        }
         self.ports.begin_anew(out.random.next());
         self.forks.go_on_after(claims);
         for context in contexts {
@@ -126,6 +130,7 @@ impl Plane {
             let HoldState { token, held_for, parent, uid, flows, bindings } = hold;
             self.forks.hold(out, token, Hold { held_for, parent, uid, flows, bindings });
         }
+        self.bindings.offer_again(&self.flows, out.now);
         self.place_all(out);
         Ok(())
     }

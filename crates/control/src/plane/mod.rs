@@ -7,6 +7,7 @@ mod opening;
 mod placement;
 mod requests;
 mod shares;
+mod turns;
 
 use crate::bindings::Bindings;
 use crate::connections::Connections;
@@ -125,6 +126,11 @@ impl Plane {
         self.connections.to_self()
     }
 
+    /// Some connections are over loopback.
+    pub fn has_loopback(&self) -> bool {
+        self.connections.loopback()
+    }
+
     /// The engine keeps shared logs from now on, or does not.
     pub fn set_keeps_logs(&mut self, keeps: bool) {
         self.logs.set_kept(keeps);
@@ -165,6 +171,7 @@ impl Plane {
                 let then = self.splices.due(out, key);
                 self.after_splice(out, then);
             }
+            Timer::Turn(binding) => self.turn_due(out, binding),
             Timer::Hold(token) => self.hold_due(out, token),
         }
     }

@@ -171,7 +171,7 @@ impl Plane {
     fn opened(&mut self, out: &mut Outbox<'_>, key: u32, owner: Owner) {
         match owner {
             Owner::Connect { context, tag, slot, binding } => match self.install(out, key, context, slot) {
-                Some(mss) => {
+                Some((_, mss)) => {
                     let Some(local) = self.openings.get(key).map(|opening| opening.tuple.local()) else { return };
                     if let Some(context) = self.contexts.get_mut(context.0) {
                         context.connects.remove(&tag);

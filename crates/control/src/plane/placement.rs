@@ -17,18 +17,18 @@ use tcp::{Agreed, Closing, Established, RttEstimator};
 impl Plane {
     /// Hands connections that wait for a context to those that take some.
     pub(super) fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
+        self.bindings.settle(&self.flows, binding);
         self.place_parked(out, binding);
         while let Some(context) = self.choose(out, binding, u32::MAX) {
             let Some(listener) = self.bindings.listener(binding) else { return };
             let Some(key) = listener.ready.pop_front() else { return };
             let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
             match self.install(out, key, context, slot) {
-                Some(mss) => {
+                Some((flow, mss)) => {
                     let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
                     self.openings.finish(out, key);
-                    self.bindings.take_credit(&mut self.contexts, binding, context);
                     let (local, remote) = (tuple.local(), tuple.remote());
-                    self.contexts.reply(context, Reply::Accept { binding, slot, local, remote, mss });
+                    self.offer(out, flow, binding, 0, Reply::Accept { binding, slot, local, remote, mss });
                 }
                 None => {
                     self.contexts.free_slot(out, context, slot);
@@ -36,6 +36,18 @@ impl Plane {
                 }
             }
         }
+        self.time_turns(out, binding);
+    }
+
+    /// A connection was placed in a context, which is told so.
+    fn offer(&mut self, out: &Outbox<'_>, flow: FlowId, binding: u32, turns: u8, accept: Reply) {
+        let Some(Name { context, slot, .. }) = self.flows.get(flow.0).map(|flow| flow.names[0]) else { return };
+        self.bindings.take_credit(&mut self.contexts, binding, context);
+        self.bindings.offered(binding, context, flow, turns, out.now);
+        if let Some(context) = self.contexts.get(context.0) {
+            context.end.offer(slot);
+        }
+        self.contexts.reply(context, accept);
     }
 
     /// The context that gets the next connection of a listener. None while the host is handed over: whoever goes on with
@@ -57,14 +69,21 @@ impl Plane {
             if let Some(listener) = self.bindings.listener(binding) {
                 listener.parked.pop_front();
             }
-            if self.move_flow(out, id, binding, context).is_none() {
+            if self.move_flow(out, id, binding, context, 0).is_none() {
                 self.give_up_share(out, id, Holder::Listener(binding), None, true);
             }
         }
     }
 
     /// Moves a connection that nobody accepted, with its buffers. `None` where it or the new place has failed.
-    fn move_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, binding: u32, to: ContextId) -> Option<()> {
+    pub(super) fn move_flow(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: FlowId,
+        binding: u32,
+        to: ContextId,
+        turns: u8,
+    ) -> Option<()> {
         let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
         let slot = context.slots.take()?;
@@ -86,13 +105,18 @@ impl Plane {
             self.contexts.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
             self.contexts.free_slot(out, name.context, name.slot);
         }
-        self.bindings.take_credit(&mut self.contexts, binding, to);
-        self.contexts.reply(to, Reply::Accept { binding, slot, local, remote, mss });
+        self.offer(out, id, binding, turns, Reply::Accept { binding, slot, local, remote, mss });
         Some(())
     }
 
     /// Makes the engine take a connection over. `None` where the buffers cannot be mapped.
-    pub(super) fn install(&mut self, out: &mut Outbox<'_>, key: u32, context: ContextId, slot: Slot) -> Option<u16> {
+    pub(super) fn install(
+        &mut self,
+        out: &mut Outbox<'_>,
+        key: u32,
+        context: ContextId,
+        slot: Slot,
+    ) -> Option<(FlowId, u16)> {
         let opening = self.openings.get(key)?;
         let open = opening.open?;
         let (tuple, congestion, owner, peer_mac) = (opening.tuple, opening.congestion, opening.owner, opening.peer_mac);
@@ -135,7 +159,7 @@ impl Plane {
         let params = self.flows.params(out, id, &open, rx, tx)?;
         out.commands.push(Command::Install(Box::new(params)));
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
-        Some(mss)
+        Some((id, mss))
     }
 }
 

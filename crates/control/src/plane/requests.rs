@@ -105,6 +105,7 @@ impl Plane {
                 }
                 None => (tag, Err(libc::EBADF)),
             },
+            Request::Take { tag, binding, credits } => (tag, self.take(out, id, tag, binding, credits)),
             Request::Fork { tag } => (tag, self.fork(out, id, tag)),
             Request::Pass { tag, slot, binding } => (tag, self.pass(out, id, tag, slot, binding)),
             Request::Adopt { tag, token } => (tag, self.adopt(out, id, tag, token)),
@@ -126,6 +127,7 @@ impl Plane {
                 self.flows.rest(out, &mut self.contexts, &rest);
             }),
             Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
+            Request::Loopback { binding } => self.serve_loopback(id, binding),
             Request::CancelConnect { tag } => {
                 self.cancel_connect(out, id, tag);
                 Some(())
@@ -157,7 +159,8 @@ impl Plane {
     fn bind(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, wanted: Wanted) -> Result<(), i32> {
         let Wanted { local, reuse_address, reuse_port } = wanted;
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
-        if !out.net.is_own(local.ip) && !out.net.is_any(local.ip) {
+        let has = out.net.is_own(local.ip) && (context.application.loopback || !local.ip.is_loopback());
+        if !has && !out.net.is_any(local.ip) {
             return Err(libc::EADDRNOTAVAIL);
         }
         if context.bindings.len() as u32 >= out.config.limits.bindings_per_application {
@@ -191,12 +194,38 @@ impl Plane {
     }
 
     /// An application takes so many connections of a listener. `None` where it has no such listener.
-    fn arm(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32, credits: u32) -> Option<()> {
+    pub(super) fn arm(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32, credits: u32) -> Option<()> {
         let held = self.contexts.has_binding(id, binding);
         let listener = self.bindings.listener(binding).filter(|_| held)?;
-        listener.armed.insert(id, credits);
+        let new = !listener.armed.contains_key(&id);
+        listener.armed.entry(id).or_default().credits = credits;
         self.place(out, binding);
+        if new {
+            self.taker_came(out, binding);
+        }
         Some(())
+    }
+
+    /// A listener takes connections to loopback addresses from now on. `None` where the application has no such
+    /// listener, or another loopback than the host.
+    fn serve_loopback(&mut self, id: ContextId, binding: u32) -> Option<()> {
+        let held = self.contexts.has_binding(id, binding);
+        self.contexts.get(id.0).filter(|context| held && context.application.loopback)?;
+        self.bindings.listener(binding)?.loopback = true;
+        Some(())
+    }
+
+    /// A listener of this host takes connections to a loopback address from this application, and has room: the kernel
+    /// listens there as well, and serves more of them than an application has slots.
+    fn serves_loopback(&self, out: &Outbox<'_>, id: ContextId, remote: Endpoint) -> bool {
+        let binding =
+            self.bindings.listener_of(&self.contexts, remote, 0).and_then(|binding| self.bindings.get(binding));
+        let Some(listener) = binding.and_then(|binding| binding.listener.as_ref()).filter(|found| found.loopback)
+        else {
+            return false;
+        };
+        let room = listener.armed.is_empty() || listener.armed.keys().any(|id| !self.contexts.is_full(out, *id));
+        room && self.contexts.get(id.0).is_some_and(|context| context.application.loopback)
     }
 
     // Meets RFC 9293: MUST-44, MUST-45, MUST-46.
@@ -225,11 +254,17 @@ impl Plane {
             return Err(libc::ENOMEM);
         }
         let unreachable = ip.is_broadcast() || ip.is_multicast();
-        if unreachable || (!out.net.is_own(ip) && out.net.routes.next_hop(ip).is_none()) {
+        let elsewhere = ip.is_loopback() && !self.serves_loopback(out, id, remote);
+        if unreachable || elsewhere || (!out.net.is_own(ip) && out.net.routes.next_hop(ip).is_none()) {
             return Err(libc::ENETUNREACH);
         }
         if remote.port == 0 {
             return Err(libc::ECONNREFUSED);
+        }
+        // Loopback addresses speak with each other only.
+        let bound_to = self.bindings.get(binding).map(|bound| bound.local.ip).filter(|ip| !ip.is_unspecified());
+        if bound_to.is_some_and(|from| from.is_loopback() != ip.is_loopback()) {
+            return Err(libc::EINVAL);
         }
         let tuple = match self.bindings.get(binding).map(|bound| (bound.local, bound.listener.is_some())) {
             Some((_, true)) => return Err(libc::EINVAL),

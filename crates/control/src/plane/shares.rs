@@ -3,8 +3,9 @@ use super::Plane;
 use crate::contexts::{Application, Context, Holder, Life};
 use crate::forks::Passed;
 use crate::outbox::Outbox;
-use context::{ControlEnd, EngineEnd, Reply, Slot};
+use context::{ControlEnd, EngineEnd, Geometry, Reply, Slot};
 use engine::{Command, ContextId, DropReason, FlowId};
+use std::os::fd::OwnedFd;
 
 impl Plane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
@@ -71,6 +72,15 @@ impl Plane {
         let home = home.map(|name| (name.context.0, name.slot));
         self.contexts.reply(id, Reply::Adopted { tag, home, binding });
         Ok(())
+    }
+
+    /// The region of a context, for another one that has a share of a connection whose buffers are there.
+    pub fn region_for(&self, asks: ContextId, of: ContextId) -> std::io::Result<(OwnedFd, Geometry)> {
+        let is_there = |id: &FlowId| self.flows.get(id.0).is_some_and(|flow| flow.names[0].context == of);
+        let shares = self.contexts.get(asks.0).is_some_and(|context| context.flows.iter().any(is_there));
+        let home = self.contexts.get(of.0).filter(|_| shares).ok_or(std::io::ErrorKind::PermissionDenied)?;
+        let [region, ..] = home.end.descriptors();
+        Ok((region.try_clone_to_owned()?, home.end.geometry()))
     }
 
     /// What was to be passed stays where it was; `None` where this process passed no such thing.

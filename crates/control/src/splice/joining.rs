@@ -148,7 +148,8 @@ fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
             return Err(libc::EBUSY);
         }
         // The module translates IPv4 segments that leave the host.
-        if flow.tuple.get().as_v4().is_none_or(|tuple| tuple.local_ip == tuple.remote_ip) {
+        let tuple = flow.tuple.get();
+        if tuple.as_v4().is_none() || tuple.local_ip == tuple.remote_ip || tuple.remote_ip.is_loopback() {
             return Err(libc::EOPNOTSUPP);
         }
         let figures = flow.stats.read();

@@ -181,13 +181,23 @@ impl Net {
     }
 
     pub fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
+        let command = format!("app{node}");
+        let application = Application { pid: 100 + node as u32, uid, gid: uid, command, loopback: true };
+        self.attach_application(node, application, token)
+    }
+
+    pub fn attach_application(
+        &mut self,
+        node: usize,
+        application: Application,
+        token: Option<u64>,
+    ) -> Result<App, String> {
         let host = &mut self.nodes[node].host;
         let geometry = host.base().geometry();
         let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let (app_bell2, daemon_bell2) = (app_bell.try_clone().unwrap(), daemon_bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
-        let application = Application { pid: 100 + node as u32, uid, gid: uid, command: format!("app{node}") };
         let id = host.use_base(self.now, |tcp, context| tcp.attach(context, application, ends, token))?;
         let end = AppEnd::new(region, geometry, app_bell2, daemon_bell2).unwrap();
         Ok(App { node, id, end, replies: Vec::new(), tag: 0 })
@@ -335,8 +345,21 @@ impl App {
         })
     }
 
+    /// Accepts a connection.
     pub fn accepted(&mut self) -> Option<Slot> {
+        let slot = self.offered()?;
+        assert!(self.end.accept(slot), "it was taken back");
+        Some(slot)
+    }
+
+    /// A connection that waits to be accepted.
+    pub fn offered(&mut self) -> Option<Slot> {
         self.find(|reply| if let Reply::Accept { slot, .. } = *reply { Some(slot) } else { None })
+    }
+
+    /// A connection that went to another program before it was accepted.
+    pub fn taken_back(&mut self) -> Option<Slot> {
+        self.find(|reply| if let Reply::Unaccept { slot, .. } = *reply { Some(slot) } else { None })
     }
 
     pub fn freed(&mut self) -> Option<Slot> {

@@ -50,6 +50,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         }
     }
     let fabrics: Vec<&str> = fabrics.iter().copied().collect();
+    crate::block::check(config)?;
     crate::zeronic::check(&config.zeronics, &fabrics, threads)?;
     addressing::unique(config)
 }

@@ -1,6 +1,7 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
 use super::{
-    Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig, ZeronicSection, check,
+    BlockSection, Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig,
+    VolumeSection, ZeronicSection, check,
 };
 use control::HostConfig;
 use serde::Deserialize;
@@ -60,13 +61,17 @@ fn sections(text: &str) -> Result<Config, Fault> {
     let mut root = root.into_inner();
     let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
     let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<_, _>>()?;
-    let mut zeronics = Vec::new();
-    for (section, at) in tables(&mut root, "zeronic")? {
-        zeronics.push(rest::<ZeronicSection>(section, at, &[])?);
-    }
+    let zeronics = all::<ZeronicSection>(&mut root, "zeronic")?;
+    let volumes = all::<VolumeSection>(&mut root, "volume")?;
+    let blocks = all::<BlockSection>(&mut root, "block")?;
     misplaced(&root)?;
-    let service: ServiceConfig = rest(root, span, &["fabric", "host", "zeronic"])?;
-    Ok(Config { service, fabrics, hosts, zeronics })
+    let service: ServiceConfig = rest(root, span, &["fabric", "host", "zeronic", "volume", "block"])?;
+    Ok(Config { service, fabrics, hosts, zeronics, volumes, blocks })
+}
+
+/// All sections of a name.
+fn all<T: DeserializeOwned>(root: &mut DeTable<'_>, name: &str) -> Result<Vec<T>, Fault> {
+    tables(root, name)?.into_iter().map(|(section, at)| rest(section, at, &[])).collect()
 }
 
 /// Refuses a host's key above all sections.

@@ -4,7 +4,7 @@ mod give;
 mod take;
 
 pub(crate) use give::{Giving, give};
-pub(crate) use take::{OldTap, OldTaps, TakenHosts, Taking};
+pub(crate) use take::{TakenHosts, Taking};
 
 use engine::Nanos;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use wire::Mac;
 
 /// Version of all that is handed over. A daemon refuses another one's.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 /// How long either waits for the other. Past it, the old daemon goes on.
 const PATIENCE: Duration = Duration::from_secs(20);
 

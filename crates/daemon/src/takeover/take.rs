@@ -1,6 +1,6 @@
 //! The new daemon's side.
 use super::{Line, VERSION, Wish, Word, from_memory, read, strange};
-use crate::build::HostPlace;
+use crate::build::{HostPlace, OldTap, OldTaps};
 use crate::datapath::DataPath;
 use context::daemon_ends;
 use control::HostState;
@@ -10,13 +10,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use wire::Mac;
-
-/// A TAP device of the old daemon's: name, hardware address of its host, descriptor.
-pub(crate) type OldTap = (String, Mac, OwnedFd);
-
-/// Those of all its hosts: by host, and place among its ports.
-pub(crate) type OldTaps = HashMap<String, HashMap<usize, OldTap>>;
 
 /// A daemon that is about to be taken over.
 pub(crate) struct Taking {

@@ -5,6 +5,7 @@ mod place;
 mod seat;
 mod service;
 mod thread;
+mod views;
 
 pub(crate) use config::check;
 pub use config::{ZeronicSection, ZeronicUsers};

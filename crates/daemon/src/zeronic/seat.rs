@@ -49,6 +49,11 @@ impl ZeronicSeat {
         self.programs.detach(id);
     }
 
+    /// The host and its port, to look at.
+    pub(crate) fn parts(&mut self) -> (&mut Programs<EngineTcp, Arc<MemoryTable>>, &dyn Port, &PortDrops) {
+        (&mut self.programs, &*self.port, &self.drops)
+    }
+
     pub(crate) fn round(&mut self, now: Nanos) -> usize {
         self.programs.poll(now, &mut *self.port, &mut self.drops)
     }

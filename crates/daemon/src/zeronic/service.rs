@@ -5,13 +5,14 @@ use crate::attaching::printable;
 use context::comm::{Answer, COMPLETIONS, Hello, POSTS, Request, VERSION, program_bell};
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use memory::{AddressSpace, Description, Domain, Key, Refusal};
+use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use shm::{Doorbell, handover, reserve};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 use zeronic::{NewProgram, ProgramId};
@@ -29,8 +30,32 @@ static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 /// All programs of the daemon's ZeroNIC hosts.
 pub(crate) struct CommPrograms {
     places: Vec<ZeronicPlace>,
-    /// One more reference for each service thread.
-    alive: Arc<()>,
+    alive: Arc<Alive>,
+}
+
+/// The service threads.
+struct Alive {
+    count: AtomicUsize,
+    /// Readable when one has ended.
+    wake: OwnedFd,
+}
+
+/// One service thread; it is gone when this is dropped, also where the thread panicked.
+struct OneAlive(Arc<Alive>);
+
+impl OneAlive {
+    fn of(alive: &Arc<Alive>) -> OneAlive {
+        alive.count.fetch_add(1, Relaxed);
+        OneAlive(Arc::clone(alive))
+    }
+}
+
+impl Drop for OneAlive {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Relaxed);
+        // Failing means that the counter is at its limit: it is signalled.
+        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+    }
 }
 
 /// A first message that asks for a ZeroNIC host.
@@ -48,23 +73,36 @@ fn version(message: &[u8]) -> Option<u32> {
 }
 
 impl CommPrograms {
-    pub(crate) fn new(places: Vec<ZeronicPlace>) -> CommPrograms {
-        CommPrograms { places, alive: Arc::new(()) }
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(crate) fn new(places: Vec<ZeronicPlace>) -> io::Result<CommPrograms> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(CommPrograms { places, alive: Arc::new(Alive { count: AtomicUsize::new(0), wake }) })
+    }
+
+    /// Readable when a service thread has ended: then call [`CommPrograms::reap`].
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.alive.wake.as_fd()
+    }
+
+    /// [`CommPrograms::count`] is asked again.
+    pub(crate) fn reap(&self) {
+        let _ = rustix::io::read(&self.alive.wake, &mut [0; 8]);
     }
 
     /// Programs that are attached, or about to be.
     pub(crate) fn count(&self) -> usize {
-        Arc::strong_count(&self.alive) - 1
+        self.alive.count.load(Relaxed)
     }
 
     /// A program has said hello: starts its service thread, or refuses it with a sentence.
     pub(crate) fn start(&self, socket: OwnedFd, message: &[u8]) {
         let socket = Arc::new(socket);
         let refused = Arc::clone(&socket);
-        let started = self.place_of(&socket, message).and_then(|place| {
-            let alive = Arc::clone(&self.alive);
+        let started = self.place_of(&socket, message).and_then(|(place, who)| {
+            let alive = OneAlive::of(&self.alive);
             let body = move || {
-                if let Err((errno, sentence)) = serve(&socket, place) {
+                if let Err((errno, sentence)) = serve(&socket, place, who) {
                     refuse(&socket, errno, sentence);
                 }
                 drop(alive);
@@ -77,7 +115,7 @@ impl CommPrograms {
         }
     }
 
-    fn place_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<ZeronicPlace, Failure> {
+    fn place_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<(ZeronicPlace, Who), Failure> {
         let invalid = |sentence: String| (libc::EPROTO, sentence);
         let version = version(message).unwrap_or_default();
         if version != VERSION {
@@ -104,9 +142,16 @@ impl CommPrograms {
         if self.count() >= MOST || reserve::is_short() {
             return Err((libc::EAGAIN, "the daemon serves as many programs as it can: end some first".into()));
         }
-        tracing::debug!(host = place.section.name, pid = peer.pid, "{} uses toe_comm", printable(&hello.command));
-        Ok(place.clone())
+        let who = Who { pid: peer.pid.unsigned_abs(), command: printable(&hello.command) };
+        tracing::debug!(host = place.section.name, pid = who.pid, "{} uses toe_comm", who.command);
+        Ok((place.clone(), who))
     }
+}
+
+/// A program.
+struct Who {
+    pid: u32,
+    command: String,
 }
 
 /// A Linux error number and a sentence.
@@ -120,8 +165,8 @@ fn refuse(socket: &OwnedFd, errno: i32, sentence: String) {
 }
 
 /// Serves a program until its socket ends.
-fn serve(socket: &OwnedFd, place: ZeronicPlace) -> Result<(), Failure> {
-    let mut service = Service::attach(socket, place)?;
+fn serve(socket: &OwnedFd, place: ZeronicPlace, who: Who) -> Result<(), Failure> {
+    let mut service = Service::attach(socket, place, who)?;
     while let Ok((message, files)) = handover::recv(socket.as_fd()) {
         if message.is_empty() {
             break;
@@ -143,7 +188,7 @@ struct Service {
 }
 
 impl Service {
-    fn attach(socket: &OwnedFd, place: ZeronicPlace) -> Result<Service, Failure> {
+    fn attach(socket: &OwnedFd, place: ZeronicPlace, who: Who) -> Result<Service, Failure> {
         let broken = |e: io::Error| (libc::ENOMEM, format!("the daemon cannot make shared memory: {e}"));
         let sizes = QueueSizes { send: POSTS, completion: COMPLETIONS, ..QueueSizes::default() };
         let (region, ends) = DaemonQueues::create("opentoe-comm", sizes).map_err(broken)?;
@@ -157,7 +202,8 @@ impl Service {
         let daemons = daemon_bell(&region, copy(&bell)?);
         daemons.promise_barrier();
         let program_bell = program_bell(&region, of_program);
-        let program = NewProgram { domain, posts, completions, bell: daemons, program_bell };
+        let Who { pid, command } = who;
+        let program = NewProgram { pid, command, domain, posts, completions, bell: daemons, program_bell };
         let (index, watched) = (place.index, copy(&bell)?);
         let attached = place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
         let id = attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?;

@@ -22,6 +22,12 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// An application without libtoe: the socket, and its end of the context.
 pub fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
+    let (connection, end, _) = attach_numbered(socket, host);
+    (connection, end)
+}
+
+/// The same, with the context's number.
+pub fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u32) {
     let connection = handover::connect(socket).unwrap();
     let hello = Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None };
     handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
@@ -29,7 +35,7 @@ pub fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
     let Answer::Welcome(welcome) = serde_json::from_slice(&message).unwrap() else { panic!("refused") };
     let [region, app, bell] = <[OwnedFd; 3]>::try_from(fds).unwrap();
     let region = Arc::new(Region::from_fd(region).unwrap());
-    (connection, AppEnd::new(region, welcome.geometry, app, bell).unwrap())
+    (connection, AppEnd::new(region, welcome.geometry, app, bell).unwrap(), welcome.context)
 }
 
 /// Listens on a port.

@@ -1,6 +1,7 @@
 //! A real `toed` for tests of the daemon.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod application;
+pub mod nbd;
 pub mod verbs;
 
 use daemon::client::ask;

@@ -5,8 +5,7 @@ use port::Frame;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-/// Protocol number of UDP, and bytes of its header.
-const UDP: u8 = 17;
+/// Bytes of a UDP header.
 const HEADER: usize = 8;
 
 /// A datagram, with the other end.
@@ -43,7 +42,7 @@ impl Datagrams {
             body.extend(word.to_be_bytes());
         }
         body.extend(payload);
-        io.net.send(now, Packet::new((*to).into(), UDP, body), io.drops);
+        io.net.send(now, Packet::new((*to).into(), wire::ipv4::UDP, body), io.drops);
     }
 }
 

@@ -11,7 +11,10 @@ use crate::state::Link;
 use libc::epoll_event;
 use std::os::fd::{AsRawFd, RawFd};
 
-const EDGE: u32 = libc::EPOLLET as u32;
+/// Edges: each ring of the bell ends one sleep, whoever clears it.
+const HEARD: u32 = (libc::EPOLLIN | libc::EPOLLET) as u32;
+/// Only the end, no messages.
+const ENDED: u32 = (libc::EPOLLHUP | libc::EPOLLET) as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// A set of the kernel with everything that ends a sleep.
@@ -38,7 +41,7 @@ impl Bed {
         // SAFETY: a plain call.
         let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let bed = Bed { set: OwnFd::adopt(set), hears_bell: false, hears_daemon: false };
-        bed.add(kick, KICK, EDGE)?;
+        bed.add(kick, KICK, HEARD)?;
         Ok(bed)
     }
 
@@ -46,11 +49,11 @@ impl Bed {
     pub fn hear(&mut self, link: &Link) -> Result<()> {
         let Link::Attached(context) = link else { return Ok(()) };
         if !self.hears_bell {
-            self.add(context.end.app_bell.fd().as_raw_fd(), BELL, EDGE | EXCLUSIVE)?;
+            self.add(context.end.app_bell.fd().as_raw_fd(), BELL, HEARD | EXCLUSIVE)?;
             self.hears_bell = true;
         }
         if !self.hears_daemon {
-            self.add(context.control_fd(), DAEMON, EDGE)?;
+            self.add(context.control_fd(), DAEMON, ENDED)?;
             self.hears_daemon = true;
         }
         Ok(())
@@ -67,9 +70,8 @@ impl Bed {
         self.hear(link)
     }
 
-    /// Edges: each ring of the bell ends one sleep, whoever clears it.
-    fn add(&self, fd: RawFd, data: u64, edge: u32) -> Result<()> {
-        let mut event = epoll_event { events: libc::EPOLLIN as u32 | edge, u64: data };
+    fn add(&self, fd: RawFd, data: u64, events: u32) -> Result<()> {
+        let mut event = epoll_event { events, u64: data };
         // SAFETY: valid descriptors and a local event.
         errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }).map(|_| ())
     }
@@ -83,7 +85,7 @@ impl EpollSet {
             none => {
                 let kick = OwnFd::new()?;
                 let bed = Bed::new(kick.fd())?;
-                bed.add(self.fd, PROGRAM, 0)?;
+                bed.add(self.fd, PROGRAM, libc::EPOLLIN as u32)?;
                 self.kick = Some(kick);
                 none.insert(bed)
             }

@@ -7,9 +7,10 @@ use crate::socket::{self, ANY, Bound, Kind, Socket};
 use crate::state::Key;
 use crate::table::{self, Entry};
 use crate::wait::{self, Target, Wait};
-use crate::{attach, connect as opening, options, real, share};
-use context::{Endpoint, Unaccelerated};
+use crate::{attach, connect as opening, context_side, options, real, share};
+use context::{Endpoint, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
 const TYPE_MASK: c_int = 0xf;
@@ -20,7 +21,9 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     // SAFETY: passed on.
     let kernel = || unsafe { real::socket(domain, kind, protocol) };
     let known = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    let is_tcp = kind & TYPE_MASK == libc::SOCK_STREAM && (protocol == 0 || protocol == libc::IPPROTO_TCP);
+    // Multipath TCP, which Go's listeners ask for, falls back to TCP with a peer that has none (RFC 8684 section 3.7).
+    let is_tcp =
+        kind & TYPE_MASK == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
     let may_be_ours = is_tcp && kind & !known == 0 && matches!(domain, libc::AF_INET | libc::AF_INET6);
     if !may_be_ours || !attach::is_enabled() {
         return kernel();
@@ -125,8 +128,8 @@ unsafe fn decide_bind(
         }
     };
     if local.ip.is_loopback() {
-        lib.leave_to_kernel(key, Unaccelerated::Loopback)?;
-        return Ok(None);
+        // SAFETY: as above.
+        return unsafe { bind_loopback(lib, key, fd, address, len, local) };
     }
     if !local.ip.is_unspecified() && !lib.need_context()?.welcome.addresses.contains(&local.ip) {
         lib.leave_to_kernel(key, Unaccelerated::ForeignAddress)?;
@@ -155,6 +158,35 @@ unsafe fn bind_both(
     Ok(Some(0))
 }
 
+/// A loopback address is the kernel's first: its ports are the truth for all programs of the machine. Then it is the
+/// host's, too, where the host serves this program's loopback.
+unsafe fn bind_loopback(
+    lib: &mut Guard,
+    key: Key,
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+    local: Endpoint,
+) -> Decided<c_int> {
+    if !matches!(lib.need_socket(key)?.kind, Kind::Fresh) {
+        return Err(libc::EINVAL);
+    }
+    if !lib.need_context()?.welcome.loopback {
+        lib.leave_to_kernel(key, Unaccelerated::Loopback)?;
+        return Ok(None);
+    }
+    lib.own_kernel_socket(key)?;
+    // SAFETY: the caller's address.
+    errno::check(unsafe { real::bind(fd, address, len) })?;
+    let port = if local.port == 0 { kernel_port(fd) } else { local.port };
+    match socket::bind(lib, key, Endpoint { port, ..local }) {
+        Ok(()) => lib.need_socket(key)?.kernel_half = true,
+        // A connection over the host has the port, or too many are bound: the kernel goes on alone.
+        Err(_) => lib.leave_to_kernel(key, Unaccelerated::Loopback)?,
+    }
+    Ok(Some(0))
+}
+
 /// The port that the kernel chose.
 fn kernel_port(fd: c_int) -> u16 {
     let mut space = [0u8; 28];
@@ -178,14 +210,15 @@ fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c
     Ok(0)
 }
 
-/// A listener on the unspecified address also takes connections to the kernel's own addresses, such as loopback.
-/// Where the kernel has the port in use already, it goes without.
+/// A listener on the unspecified address also takes connections to the kernel's own addresses. Where the kernel has the
+/// port in use already, it goes without. Where not, connections to loopback addresses may come over the host, too: no
+/// other program can be meant.
 fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<()> {
     lib.own_kernel_socket(key)?;
     let socket = lib.need_socket(key)?;
     let Kind::Listener(listener) = &socket.kind else { return Ok(()) };
-    let local = listener.bound.local;
-    if !local.ip.is_unspecified() {
+    let Bound { binding, local, .. } = listener.bound;
+    if !local.ip.is_unspecified() && !local.ip.is_loopback() {
         // It may have listened on any address before.
         socket.kernel_half = false;
         return Ok(());
@@ -203,6 +236,9 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
     lib.need_socket(key)?.kernel_half = listening;
     if listening {
         lib.watch_kernel_half(key, fd);
+        if lib.need_context()?.welcome.loopback {
+            context_side::tell(lib, Request::Loopback { binding });
+        }
     }
     Ok(())
 }
@@ -244,6 +280,7 @@ unsafe fn accept_ours(
         return Err(libc::EINVAL);
     }
     lib.show_interest(key);
+    socket::look_elsewhere(lib, key);
     wait_for_connection(lib, key, fd)?;
     // SAFETY: the caller's pointers.
     match unsafe { accept_now(lib, key, (address, len), flags) } {
@@ -270,9 +307,10 @@ fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
     let targets = [Target::Socket(key)];
     let wait = Wait { deadline, targets: &targets, kernel, signals, mask: None };
     let found = wait::until(lib, wait, |lib, kernel| {
+        let first = lib.takes_first(key);
         let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
         match &socket.kind {
-            Kind::Listener(listener) if !listener.queue.is_empty() => Some(Ok(())),
+            Kind::Listener(_) if first => Some(Ok(())),
             Kind::Listener(_) if kernel.iter().any(|fd| fd.revents != 0) => Some(Ok(())),
             Kind::Listener(_) if socket.broken => Some(Err(libc::EINVAL)),
             Kind::Listener(_) => None,
@@ -352,14 +390,35 @@ pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> 
     };
     if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound(_)) {
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {
-            return not_here(lib, key, Unaccelerated::Loopback);
+            return connect_loopback(lib, key, remote);
         }
-        if !lib.need_context()?.reaches(remote) {
+        let loopback = |bound: &Bound| bound.local.ip.is_loopback();
+        let from_loopback = matches!(&lib.need_socket(key)?.kind, Kind::Bound(bound) if loopback(bound));
+        if from_loopback || !lib.need_context()?.reaches(remote) {
             return not_here(lib, key, Unaccelerated::NoRoute);
         }
     }
     opening::connect(lib, key, remote)?;
     Ok(Some(0))
+}
+
+/// To this machine itself: over the host, where a listener of its own stands there; else the kernel connects.
+fn connect_loopback(lib: &mut Guard, key: Key, remote: Endpoint) -> Decided<c_int> {
+    let bound_to = match &lib.need_socket(key)?.kind {
+        Kind::Bound(bound) => bound.local.ip,
+        _ => ANY.ip,
+    };
+    let may_be_loopback = bound_to.is_unspecified() || bound_to.is_loopback();
+    if !may_be_loopback || !lib.need_context()?.welcome.loopback {
+        return not_here(lib, key, Unaccelerated::Loopback);
+    }
+    // Linux takes the unspecified address for 127.0.0.1.
+    let ip = if remote.ip.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { remote.ip };
+    match opening::connect(lib, key, Endpoint { ip, ..remote }) {
+        // Nobody listens there on the host, or there is no room: the kernel's half has some.
+        Err(libc::ENETUNREACH | libc::ENOBUFS | libc::ENOMEM) => not_here(lib, key, Unaccelerated::Loopback),
+        done => done.map(|()| Some(0)),
+    }
 }
 
 /// The kernel connects, unless the socket is bound to an address of the host: then nobody can.
@@ -368,9 +427,9 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
     let socket = lib.need_socket(key)?;
     match socket.kind {
         Kind::Fresh => {}
-        Kind::Bound(ref bound) if bound.local.ip.is_unspecified() => {
+        Kind::Bound(ref bound) if bound.local.ip.is_unspecified() || bound.local.ip.is_loopback() => {
             let Bound { binding, local, .. } = **bound;
-            // Bound to a port only: the same port in the kernel.
+            // Bound to a port only: the same port in the kernel. A loopback address is bound there already.
             let (fd, is_v6, bound) = (socket.fd, socket.is_v6, socket.kernel_half);
             if !bound && !bind_kernel_half(fd, local, is_v6) {
                 return Err(errno::get());

@@ -166,6 +166,7 @@ impl Host {
     pub fn join(&mut self, a: u32, b: u32) -> Option<(Slot, Slot)> {
         let slot_a = self.apps.get_mut(&a)?.take_slot()?;
         let slot_b = self.apps.get_mut(&b)?.take_slot()?;
+        self.apps[&b].control.offer(slot_b);
         let end = |id: u32, slot: Slot| End::new((id, slot), self.apps[&id].control.map_buffers(slot.index).unwrap());
         let ends = [end(a, slot_a), end(b, slot_b)];
         self.connections.push(Connection { ends });

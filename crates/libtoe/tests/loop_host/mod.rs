@@ -5,7 +5,7 @@ mod connections;
 mod requests;
 
 use connections::{Connection, End};
-use context::attach::{Answer, Hello, Welcome};
+use context::attach::{Answer, Ask, Asked, Hello, Welcome};
 use context::{ControlEnd, EngineEnd, Geometry, Prefix, Reply, Request, Slot, daemon_ends};
 use shm::{Doorbell, handover};
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,11 +219,23 @@ impl Host {
             }
             busy |= self.take_bumps(id);
             if self.apps.get(&id).is_some_and(|app| is_readable(&app.socket)) {
-                self.gone(id);
+                if self.answer(id).is_none() {
+                    self.gone(id);
+                }
                 busy = true;
             }
         }
         busy | self.move_bytes()
+    }
+
+    /// Answers what an application asks over its socket; `None` where it is gone.
+    fn answer(&mut self, id: u32) -> Option<()> {
+        let message = handover::recv_bytes(self.apps[&id].socket.as_fd()).ok().filter(|message| !message.is_empty())?;
+        let Ask::Region { context } = serde_json::from_slice(&message).unwrap();
+        let home = self.apps.get(&context).map(|app| app.control.descriptors()[0]);
+        let answer = home.map_or(Asked::Refused, |_| Asked::Region(GEOMETRY));
+        let regions: Vec<_> = home.into_iter().collect();
+        handover::send(self.apps[&id].socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &regions).ok()
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
@@ -238,6 +250,7 @@ impl Host {
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let context = self.number();
         let welcome = Answer::Welcome(Welcome {
+            loopback: false,
             context,
             geometry: GEOMETRY,
             host: "loop".into(),

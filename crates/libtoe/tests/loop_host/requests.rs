@@ -16,11 +16,11 @@ impl Host {
                 (found.listening, found.backlog) = (true, backlog as usize);
                 self.reply(from, Reply::Done { tag });
             }
-            Request::Arm { binding, credits } => {
-                if let Some(found) = self.bindings.get_mut(&binding) {
-                    found.holders.insert(from, credits);
-                }
-                self.retry();
+            Request::Arm { binding, credits } => self.arm(from, binding, credits),
+            // It moves no connection.
+            Request::Take { tag, binding, credits } => {
+                self.arm(from, binding, credits);
+                self.reply(from, Reply::Done { tag });
             }
             Request::Connect { tag, binding, remote, .. } => self.connect(from, tag, binding, remote),
             Request::Unbind { binding } => self.unbind(from, binding),
@@ -43,8 +43,17 @@ impl Host {
             Request::Splice { tag, .. } | Request::OpenLog { tag, .. } | Request::JoinLog { tag, .. } => {
                 self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 });
             }
+            // It has no loopback.
+            Request::Loopback { .. } => {}
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
+    }
+
+    fn arm(&mut self, from: u32, binding: u32, credits: u32) {
+        if let Some(found) = self.bindings.get_mut(&binding) {
+            found.holders.insert(from, credits);
+        }
+        self.retry();
     }
 
     fn reply(&mut self, to: u32, reply: Reply) {

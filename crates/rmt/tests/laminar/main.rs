@@ -48,17 +48,23 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     let key = |v: u32| EntryKey::Exact(v as u128);
     let four_tuple = [key(0x0a00_0002), key(0x0a00_0001), key(4000), key(80)];
     let delta = rx_next.wrapping_neg();
-    let args = [FLOW as u128, CONTEXT as u128, PORT_NET as u128, delta as u128, 0xffff, BASE as u128, 2];
+    let timely = defines.contains(&"TIMELY");
+    let mut args = vec![FLOW as u128, CONTEXT as u128, PORT_NET as u128, delta as u128, 0xffff, BASE as u128];
+    args.extend(timely.then_some(1));
+    args.push(2);
     m.table_add("flows", &four_tuple, 0, "rx_flow", &args).unwrap();
     let owner = [key(FLOW as u32), key(CONTEXT as u32)];
     m.table_add("contexts", &owner, 0, "tx_flow", &[ISS as u128, PORT_NET as u128, 2]).unwrap();
     let mut headers = vec![0x0200_0000_0002, 0x0200_0000_0001, 0x0a00_0001, 0x0a00_0002, 80, 4000];
-    headers.extend(defines.contains(&"TIMELY").then_some(CLOCK as u128));
+    headers.extend(timely.then_some(CLOCK as u128));
     headers.push(3);
     m.table_add("headers", &[key(FLOW as u32)], 0, "addresses", &headers).unwrap();
     m.table_add("grants", &[key(FLOW as u32)], 0, "granted", &[CONTEXT as u128, 3000, 8000]).unwrap();
     let flow = FLOW as u32;
     m.register_write("rx_window", flow, &[rx_next as u128, rx_next.wrapping_add(avail) as u128]).unwrap();
+    if timely {
+        m.register_write("ts_recent", flow, &[0, rx_next as u128]).unwrap();
+    }
     m.register_write("tx_window", flow, &[ISS as u128, ISS as u128]).unwrap();
     m.register_write("tx_edge", flow, &[ISS as u128 + 60_000]).unwrap();
     m.register_write("tx_largest", flow, &[60_000]).unwrap();

@@ -172,7 +172,7 @@ fn a_large_window_saturates() {
     assert_eq!(ack.unwrap().window, 0xffff);
 }
 
-fn port_of(m: &mut Machine, frame: &[u8]) -> Option<(u16, bool, Vec<u8>)> {
+pub(crate) fn port_of(m: &mut Machine, frame: &[u8]) -> Option<(u16, bool, Vec<u8>)> {
     m.ingress(PORT_NET, frame).queued.map(|q| (q.port, q.bypass, q.data))
 }
 

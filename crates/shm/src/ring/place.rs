@@ -5,9 +5,15 @@ pub(super) use modelled::Place;
 #[cfg(not(loom))]
 pub(super) use real::Place;
 
+/// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
+#[cfg(not(loom))]
+pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
+    2 * crate::CACHE_LINE + entries as usize * W * 8
+}
+
 #[cfg(not(loom))]
 mod real {
-    use super::super::ring_bytes;
+    use super::ring_bytes;
     use crate::{CACHE_LINE, Region};
     use std::ptr::NonNull;
     use std::sync::Arc;

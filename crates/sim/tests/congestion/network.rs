@@ -94,7 +94,7 @@ impl Station {
         let [app_bell, daemon_bell] = [(); 2].map(|()| Doorbell::eventfd().unwrap());
         let [app_too, daemon_too] = [&app_bell, &daemon_bell].map(|bell| bell.try_clone().unwrap());
         let ends = daemon_ends(&region, geometry, app_bell, daemon_bell);
-        let application = Application { pid: 100, uid: 0, gid: 0, command: "program".into() };
+        let application = Application { pid: 100, uid: 0, gid: 0, command: "program".into(), loopback: true };
         host.use_base(0, |tcp, context| tcp.attach(context, application, ends, None)).unwrap();
         let app = AppEnd::new(region, geometry, app_too, daemon_too).unwrap();
         Station { host, port, app, ip, pool, rx: Vec::new(), tx: Vec::new(), busy: true }

@@ -91,20 +91,19 @@ impl Disk {
     }
 }
 
-impl Storage for Disk {
-    fn find(&mut self, name: &[u8]) -> Option<Volume> {
+impl Storage<u8> for Disk {
+    fn find(&mut self, name: &[u8], _client: &u8) -> Option<Volume> {
         (name == b"vol").then_some(Volume { number: 7, blocks: self.blocks.len() as u64, read_only: false })
     }
 
-    fn claim(&mut self, _volume: u32, client: u64) -> u32 {
-        for (_, job, write) in std::mem::take(&mut self.running) {
-            let outcome = self.carry_out(job, write);
-            self.ended.push((job, outcome));
+    fn claim(&mut self, _volume: u32, client: u64) -> Option<u32> {
+        if self.running.iter().any(|(_, _, write)| write.is_some()) {
+            return None;
         }
         if self.writer.replace(client).is_some_and(|writer| writer != client) {
             self.generation += 1;
         }
-        self.generation
+        Some(self.generation)
     }
 
     fn read(&mut self, job: Job) {

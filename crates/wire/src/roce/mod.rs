@@ -27,8 +27,6 @@ pub use train::Train;
 
 /// The UDP port to which RoCEv2 packets go (IBTA A17.3.1.1).
 pub const UDP_PORT: u16 = 4791;
-/// Protocol number of UDP.
-pub const UDP: u8 = 17;
 /// The queue pair that congestion and connection management reach: the general services interface (IBTA 1.3, 3.5.4).
 pub const GSI_QP: u32 = 1;
 /// The number that stands for all queue pairs of a multicast group (IBTA 1.3, 10.5.1).

@@ -1,6 +1,6 @@
 //! Whole packets: frames that carry RoCEv2 over IPv4.
 use super::icrc::{ICRC_LEN, IP_AT, icrc};
-use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP, UDP_PORT};
+use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP_PORT};
 use crate::{EtherType, Mac, Malformed, be16, be32, ethernet, ipv4};
 use std::net::Ipv4Addr;
 
@@ -97,7 +97,7 @@ impl Path {
             ttl: self.hop_limit,
             ecn: self.traffic_class.into(),
             dscp: self.traffic_class >> 2,
-            ..ipv4::Header::new(UDP, (self.local, self.remote), udp_len)
+            ..ipv4::Header::new(ipv4::UDP, (self.local, self.remote), udp_len)
         };
         ip.emit(&mut frame[IP_AT..]);
         // The checksum stays zero, "not computed": the ICRC covers more (IBTA A17.3.1.1).
@@ -150,7 +150,7 @@ pub(super) fn layout(frame: &[u8]) -> Result<Layout, Malformed> {
     let (ip, ip_len) = ipv4::Header::parse(packet, packet.len())?;
     let udp_at = ip_at + ip_len;
     let len = usize::from(ip.payload_len);
-    if ip.protocol != UDP || ip.is_fragment || ip_len != ipv4::HEADER_LEN {
+    if ip.protocol != ipv4::UDP || ip.is_fragment || ip_len != ipv4::HEADER_LEN {
         return Err(Malformed::Field);
     }
     if len < UDP_LEN + BTH_LEN + ICRC_LEN || usize::from(be16(frame, udp_at + 4)) != len {
@@ -169,7 +169,7 @@ pub fn destination_qp(frame: &[u8]) -> Option<u32> {
     let ip_at = ethernet::payload_at(frame, EtherType::Ipv4)?;
     let udp_at = ip_at + usize::from(frame.get(ip_at)? & 0xf) * 4;
     let bth = frame.get(udp_at + UDP_LEN..udp_at + UDP_LEN + BTH_LEN)?;
-    let is_ours = frame[ip_at + 9] == UDP && be16(frame, udp_at + 2) == UDP_PORT;
+    let is_ours = frame[ip_at + 9] == ipv4::UDP && be16(frame, udp_at + 2) == UDP_PORT;
     is_ours.then(|| be32(bth, 4) & 0xff_ffff)
 }
 

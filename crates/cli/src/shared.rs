@@ -1,0 +1,112 @@
+//! The daemon that a user's programs share: the first `opentoe run` starts it, later ones join it, and it ends a moment
+//! after the last of them.
+//!
+//! It is for one user in one network namespace: there its hosts are reached, and nobody else is trusted with them.
+use crate::arguments::RunArguments;
+use crate::private::{self, Embedded, Private};
+use daemon::client;
+use daemon::protocol::Question;
+use serde_json::Value;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Joins the user's daemon, or starts it. A program that asks for another host or engine gets one with that.
+pub fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
+    // Of two that begin at the same time, one starts the daemon and the other joins it.
+    let _turn = Turn::take();
+    if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
+        return Ok(joined);
+    }
+    let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
+    private::embedded(&Embedded { host, engine, network: None, shared: true })
+}
+
+/// Joins the daemon at this socket, where it is the user's own and has what the program asks for.
+fn join(socket: &Path, arguments: &RunArguments) -> Option<Private> {
+    let own = rustix::process::geteuid().as_raw();
+    // The directory's owner: in /tmp anybody can make one.
+    if socket.parent()?.metadata().ok()?.uid() != own {
+        return None;
+    }
+    let (hello, stream) = client::open(socket, &Question::Hello).ok()?;
+    let peer = shm::handover::credentials(stream.get_ref().as_fd()).ok()?;
+    if peer.uid != own || !same_network(peer.pid) || hello["shared"] != true {
+        return None;
+    }
+    let serves = |host: &&Value| {
+        let is = |key: &str, wish: &Option<String>| wish.as_deref().is_none_or(|wish| host[key] == wish);
+        is("name", &arguments.host) && is("engine", &arguments.engine)
+    };
+    let host = hello["hosts"].as_array()?.iter().find(serves)?;
+    if hello["attach_version"] != context::VERSION {
+        return None;
+    }
+    // It may have ended just now.
+    let others = programs_of(&client::ask(socket, &Question::Join).ok()?);
+    let address = host["address"].as_str()?.split('/').next()?;
+    let mut sentence = format!("host '{}' is {address}", host["name"].as_str()?);
+    if !others.is_empty() {
+        sentence += &format!(", shared with {}", others.join(", "));
+    }
+    Some(Private { socket: socket.into(), sentences: vec![sentence] })
+}
+
+/// The programs for which a daemon runs, by its answer: names and process numbers, without this process.
+pub fn programs_of(hello: &Value) -> Vec<String> {
+    let owners = hello["owners"].as_array().map(Vec::as_slice).unwrap_or_default();
+    owners.iter().filter_map(Value::as_i64).filter_map(called).collect()
+}
+
+fn called(pid: i64) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (pid != i64::from(std::process::id())).then(|| format!("{} (process {pid})", name.trim()))
+}
+
+/// A process is in this one's network namespace.
+fn same_network(pid: i32) -> bool {
+    let namespace = |process: &str| {
+        let namespace = fs::metadata(format!("/proc/{process}/ns/net")).ok()?;
+        Some((namespace.dev(), namespace.ino()))
+    };
+    namespace("self").is_some_and(|own| namespace(&pid.to_string()) == Some(own))
+}
+
+/// The turn to start a daemon: of one user's processes in a network namespace, one has it.
+///
+/// It is the abstract name of a UNIX socket, which is the namespace's own and leaves nothing behind.
+struct Turn {
+    _name: Option<UnixListener>,
+}
+
+impl Turn {
+    /// A daemon starts within this time. Who waits longer starts one of its own.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn take() -> Turn {
+        let own = rustix::process::geteuid().as_raw();
+        let Ok(name) = SocketAddr::from_abstract_name(format!("opentoe-run-{own}")) else {
+            return Turn { _name: None };
+        };
+        let begin = Instant::now();
+        loop {
+            match UnixListener::bind_addr(&name) {
+                Ok(listener) => return Turn { _name: Some(listener) },
+                // Any user can take any name: one of another's is no reason to wait.
+                Err(_) if begin.elapsed() > Self::PATIENCE || !held_by(&name, own) => return Turn { _name: None },
+                Err(_) => sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+/// The name is taken by a process of this user, or nobody has it any more.
+fn held_by(name: &SocketAddr, own: u32) -> bool {
+    UnixStream::connect_addr(name)
+        .map_or(true, |holder| shm::handover::credentials(holder.as_fd()).is_ok_and(|holder| holder.uid == own))
+}

@@ -1,0 +1,73 @@
+//! Connections that wait to be accepted, and processes that do not come for them (docs/LISTENERS.md).
+//!
+//! On Linux all processes that share a listener share one queue. Here each has its own, so that data arrives in its
+//! buffers at once. What a process does not accept in its turn goes to another one that takes connections.
+use crate::timers::MILLISECOND;
+use engine::{ContextId, FlowId, Nanos};
+use std::collections::VecDeque;
+
+/// How long a connection waits in one process at first, where another one would take it; twice as long in each
+/// further one.
+pub(crate) const TURN: Nanos = 20 * MILLISECOND;
+/// A turn is no longer than this power of two of the first.
+const MOST_DOUBLED: u8 = 6;
+/// How long a process that missed a turn comes after all others: at first, doubled with each further turn in a row.
+const PASSIVE: Nanos = 100 * MILLISECOND;
+const MOST_PASSIVE_DOUBLED: u8 = 9;
+
+/// A process that takes connections of a listener.
+#[derive(Debug, Default)]
+pub(crate) struct Taker {
+    /// How many more it takes.
+    pub credits: u32,
+    /// Until when it comes after all others: it let a connection wait for its whole turn.
+    pub passive_until: Nanos,
+    /// Turns that it missed since it last accepted.
+    missed: u8,
+    /// It has accepted a connection, or tried to.
+    pub accepts: bool,
+    /// Connections that wait there, as far as the control plane has heard, in the order in which they will be accepted.
+    pub offers: VecDeque<Offer>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    pub flow: FlowId,
+    pub since: Nanos,
+    /// Processes that let it wait before.
+    pub turns: u8,
+}
+
+impl Offer {
+    /// When its turn is over.
+    pub fn due(&self) -> Nanos {
+        self.since + (TURN << self.turns.min(MOST_DOUBLED))
+    }
+}
+
+/// A connection that waits too long where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Overdue {
+    pub flow: FlowId,
+    pub at: ContextId,
+    /// Not even a process that does not accept either would be worse.
+    pub anywhere: bool,
+}
+
+impl Taker {
+    pub fn with_credits(credits: u32) -> Taker {
+        Taker { credits, ..Taker::default() }
+    }
+
+    /// It accepts: nothing that it missed counts any more.
+    pub fn has_accepted(&mut self) {
+        (self.accepts, self.missed, self.passive_until) = (true, 0, 0);
+    }
+
+    /// It let a connection wait for its turn.
+    pub fn has_missed(&mut self, now: Nanos) {
+        self.passive_until = now + (PASSIVE << self.missed.min(MOST_PASSIVE_DOUBLED));
+        self.missed = self.missed.saturating_add(1);
+        self.credits += 1;
+    }
+}

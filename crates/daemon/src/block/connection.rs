@@ -1,0 +1,145 @@
+//! A connection of an NBD client: a thread reads its requests, another one writes the answers as they come.
+use super::budget::{Budget, Share};
+use super::gate::{Gate, cover};
+use super::nbd::{self, Command, Export, MOST, Request};
+use solar::{BLOCK_LEN, Direction, Status};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// Most bytes that a client's requests hold before it must take answers in.
+const MOST_HELD: usize = 32 << 20;
+/// What a request holds beside its data.
+const REQUEST: usize = 256;
+
+/// An answer that is to be sent.
+struct Answer {
+    handle: u64,
+    error: u32,
+    data: Vec<u8>,
+    range: Range<usize>,
+    /// Given back once it has been sent: a client that takes no answers in sends no more requests.
+    _share: Share,
+}
+
+/// Who waits for an answer.
+struct Asker {
+    handle: u64,
+    answers: Sender<Answer>,
+    share: Share,
+}
+
+impl Asker {
+    fn answer(self, error: i32) {
+        self.answer_with(error, Vec::new(), 0..0);
+    }
+
+    /// The writer ends only when nobody waits for an answer any more, so it takes all.
+    fn answer_with(self, error: i32, data: Vec<u8>, range: Range<usize>) {
+        let _ = self.answers.send(Answer { handle: self.handle, error: error as u32, data, range, _share: self.share });
+    }
+}
+
+/// The error number of a status, among those that the protocol has; 0 for success.
+fn error_of(status: Status) -> i32 {
+    match status {
+        Status::Ok => 0,
+        Status::ReadOnly => libc::EPERM,
+        Status::OutOfRange => libc::EINVAL,
+        Status::NoSpace => libc::ENOSPC,
+        Status::Fenced | Status::NoSession => libc::ESHUTDOWN,
+        _ => libc::EIO,
+    }
+}
+
+/// Serves a client until it goes.
+pub(super) fn serve(mut stream: UnixStream, export: &Export, gate: &Arc<Gate>) -> io::Result<()> {
+    if !nbd::negotiate(&mut stream, export)? {
+        return Ok(());
+    }
+    let (answers, to_send) = channel();
+    let writing = stream.try_clone()?;
+    let writer = thread::Builder::new().name("nbd-answers".into()).spawn(move || send_all(writing, &to_send))?;
+    let served = serve_requests(&mut stream, export, gate, &answers);
+    drop(answers);
+    // What is under way has its own way to the writer, which ends with the last one.
+    let _ = writer.join();
+    served
+}
+
+fn send_all(mut stream: UnixStream, answers: &Receiver<Answer>) {
+    let mut gone = false;
+    for answer in answers {
+        let data = &answer.data[answer.range.clone()];
+        gone = gone || nbd::answer(&mut stream, answer.handle, answer.error, data).is_err();
+    }
+}
+
+fn serve_requests(
+    stream: &mut UnixStream,
+    export: &Export,
+    gate: &Arc<Gate>,
+    answers: &Sender<Answer>,
+) -> io::Result<()> {
+    let budget = Arc::new(Budget::default());
+    loop {
+        let request = Request::read(stream)?;
+        let refused = refusal(&request, export);
+        let data_len = match request.command {
+            Command::Disconnect => return Ok(()),
+            Command::Write if request.len > MOST => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "an NBD write is longer than 32 MiB"));
+            }
+            Command::Read | Command::Write if request.len <= MOST => request.len as usize,
+            _ => 0,
+        };
+        budget.wait_until(|held| held < MOST_HELD);
+        let asker = Asker { handle: request.handle, answers: answers.clone(), share: budget.take(REQUEST + data_len) };
+        let mut data = Vec::new();
+        if request.command == Command::Write {
+            data.resize(data_len, 0);
+            stream.read_exact(&mut data)?;
+        }
+        match (request.command, refused) {
+            (_, Some(error)) => asker.answer(error),
+            (Command::Read, _) => read(&request, gate, asker),
+            (Command::Write, _) => write(&request, data, gate, asker),
+            // What was answered is durable.
+            _ => asker.answer(0),
+        }
+    }
+}
+
+/// Why a request is refused: an error number.
+fn refusal(request: &Request, export: &Export) -> Option<i32> {
+    let ends = request.offset.checked_add(request.len.into());
+    match request.command {
+        Command::Disconnect | Command::Flush => None,
+        Command::Other => Some(libc::EINVAL),
+        Command::Write if export.read_only => Some(libc::EPERM),
+        Command::Write if ends.is_none_or(|end| end > export.bytes) => Some(libc::ENOSPC),
+        _ if request.len == 0 || request.len > MOST => Some(libc::EINVAL),
+        _ => ends.is_none_or(|end| end > export.bytes).then_some(libc::EINVAL),
+    }
+}
+
+fn read(request: &Request, gate: &Gate, asker: Asker) {
+    let len = request.len as usize;
+    let (lba, skip, room) = cover(request.offset, len);
+    let done = Box::new(move |status, data: Vec<u8>| match error_of(status) {
+        0 => asker.answer_with(0, data, skip..skip + len),
+        error => asker.answer(error),
+    });
+    gate.submit(Direction::Read, lba, vec![0; room], done);
+}
+
+fn write(request: &Request, data: Vec<u8>, gate: &Gate, asker: Asker) {
+    if request.offset % BLOCK_LEN as u64 != 0 || data.len() % BLOCK_LEN != 0 {
+        return asker.answer(error_of(gate.write_within(request.offset, &data)));
+    }
+    let done = Box::new(move |status, _: Vec<u8>| asker.answer(error_of(status)));
+    gate.submit(Direction::Write, request.offset / BLOCK_LEN as u64, data, done);
+}

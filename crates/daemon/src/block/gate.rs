@@ -1,0 +1,83 @@
+//! What goes to a volume from all connections of its socket: bounded, and one alone where it must be.
+use super::budget::Budget;
+use solar::transport::{Queue, Submission};
+use solar::{BLOCK_LEN, Direction, Status};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most bytes of requests that have not ended: of all connections.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Called when a request has ended, with its memory, on the data-path thread.
+type Done = Box<dyn FnOnce(Status, Vec<u8>) + Send>;
+
+/// The way to a volume.
+pub(super) struct Gate {
+    queue: Arc<Queue>,
+    /// What has not ended.
+    outstanding: Arc<Budget>,
+    /// Held while something is submitted.
+    submitting: Mutex<()>,
+}
+
+impl Gate {
+    pub(super) fn new(queue: Arc<Queue>) -> Gate {
+        Gate { queue, outstanding: Arc::default(), submitting: Mutex::default() }
+    }
+
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.submitting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads or writes whole blocks.
+    pub(super) fn submit(&self, direction: Direction, lba: u64, buffer: Vec<u8>, done: Done) {
+        let _one = self.alone();
+        self.outstanding.wait_until(|bytes| bytes < MOST_BYTES);
+        self.pass(direction, lba, buffer, done);
+    }
+
+    fn pass(&self, direction: Direction, lba: u64, buffer: Vec<u8>, done: Done) {
+        let share = self.outstanding.take(buffer.len());
+        let done = Box::new(move |status, buffer| {
+            drop(share);
+            done(status, buffer);
+        });
+        self.queue.submit(Submission { direction, lba, buffer, done });
+    }
+
+    /// Does so and waits for the end.
+    fn pass_and_wait(&self, direction: Direction, lba: u64, buffer: Vec<u8>) -> (Status, Vec<u8>) {
+        let (sender, ended) = sync_channel(1);
+        let done = Box::new(move |status, buffer| {
+            // The receiver waits below.
+            let _ = sender.send((status, buffer));
+        });
+        self.pass(direction, lba, buffer, done);
+        ended.recv().unwrap_or((Status::Failed, Vec::new()))
+    }
+
+    /// Writes bytes that begin or end within a block: the blocks are read and written again, while nothing else is
+    /// under way.
+    pub(super) fn write_within(&self, offset: u64, data: &[u8]) -> Status {
+        let _one = self.alone();
+        self.outstanding.wait_until(|bytes| bytes == 0);
+        let (lba, skip, room) = cover(offset, data.len());
+        let (status, mut buffer) = self.pass_and_wait(Direction::Read, lba, vec![0; room]);
+        if status != Status::Ok {
+            return status;
+        }
+        buffer[skip..skip + data.len()].copy_from_slice(data);
+        self.pass_and_wait(Direction::Write, lba, buffer).0
+    }
+}
+
+/// The blocks that cover some bytes: the first one, where the bytes begin in it, and how long all blocks are.
+pub(super) fn cover(offset: u64, len: usize) -> (u64, usize, usize) {
+    let block = BLOCK_LEN as u64;
+    let skip = (offset % block) as usize;
+    (offset / block, skip, (skip + len).div_ceil(BLOCK_LEN) * BLOCK_LEN)
+}

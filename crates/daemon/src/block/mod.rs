@@ -1,0 +1,16 @@
+//! Block storage over Solar (docs/SOLAR.md): volumes that hosts serve from files, and volumes that hosts use, each as
+//! an NBD socket for unmodified programs.
+mod backend;
+mod budget;
+mod config;
+mod connection;
+mod export;
+mod files;
+mod gate;
+mod nbd;
+mod place;
+mod writer;
+
+pub(crate) use config::check;
+pub use config::{BlockSection, VolumeSection};
+pub(crate) use place::{BlockThreads, place};

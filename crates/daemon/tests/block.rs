@@ -1,0 +1,267 @@
+//! Block storage over Solar of a real `toed`: a volume in a file at one host, its NBD socket at another, and programs
+//! that are not changed. What is read is what was written, or an error.
+mod common;
+
+use common::application::until;
+use common::nbd::{Command, Nbd};
+use common::{Toed, refused};
+use daemon::config::parse;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+const EIO: u32 = 5;
+const EPERM: u32 = 1;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+
+/// A directory for volumes and sockets.
+struct Store(PathBuf);
+
+impl Store {
+    fn new() -> Store {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("toe-block-test-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Store(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A volume of a host.
+    fn volume(&self, name: &str, host: &str, more: &str) -> String {
+        let file = self.path(name);
+        format!("[[volume]]\nname = \"{name}\"\nhost = \"{host}\"\nfile = \"{}\"\n{more}\n", file.display())
+    }
+
+    /// A host's use of a volume of the host `s`.
+    fn block(&self, volume: &str, host: &str, socket: &str, more: &str) -> String {
+        let socket = self.path(socket);
+        let socket = socket.display();
+        format!(
+            "[[block]]\nvolume = \"{volume}\"\nhost = \"{host}\"\nserver = \"10.0.0.1\"\nsocket = \"{socket}\"\n{more}\n"
+        )
+    }
+
+    fn open(&self, socket: &str) -> Nbd {
+        Nbd::open(&self.path(socket)).unwrap()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Three hosts on a fabric: `s` at 10.0.0.1, `c` at 10.0.0.2, `d` at 10.0.0.3.
+fn hosts(fabric: &str) -> String {
+    let host = |(name, last)| format!("[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\n");
+    let hosts: String = [("s", 1), ("c", 2), ("d", 3)].map(host).concat();
+    format!("log = \"warn\"\n[[fabric]]\nname = \"f\"\n{fabric}\n{hosts}")
+}
+
+const WIDE: &str = "mtu = 9000";
+
+/// Bytes that differ everywhere, for a seed.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let word = |at: u64| (at ^ seed << 40).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    (0..len.div_ceil(8) as u64).flat_map(|at| (word(at) ^ word(at) >> 31).to_le_bytes()).take(len).collect()
+}
+
+fn run(program: &mut Program) -> String {
+    let output = program.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn address(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", socket.display())
+}
+
+#[test]
+fn nbdcopy_writes_a_volume_and_reads_it_back_through_loss() {
+    for fabric in [WIDE, "mtu = 9000\nloss = 0.02\nreorder = 0.02\nduplicate = 0.02\ncorrupt = 0.01"] {
+        let store = Store::new();
+        let size = 16 * MIB;
+        let sections = store.volume("v", "s", &format!("size = {size}")) + &store.block("v", "c", "v.sock", "");
+        let mut toed = Toed::start(&(hosts(fabric) + &sections));
+        let (content, copy, socket) = (store.path("in"), store.path("out"), store.path("v.sock"));
+        fs::write(&content, bytes(1, size as usize)).unwrap();
+        run(Program::new("nbdcopy").arg("--flush").arg(&content).arg(address(&socket)));
+        run(Program::new("nbdcopy").arg(address(&socket)).arg(&copy));
+        let expected = fs::read(&content).unwrap();
+        assert!(expected == fs::read(&copy).unwrap(), "other bytes came back");
+        assert!(expected == fs::read(store.path("v")).unwrap(), "the file has other bytes");
+        assert!(toed.end().success());
+        assert!(!socket.exists(), "the socket stays behind");
+    }
+}
+
+#[test]
+fn a_narrow_network_is_refused_in_one_sentence() {
+    let store = Store::new();
+    let sentence = "a packet carries a block of 4096 bytes, so the MTU must be at least 4180, not";
+    for (section, who) in
+        [(store.volume("v", "s", "size = 4096"), "volume v"), (store.block("v", "c", "x", ""), "block v")]
+    {
+        let text = hosts("mtu = 4179") + &section;
+        assert_eq!(parse(&text, "t").unwrap_err(), format!("t: {who}: {sentence} 4179"));
+        let (status, said) = refused(&text);
+        assert!(!status.success() && said.contains(sentence), "{said}");
+        assert!(parse(&(hosts("mtu = 4180") + &section), "t").is_ok());
+        let tap = "port = { kind = \"tap\" }\n[[fabric]]";
+        let text = hosts(WIDE).replacen("address = \"10.0.0.1\"", &format!("address = \"10.0.0.1\"\n{tap}"), 1);
+        let text = text.replace("[[fabric]]\n[[host]]", "[[host]]") + &section;
+        assert_eq!(parse(&text, "t").is_err(), who == "volume v", "{text}");
+    }
+    assert!(!store.path("v").exists(), "a file was made all the same");
+}
+
+#[test]
+fn requests_of_any_size_and_place() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 1048576") + &store.block("v", "c", "v.sock", "");
+    let _toed = Toed::start(&(hosts(WIDE) + &sections));
+    let mut nbd = store.open("v.sock");
+    assert_eq!(nbd.bytes, MIB);
+    let mut expected = vec![0; MIB as usize];
+    for (seed, (at, len)) in
+        [(0, 4096), (1, 1), (4095, 2), (5000, 9000), (8192, 8192), (1_048_575, 1)].iter().enumerate()
+    {
+        let data = bytes(seed as u64 + 9, *len);
+        nbd.write(*at as u64, &data).unwrap();
+        expected[*at..at + len].copy_from_slice(&data);
+    }
+    nbd.command(Command::Flush).unwrap();
+    assert!(nbd.read(0, MIB as u32).unwrap() == expected);
+    assert!(nbd.read(4090, 20).unwrap() == expected[4090..4110]);
+    assert_eq!(nbd.read(MIB, 1), Err(EINVAL));
+    assert_eq!(nbd.read(u64::MAX, 4096), Err(EINVAL));
+    assert_eq!(nbd.write(MIB - 1, &[1, 2]), Err(ENOSPC));
+    assert_eq!(nbd.command(Command::Trim), Err(EINVAL));
+    assert!(fs::read(store.path("v")).unwrap() == expected);
+}
+
+#[test]
+fn a_client_that_takes_no_answers_in_is_not_served_without_end() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 1048576") + &store.block("v", "c", "v.sock", "");
+    let toed = Toed::start(&(hosts(WIDE) + &sections));
+    let before = peak(&toed);
+    let mut silent = store.open("v.sock");
+    silent.ask_often(512, MIB as u32).unwrap();
+    toed.comes_to_rest();
+    let used = peak(&toed) - before;
+    assert!(used < 160 * MIB, "{used} bytes for answers that nobody takes");
+    assert!(store.open("v.sock").read(0, BLOCK as u32).is_ok(), "others are served");
+    // It takes them in after all.
+    for _ in 0..512 {
+        let (_, error) = silent.answer().unwrap();
+        assert_eq!(error, 0);
+        silent.skip(MIB as usize);
+    }
+}
+
+/// The most memory that a daemon had, bytes.
+fn peak(toed: &Toed) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", toed.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_byte_that_was_changed_on_the_disk_is_an_error_until_the_block_is_written() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 65536") + &store.block("v", "c", "v.sock", "");
+    let _toed = Toed::start(&(hosts(WIDE) + &sections));
+    let mut nbd = store.open("v.sock");
+    let content = bytes(3, 65536);
+    nbd.write(0, &content).unwrap();
+    let file = File::options().write(true).open(store.path("v")).unwrap();
+    file.write_all_at(&[content[5 * BLOCK + 9] ^ 4], 5 * BLOCK as u64 + 9).unwrap();
+    assert_eq!(nbd.read(5 * BLOCK as u64, BLOCK as u32), Err(EIO));
+    assert_eq!(nbd.read(0, 65536), Err(EIO));
+    // A part of the block cannot be written: the rest is not known.
+    assert_eq!(nbd.write(5 * BLOCK as u64, &[1]), Err(EIO));
+    assert!(nbd.read(6 * BLOCK as u64, BLOCK as u32).unwrap() == content[6 * BLOCK..7 * BLOCK]);
+    nbd.write(5 * BLOCK as u64, &content[5 * BLOCK..6 * BLOCK]).unwrap();
+    assert!(nbd.read(0, 65536).unwrap() == content);
+}
+
+#[test]
+fn volumes_are_for_whom_they_are_said_to_be() {
+    let store = Store::new();
+    fs::write(store.path("kept"), bytes(5, 8192)).unwrap();
+    let sections = [
+        store.volume("v", "s", "size = 8192"),
+        store.volume("own", "s", "size = 8192\nclients = [\"10.0.0.2\"]"),
+        store.volume("kept", "s", "read_only = true"),
+        store.block("v", "c", "c.sock", ""),
+        store.block("v", "d", "reader.sock", "read_only = true"),
+        store.block("own", "c", "own.sock", ""),
+        store.block("own", "d", "foreign.sock", ""),
+        store.block("none", "d", "none.sock", ""),
+        store.block("kept", "c", "kept.sock", "read_only = true"),
+        store.block("kept", "d", "kept-writer.sock", ""),
+    ];
+    let _toed = Toed::start(&(hosts(WIDE) + &sections.concat()));
+    let content = bytes(4, 8192);
+    let (mut writer, mut reader) = (store.open("c.sock"), store.open("reader.sock"));
+    writer.write(0, &content).unwrap();
+    assert!(reader.read(0, 8192).unwrap() == content, "a write that was answered is what others read");
+    assert_eq!((reader.flags & 2, reader.write(0, &[1])), (2, Err(EPERM)));
+    assert!(store.open("own.sock").read(0, 8192).unwrap().iter().all(|&byte| byte == 0));
+    for refused in ["foreign.sock", "none.sock", "kept-writer.sock"] {
+        assert!(Nbd::open(&store.path(refused)).is_err(), "{refused}");
+    }
+    assert!(store.open("kept.sock").read(0, 8192).unwrap() == bytes(5, 8192));
+    assert!(store.open("c.sock").read(0, 8192).unwrap() == content, "a second client of a socket");
+}
+
+#[test]
+fn one_client_writes_until_another_takes_the_volume_over() {
+    let store = Store::new();
+    let served = store.volume("v", "s", "size = 8192") + &store.block("v", "c", "first.sock", "");
+    let toed = Toed::start(&(hosts(WIDE) + &served + &store.block("v", "d", "second.sock", "")));
+    // One of them has it, whichever came first.
+    let held = |name| Nbd::open(&store.path(name)).is_ok();
+    assert!(held("first.sock") != held("second.sock"));
+    drop(toed);
+    let toed = Toed::start(&(hosts(WIDE) + &served + &store.block("v", "d", "second.sock", "take_over = true")));
+    let taken = || Nbd::open(&store.path("second.sock")).is_ok_and(|mut nbd| nbd.write(0, &[7; BLOCK]).is_ok());
+    until("the volume is taken over", taken);
+    let late = Nbd::open(&store.path("first.sock")).map(|mut nbd| nbd.write(0, &[1; BLOCK]));
+    assert!(!matches!(late, Ok(Ok(()))), "two clients write");
+    assert!(store.open("second.sock").read(0, BLOCK as u32).unwrap() == [7; BLOCK]);
+    drop(toed);
+}
+
+#[test]
+fn an_nbd_client_that_is_killed_leaves_the_volume_to_others() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 16777216") + &store.block("v", "c", "v.sock", "");
+    let _toed = Toed::start(&(hosts(WIDE) + &sections));
+    let content = store.path("in");
+    fs::write(&content, bytes(6, 16 << 20)).unwrap();
+    for pause in [1, 3, 10, 30] {
+        let mut copy = Program::new("nbdcopy").arg(&content).arg(address(&store.path("v.sock"))).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        let _ = copy.kill();
+        copy.wait().unwrap();
+    }
+    let mut nbd = store.open("v.sock");
+    let expected = fs::read(&content).unwrap();
+    for (at, block) in expected.chunks(BLOCK).enumerate() {
+        let found = nbd.read((at * BLOCK) as u64, BLOCK as u32).unwrap();
+        assert!(found == block || found.iter().all(|&byte| byte == 0), "block {at} is neither old nor new");
+    }
+}

@@ -1,0 +1,82 @@
+//! A storage server as a transport of a host.
+use super::udp::{self, Way};
+use crate::packet::PORT;
+use crate::{Header, Job, Outcome, Server, ServerConfig, Storage};
+use host::{Claim, Io, Transport};
+use port::Frame;
+use std::net::Ipv4Addr;
+use tcp::Nanos;
+
+/// A client, but for its path: its address, and its first port.
+pub type Peer = (Ipv4Addr, u16);
+
+/// A storage whose operations end on other threads.
+pub trait Backend: Storage<Peer> + Send {
+    /// Operations that have ended since the last call go to the end of `ended`.
+    fn take_ended(&mut self, ended: &mut Vec<(Job, Outcome)>);
+
+    /// There are some.
+    fn has_ended(&self) -> bool;
+}
+
+/// The transport of a host that serves volumes.
+pub struct VolumeServer<B> {
+    server: Server<Peer>,
+    backend: B,
+    /// Empty between rounds.
+    ended: Vec<(Job, Outcome)>,
+}
+
+impl<B: Backend> VolumeServer<B> {
+    /// Serves what the backend keeps. `key` is as in [`Server::new`].
+    pub fn new(config: ServerConfig, key: [u64; 2], backend: B) -> VolumeServer<B> {
+        VolumeServer { server: Server::new(config, key), backend, ended: Vec::new() }
+    }
+}
+
+impl<B: Backend> Transport for VolumeServer<B> {
+    fn name(&self) -> &'static str {
+        "solar server"
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        vec![Claim::UdpPort(PORT)]
+    }
+
+    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        let mut done = rx.len();
+        for mut frame in rx.drain(..) {
+            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, io) {
+                // The path is the distance of the port from the client's first one. A damaged number makes a damaged
+                // packet, which the server drops.
+                let path = Header::path_of(packet);
+                let peer = (way.remote, way.to.wrapping_sub(path.into()));
+                self.server.receive(peer, packet, marked, &mut self.backend, now);
+            }
+            io.pool.put(frame);
+        }
+        self.backend.take_ended(&mut self.ended);
+        done += self.ended.len();
+        for (job, outcome) in self.ended.drain(..) {
+            self.server.finish(job, outcome);
+        }
+        self.server.poll(now, |(remote, first), path, header, payload| {
+            let way = Way { remote, from: PORT, to: first.wrapping_add(path.into()) };
+            udp::send(now, way, header, payload, io);
+            done += 1;
+        });
+        done
+    }
+
+    fn handover_obstacle(&self) -> Option<String> {
+        Some("a daemon that serves volumes cannot be taken over".into())
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        self.backend.has_ended() || self.next_deadline().is_some_and(|due| due <= now)
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.server.deadline()
+    }
+}

@@ -1,0 +1,68 @@
+//! Frames of Solar packets: Ethernet, IPv4, UDP.
+use crate::packet::{BLOCK_LEN, HEADER_LEN};
+use host::{Io, Received};
+use port::{Checksum, Frame};
+use std::net::Ipv4Addr;
+use tcp::Nanos;
+use wire::checksum::Sum;
+use wire::{EtherType, ethernet, ipv4};
+
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+/// Where a frame has its UDP header, and its packet.
+const UDP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+const PACKET_AT: usize = UDP_AT + UDP_LEN;
+/// Of the checksum, within the UDP header.
+const CHECKSUM_AT: usize = UDP_AT + 6;
+/// Most bytes of an IP packet with a block.
+pub const LEAST_MTU: u16 = (ipv4::HEADER_LEN + UDP_LEN + HEADER_LEN + BLOCK_LEN) as u16;
+
+/// From which port to which, at which address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) remote: Ipv4Addr,
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+}
+
+/// Sends a packet. Where the next hop is not known, it is asked for, and the packet is lost: it will be sent again.
+pub(crate) fn send(now: Nanos, way: Way, header: &[u8; HEADER_LEN], payload: &[u8], io: &mut Io<'_>) {
+    let remote = way.remote.into();
+    let next_hop = if io.net.is_own(remote) { Some(remote) } else { io.net.routes.next_hop(remote) };
+    let Some(next_hop) = next_hop else { return io.drops.count(engine::DropReason::NoRoute) };
+    let Some(dst) = io.net.resolve(now, next_hop) else { return };
+    let link = *io.net.link_towards(remote);
+    let Some(local) = io.net.source(remote).as_v4() else { return };
+    let mut frame = io.pool.small();
+    let len = PACKET_AT + HEADER_LEN + payload.len();
+    if len > frame.capacity() {
+        io.pool.put(frame);
+        frame = io.pool.large();
+    }
+    frame.resize(len);
+    let bytes = frame.bytes_mut();
+    let udp_len = (len - UDP_AT) as u16;
+    ethernet::Header { dst, src: link.mac, ethertype: EtherType::Ipv4 }.emit(bytes);
+    let ip = ipv4::Header { ecn: ipv4::Ecn::Ect0, ..ipv4::Header::new(ipv4::UDP, (local, way.remote), udp_len) };
+    ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
+    let sum = Sum::pseudo_header(local, way.remote, ipv4::UDP, udp_len.into()).partial();
+    for (at, half) in [(0, way.from), (2, way.to), (4, udp_len), (6, sum)] {
+        bytes[UDP_AT + at..UDP_AT + at + 2].copy_from_slice(&half.to_be_bytes());
+    }
+    bytes[PACKET_AT..PACKET_AT + HEADER_LEN].copy_from_slice(header);
+    bytes[PACKET_AT + HEADER_LEN..].copy_from_slice(payload);
+    frame.checksum = Checksum::Partial { start: UDP_AT as u16, field: CHECKSUM_AT as u16 };
+    io.tx.push(frame);
+}
+
+/// A received packet: the way back, whether it met congestion, and its bytes. Its own checksums cover the bytes, so
+/// UDP's is not looked at. `None` where the network layer has it, or the frame is malformed.
+pub(crate) fn receive<'f>(now: Nanos, frame: &'f mut Box<Frame>, io: &mut Io<'_>) -> Option<(Way, bool, &'f [u8])> {
+    frame.flatten();
+    let Received::Packet(ip) = io.net.receive(now, frame, io.drops) else { return None };
+    let datagram = ip.body(frame)?;
+    let half = |at: usize| Some(u16::from_be_bytes([*datagram.get(at)?, *datagram.get(at + 1)?]));
+    let way = Way { remote: ip.header.src, from: half(2)?, to: half(0)? };
+    let packet = datagram.get(UDP_LEN..usize::from(half(4)?))?;
+    Some((way, ip.header.ecn == ipv4::Ecn::Ce, packet))
+}

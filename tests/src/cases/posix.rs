@@ -1,0 +1,31 @@
+//! What single socket calls do: libtoe's own cases, which pass on the kernel's TCP, too.
+use super::Bench;
+use crate::lab::Link;
+use crate::report::Outcome;
+use std::path::Path;
+use std::process::Command;
+
+/// The same program on the kernel and on the server's side, each with itself.
+pub(super) fn calls(bench: &Bench) -> Outcome {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/libtoe/tests/posix.c");
+    let program = bench.files.path("posix");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o", &program]).arg(source);
+    bench.session.run(compiler)?;
+    let mut on_kernel = bench.lab.near.command(&program);
+    on_kernel.arg("127.0.0.1");
+    let expected = bench.session.run(on_kernel)?;
+    let mut here = bench.lab.on_server(&program);
+    here.arg(bench.address());
+    // Over loopback, a connection to a port where nobody listens is the kernel's to refuse.
+    let refusing = bench.lab.link == Link::Loopback;
+    let kernel = |state| if refusing { bench.lab.far.ip(&["link", "set", "lo", state]).map(drop) } else { Ok(()) };
+    kernel("up")?;
+    let found = bench.session.run(here);
+    kernel("down")?;
+    let found = found?;
+    match (found == expected, expected.lines().count()) {
+        (true, cases @ 20..) => Ok(format!("{cases} cases as on the kernel")),
+        _ => Err(format!("it printed {found:?}, and on the kernel {expected:?}")),
+    }
+}
