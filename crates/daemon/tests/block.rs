@@ -4,88 +4,15 @@ mod common;
 
 use common::application::until;
 use common::nbd::{Command, Nbd};
+use common::store::{BLOCK, EIO, ENOSPC, MIB, Store, WIDE, address, bytes, hosts, run};
 use common::{Toed, refused};
 use daemon::config::parse;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::process::Command as Program;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-const MIB: u64 = 1 << 20;
-const BLOCK: usize = 4096;
-const EIO: u32 = 5;
 const EPERM: u32 = 1;
 const EINVAL: u32 = 22;
-const ENOSPC: u32 = 28;
-
-/// A directory for volumes and sockets.
-struct Store(PathBuf);
-
-impl Store {
-    fn new() -> Store {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("toe-block-test-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Store(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// A volume of a host.
-    fn volume(&self, name: &str, host: &str, more: &str) -> String {
-        let file = self.path(name);
-        format!("[[volume]]\nname = \"{name}\"\nhost = \"{host}\"\nfile = \"{}\"\n{more}\n", file.display())
-    }
-
-    /// A host's use of a volume of the host `s`.
-    fn block(&self, volume: &str, host: &str, socket: &str, more: &str) -> String {
-        let socket = self.path(socket);
-        let socket = socket.display();
-        format!(
-            "[[block]]\nvolume = \"{volume}\"\nhost = \"{host}\"\nserver = \"10.0.0.1\"\nsocket = \"{socket}\"\n{more}\n"
-        )
-    }
-
-    fn open(&self, socket: &str) -> Nbd {
-        Nbd::open(&self.path(socket)).unwrap()
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Three hosts on a fabric: `s` at 10.0.0.1, `c` at 10.0.0.2, `d` at 10.0.0.3.
-fn hosts(fabric: &str) -> String {
-    let host = |(name, last)| format!("[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\n");
-    let hosts: String = [("s", 1), ("c", 2), ("d", 3)].map(host).concat();
-    format!("log = \"warn\"\n[[fabric]]\nname = \"f\"\n{fabric}\n{hosts}")
-}
-
-const WIDE: &str = "mtu = 9000";
-
-/// Bytes that differ everywhere, for a seed.
-fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let word = |at: u64| (at ^ seed << 40).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    (0..len.div_ceil(8) as u64).flat_map(|at| (word(at) ^ word(at) >> 31).to_le_bytes()).take(len).collect()
-}
-
-fn run(program: &mut Program) -> String {
-    let output = program.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{program:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn address(socket: &Path) -> String {
-    format!("nbd+unix:///?socket={}", socket.display())
-}
 
 #[test]
 fn nbdcopy_writes_a_volume_and_reads_it_back_through_loss() {

@@ -143,6 +143,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
         }
         let Some(volume) = storage.find(name, &peer) else { return Begun::Refused(Status::NoVolume) };
         let writes = header.access != Access::Read;
+        self.make_room(peer);
         if let Some(status) = self.refusal(&volume, header) {
             return Begun::Refused(status);
         }
@@ -156,6 +157,18 @@ impl<P: Copy + Eq + Hash> Server<P> {
         let opening = Opening { peer, volume, number, generation };
         self.sessions.insert(number, Session::new(&self.config, opening, header, now));
         Begun::Yes
+    }
+
+    /// Where there are as many sessions as may be, one goes that nobody misses: it is fenced, or of an earlier client
+    /// at the same address and port, which was killed. Who used it after all begins another one.
+    fn make_room(&mut self, peer: P) {
+        if self.sessions.len() < self.config.most_sessions {
+            return;
+        }
+        let spare = self.sessions.iter().filter(|(_, session)| session.fenced || session.peer == peer);
+        if let Some((&number, _)) = spare.min_by_key(|(_, session)| session.heard) {
+            self.sessions.remove(&number);
+        }
     }
 
     fn refusal(&self, volume: &Volume, header: &Header) -> Option<Status> {

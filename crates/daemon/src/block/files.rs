@@ -238,6 +238,10 @@ fn open_sums(path: &Path, blocks: u64, read_only: bool) -> Result<(File, bool), 
         None => OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(said)?,
     };
     let whole = is_whole(&sums);
+    // One that was cut while it was made begins with zeros.
+    if !whole && header[..8] != [0; 8] {
+        return Err(format!("{} is damaged: remove it to compute it anew from what the volume has", path.display()));
+    }
     if whole && header[8..] != blocks.to_le_bytes() {
         return Err(format!("{} belongs to a volume of another length: remove it to compute it anew", path.display()));
     }

@@ -1,7 +1,9 @@
 //! A real `toed` for tests of the daemon.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod application;
+pub mod judge;
 pub mod nbd;
+pub mod store;
 pub mod verbs;
 
 use daemon::client::ask;
@@ -22,12 +24,20 @@ pub struct Toed {
 
 impl Toed {
     pub fn start(configuration: &str) -> Toed {
+        Toed::start_by(configuration, toed)
+    }
+
+    /// Starts it by a command for its directory.
+    pub fn start_by(configuration: &str, command: impl FnOnce(&Path) -> Command) -> Toed {
         let directory = directory(configuration);
-        let mut child = toed(&directory).arg("--announce").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Toed { child, directory }
+        Toed { child: announced(command(&directory)), directory }
+    }
+
+    /// Kills it, and starts another one with its configuration.
+    pub fn kill_and_restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = announced(toed(&self.directory));
     }
 
     pub fn id(&self) -> u32 {
@@ -80,6 +90,15 @@ impl Drop for Toed {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Starts a daemon and waits until it serves.
+fn announced(mut command: Command) -> Child {
+    let mut child = command.arg("--announce").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child
 }
 
 /// A new directory with the configuration.

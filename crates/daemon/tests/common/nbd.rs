@@ -43,7 +43,12 @@ impl Nbd {
 
     /// Asks, with the bytes of a write.
     pub fn send(&mut self, command: Command, offset: u64, len: u32, data: &[u8]) -> io::Result<()> {
-        self.stream.write_all(&[&request(command, 7, offset, len)[..], data].concat())
+        self.send_as(7, command, offset, len, data)
+    }
+
+    /// The same, with a handle of the caller's.
+    pub fn send_as(&mut self, handle: u64, command: Command, offset: u64, len: u32, data: &[u8]) -> io::Result<()> {
+        self.stream.write_all(&[&request(command, handle, offset, len)[..], data].concat())
     }
 
     /// The next answer: handle and error number. The bytes of a read follow it.
@@ -55,6 +60,13 @@ impl Nbd {
         Ok((u64::from_be_bytes(answer[8..].try_into().unwrap()), error))
     }
 
+    /// The bytes of an answer.
+    pub fn data(&mut self, len: usize) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; len];
+        self.stream.read_exact(&mut data)?;
+        Ok(data)
+    }
+
     /// Takes in bytes of an answer.
     pub fn skip(&mut self, len: usize) {
         self.stream.read_exact(&mut vec![0; len]).unwrap();
@@ -64,9 +76,7 @@ impl Nbd {
     pub fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
         self.send(Command::Read, offset, len, &[]).unwrap();
         self.outcome()?;
-        let mut data = vec![0; len as usize];
-        self.stream.read_exact(&mut data).unwrap();
-        Ok(data)
+        Ok(self.data(len as usize).unwrap())
     }
 
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), u32> {
