@@ -97,6 +97,7 @@ pub const ALL: &[Case] = &[
     Case { limit: 80, ..case("OpenSSH", ssh::login) },
     case("Erlang gen_tcp", runtimes::erlang),
     case("Node.js http, connection per request", runtimes::node),
+    case("Open MPI, btl tcp", runtimes::open_mpi),
     case("Node.js cluster", passing::node_cluster),
     case("python3 multiprocessing, connections passed", passing::python),
     case("haproxy, reload under load", passing::haproxy),

@@ -81,4 +81,20 @@ pub struct Welcome {
     pub loopback: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
+    /// The host's ports over which it may have neighbours, for lists of interfaces (docs/POSIX.md).
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
+}
+
+/// A port of the host, as a list of interfaces shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The host's address there.
+    pub address: IpAddress,
+    /// Bits of its network part.
+    pub prefix_len: u8,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Most bytes of an IP packet.
+    pub mtu: u16,
 }

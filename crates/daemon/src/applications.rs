@@ -266,5 +266,6 @@ fn welcome(context: ContextId, place: &HostPlace, loopback: bool) -> Welcome {
         routes: place.routes.clone(),
         loopback,
         congestion: stack.default_congestion().to_string(),
+        interfaces: place.interfaces.clone(),
     }
 }

@@ -8,8 +8,9 @@ use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
 use crate::zeronic::{self, ZeronicPlace};
+use context::attach::Interface;
 use control::Host;
-use host::Ports;
+use host::{Link, Ports};
 use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -52,6 +53,8 @@ pub(crate) struct HostPlace {
     pub(crate) index: usize,
     /// Networks and prefix lengths that it reaches.
     pub(crate) routes: Vec<wire::Prefix>,
+    /// Its ports over which it may have neighbours.
+    pub(crate) interfaces: Vec<Interface>,
     /// Its tracepoints.
     pub(crate) traces: Arc<Traces>,
     /// Who may attach to it.
@@ -86,11 +89,12 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
             .map_err(|e| format!("host {}: {e}", section.stack.name))?;
         let (routes, stack) =
             (path.hosts[index].host.net().routes.list(), path.hosts[index].host.base().config().clone());
+        let interfaces = interfaces(path.hosts[index].host.net().links(), section, config);
         let said = |e: String| format!("host {}: {e}", section.stack.name);
         let access = Access::to_host(section).map_err(said)?;
         let rdma = rdma.place(path, index, section).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
-        hosts.push(HostPlace { config, thread: section.thread, index, routes, traces, access, rdma });
+        hosts.push(HostPlace { config, thread: section.thread, index, routes, interfaces, traces, access, rdma });
     }
     let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
     let blocks = block::place(config, &seats, &mut paths, &handles)?;
@@ -112,6 +116,26 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
 
 fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {
     port.fabric.as_ref().or(config.fabrics.first().map(|fabric| &fabric.name))
+}
+
+/// The ports over which a host may have neighbours: not those on a fabric without anybody else.
+fn interfaces(links: &[Link], section: &HostSection, config: &Config) -> Vec<Interface> {
+    let shown = |(link, port): (&Link, &PortSection)| {
+        let Link { mac, address, prefix_len, caps } = *link;
+        has_others(port, config).then_some(Interface { address, prefix_len, mac: mac.0, mtu: caps.mtu })
+    };
+    links.iter().zip(&section.ports).filter_map(shown).collect()
+}
+
+fn has_others(port: &PortSection, config: &Config) -> bool {
+    if port.kind != PortKind::Fabric {
+        return true;
+    }
+    let fabric = on(port, config);
+    let has_uplink = config.fabrics.iter().any(|section| Some(&section.name) == fabric && !section.uplinks.is_empty());
+    let is_there = |other: &&PortSection| other.kind == PortKind::Fabric && on(other, config) == fabric;
+    let members = config.hosts.iter().flat_map(|host| &host.ports).filter(is_there).count();
+    has_uplink || members > 1 || !config.zeronics.is_empty()
 }
 
 /// All fabrics, with their uplinks; hosts join afterwards, because what a fabric offers depends on its uplinks.
@@ -196,4 +220,30 @@ fn captured(port: Box<dyn Port>, section: &PortSection, clock: Clock) -> Result<
     let Some(path) = &section.capture else { return Ok(port) };
     let capture = Capture::create(path, &port.name(), clock.epoch(), section.capture_mib.unwrap_or(CAPTURE_MIB) << 20)?;
     Ok(Box::new(Captured::new(port, capture)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn ports_without_neighbours_are_not_shown() {
+        let one = "[[host]]\nname = \"a\"\naddress = \"10.1.0.2\"\nprefix_len = 24\n";
+        let two = "[[host]]\nname = \"b\"\naddress = \"10.1.0.3\"\nprefix_len = 24\n";
+        let uplink = "[[fabric]]\nname = \"f\"\n[[fabric.uplink]]\nkind = \"tap\"\n";
+        let other = "[[fabric]]\nname = \"f\"\n[[fabric]]\nname = \"g\"\n";
+        let elsewhere = format!("{two}port = {{ kind = \"fabric\", fabric = \"g\" }}\n");
+        let tap = format!("{one}port = {{ kind = \"tap\" }}\n");
+        for (text, shown) in [
+            (one.to_string(), false),
+            ([one, two].concat(), true),
+            ([uplink, one].concat(), true),
+            ([other, one, &elsewhere].concat(), false),
+            (tap, true),
+        ] {
+            let config = parse(&text, "a test").unwrap();
+            assert_eq!(has_others(&config.hosts[0].ports[0], &config), shown, "{text}");
+        }
+    }
 }

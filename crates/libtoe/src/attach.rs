@@ -47,6 +47,15 @@ pub fn ensure(lib: &mut Guard) {
     }
 }
 
+/// Attaches where that was not done yet and can be: for calls that go on without.
+pub fn if_possible(lib: &mut Guard) {
+    if matches!(lib.link, Link::Detached) {
+        if let Ok(context) = attach(None) {
+            lib.attached(context);
+        }
+    }
+}
+
 /// Ends the process with a sentence on standard error.
 pub fn refuse(sentence: &str) -> ! {
     let line = format!("libtoe: {sentence}\n");

@@ -8,7 +8,7 @@
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
 //! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
 //! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `image`, `static_host`, `passing`, `carried`, `room`,
-//! `say`, `environment`, `share` (the tie to the daemon).
+//! `say`, `environment`, `share`, `interfaces`, `lists` (the tie to the daemon).
 
 mod address;
 mod attach;
@@ -28,9 +28,11 @@ mod few;
 mod fork;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod image;
+mod interfaces;
 mod interpose;
 mod kept;
 mod listener;
+mod lists;
 mod lock;
 mod log;
 mod lookout;

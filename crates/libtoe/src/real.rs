@@ -1,8 +1,8 @@
 //! The next definitions of the functions that this library interposes: glibc's, or those of another preloaded
 //! library. Resolved when first called, so that calls from other libraries' constructors work as well.
 use libc::{
-    c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t,
-    pollfd, rlimit, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, ifaddrs, iovec, mmsghdr, msghdr, nfds_t,
+    off_t, pid_t, pollfd, rlimit, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
@@ -176,6 +176,11 @@ next! {
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     prlimit(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int;
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    getifaddrs(list: *mut *mut ifaddrs) -> c_int;
+    freeifaddrs(list: *mut ifaddrs) -> c_int;
+    if_nametoindex(name: *const c_char) -> c_int;
+    if_indextoname(index: c_uint, name: *mut c_char) -> isize;
+    if_nameindex() -> isize;
     fork() -> pid_t;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

@@ -3,6 +3,7 @@ use crate::context_side::Context;
 use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::few::Few;
+use crate::lists::Lists;
 use crate::options::Recent;
 use crate::rest::Hand;
 use crate::socket::Socket;
@@ -38,6 +39,8 @@ pub struct Lib {
     pub hand: Hand,
     /// Options that sockets share.
     pub recent_options: Recent,
+    /// What is added to the kernel's lists of interfaces.
+    pub lists: Lists,
     /// How often news of the daemon was taken in.
     pub taken_in: u32,
     /// Identities given so far.
@@ -80,6 +83,7 @@ impl Lib {
             taken_in: 0,
             last_id: 0,
             contexts: 0,
+            lists: Lists::new(),
         }
     }
 

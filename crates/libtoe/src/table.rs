@@ -14,6 +14,9 @@ static TABLE: [AtomicU32; CAPACITY] = [const { AtomicU32::new(0) }; CAPACITY];
 /// One more than the highest descriptor that was ever entered.
 static USED: AtomicU32 = AtomicU32::new(0);
 
+/// The word of a netlink socket.
+const NETLINK: u32 = 1 << 2 | 3;
+
 /// What a descriptor is to the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -25,6 +28,8 @@ pub enum Entry {
     Set(usize),
     /// A descriptor of the library itself, which the program must not close.
     Internal,
+    /// A netlink socket of the kernel's, to whose lists of interfaces something is added.
+    Netlink,
 }
 
 impl Entry {
@@ -34,6 +39,7 @@ impl Entry {
             Entry::Socket(index) => (index as u32) << 2 | 1,
             Entry::Set(index) => (index as u32) << 2 | 2,
             Entry::Internal => 3,
+            Entry::Netlink => NETLINK,
         }
     }
     fn from_word(word: u32) -> Entry {
@@ -42,6 +48,7 @@ impl Entry {
             0 => Entry::Kernel,
             1 => Entry::Socket(index),
             2 => Entry::Set(index),
+            _ if word == NETLINK => Entry::Netlink,
             _ => Entry::Internal,
         }
     }
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn remembers_kinds_and_forgets() {
-        for entry in [Entry::Socket(0), Entry::Set(77), Entry::Internal, Entry::Socket(1 << 19)] {
+        for entry in [Entry::Socket(0), Entry::Set(77), Entry::Internal, Entry::Netlink, Entry::Socket(1 << 19)] {
             assert!(set(900_000, entry));
             assert!(is_ours(900_000));
             assert_eq!(get(900_000), entry);

@@ -1,6 +1,9 @@
 //! Language runtimes with event loops of their own: they wait in several threads, and make system calls by number.
 use super::{Bench, nginx};
+use crate::lab::Link;
 use crate::report::Outcome;
+use std::path::Path;
+use std::process::Command;
 
 /// Erlang's poll threads wait in epoll sets from before the first socket is made.
 pub(super) fn erlang(bench: &Bench) -> Outcome {
@@ -24,4 +27,32 @@ pub(super) fn node(bench: &Bench) -> Outcome {
     );
     let _server = bench.server(bench.lab.on_server("node"), &["-e", &program])?;
     nginx::drive_ab(bench, 5000, &[])
+}
+
+/// Open MPI's ranks tell each other the addresses that they find in the list of interfaces. On the fabric there is none
+/// but the host's in that namespace: ranks of two hosts find each other by it.
+pub(super) fn open_mpi(bench: &Bench) -> Outcome {
+    if bench.lab.link == Link::Loopback {
+        return Ok("left out: mpirun and its ranks need the kernel's loopback".into());
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/mpi_sums.c");
+    let program = bench.files.path("mpi_sums");
+    let mut compiler = Command::new("mpicc");
+    compiler.args(["-O1", "-o", &program]).arg(source);
+    bench.session.run(compiler)?;
+    let lab = bench.lab;
+    // The ranks reach mpirun over the loopback of a namespace: all are in one.
+    let ranks = if lab.link.is_fabric() {
+        [lab.on_server(&program), lab.on_client(&program)]
+    } else {
+        [0, 1].map(|_| lab.on_server(&program))
+    };
+    let mut mpirun = if lab.server.is_accelerated() { lab.far.command("mpirun") } else { lab.near.command("mpirun") };
+    mpirun.args(["--allow-run-as-root", "--oversubscribe", "--mca", "btl", "tcp,self"]);
+    for (at, rank) in ranks.iter().enumerate() {
+        let between: &[&str] = if at == 0 { &[] } else { &[":"] };
+        mpirun.args(between).args(["-np", "2"]).arg(rank.get_program()).args(rank.get_args());
+    }
+    let said = bench.session.run(mpirun)?;
+    if said.contains("4 ranks, 0 sums wrong") { Ok(said.trim().into()) } else { Err(said) }
 }

@@ -1,7 +1,9 @@
 //! Closing, duplicating and controlling descriptors.
+use super::interfaces;
 use super::sockets::{ours, route};
 use crate::data;
 use crate::errno::{self, Result, give};
+use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
 use crate::real;
 use crate::socket::Kind;
@@ -30,6 +32,10 @@ fn close_ours(fd: c_int) -> Result<c_int> {
         Entry::Kernel => Ok(kernel()),
         Entry::Internal if !lock::is_mine() => Err(libc::EBADF),
         Entry::Internal => Ok(kernel()),
+        Entry::Netlink => {
+            netlink::forget(fd);
+            Ok(kernel())
+        }
         Entry::Socket(_) | Entry::Set(_) => {
             let mut lib = lock::lock()?;
             if let Some(key) = lib.socket_of(fd) {
@@ -55,7 +61,7 @@ pub fn release(lib: &mut Lib, fd: c_int) {
             rename(lib, entry, fd);
             lib.drop_set_descriptor(index);
         }
-        Entry::Kernel | Entry::Internal => {}
+        Entry::Kernel | Entry::Internal | Entry::Netlink => {}
     }
 }
 
@@ -80,6 +86,10 @@ fn refer(lib: &mut Lib, old: c_int, new: c_int) {
     let count = match entry {
         Entry::Socket(index) => lib.sockets.get_mut(index).map(|socket| &mut socket.descriptors),
         Entry::Set(index) => lib.sets.get_mut(index).map(|set| &mut set.descriptors),
+        Entry::Netlink => {
+            table::set(new, entry);
+            None
+        }
         _ => None,
     };
     if let Some(count) = count {
@@ -247,6 +257,12 @@ fn set_flags(lib: &mut Guard, key: Key, fd: c_int, flags: c_ulong) -> Result<c_i
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::ioctl(fd, request, argument) };
+    if interfaces::QUESTIONS.contains(&request) {
+        // SAFETY: the caller's pointer.
+        if let Some(answer) = unsafe { interfaces::control(request, argument, kernel) } {
+            return give(answer);
+        }
+    }
     match ours(fd) {
         Ok(None) => kernel(),
         // SAFETY: the caller's pointer.

@@ -2,6 +2,7 @@
 use super::sockets::{decide_connect, ours, route};
 use crate::data;
 use crate::errno::{self, Result, give};
+use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::real;
 use crate::state::Key;
@@ -33,6 +34,12 @@ unsafe fn several(
     // SAFETY: the caller's list.
     let list = unsafe { buffers(iov, count)? };
     if data::total(list) == 0 { Ok(0) } else { move_bytes(list) }
+}
+
+/// Receives on a descriptor that is not ours.
+unsafe fn taken(fd: c_int, into: &[iovec], flags: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+    // SAFETY: the caller's buffers.
+    unsafe { netlink::receive(fd, into, flags) }.map_or_else(kernel, |(got, _)| got)
 }
 
 /// Receives on a socket of ours.
@@ -77,7 +84,7 @@ unsafe fn any_read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
         fd,
         // A read of nothing gives nothing, whatever the state.
         |lib, key| if count == 0 { Ok(0) } else { receive(lib, key, &one(buffer, count), 0) },
-        real::read(fd, buffer, count)
+        taken(fd, &one(buffer, count), 0, || real::read(fd, buffer, count))
     )
 }
 
@@ -91,7 +98,11 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) 
 
 #[inline(never)]
 unsafe fn any_write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
-    route!(fd, |lib, key| transmit(lib, key, &one(buffer, count), 0), real::write(fd, buffer, count))
+    route!(
+        fd,
+        |lib, key| transmit(lib, key, &one(buffer, count), 0),
+        netlink::sending(fd, &one(buffer, count), || real::write(fd, buffer, count))
+    )
 }
 
 /// `readv`.
@@ -130,7 +141,11 @@ pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags
 
 #[inline(never)]
 unsafe fn any_recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| receive(lib, key, &one(buffer, len), flags), real::recv(fd, buffer, len, flags))
+    route!(
+        fd,
+        |lib, key| receive(lib, key, &one(buffer, len), flags),
+        taken(fd, &one(buffer, len), flags, || real::recv(fd, buffer, len, flags))
+    )
 }
 
 /// `send`.
@@ -143,7 +158,11 @@ pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, fla
 
 #[inline(never)]
 unsafe fn any_send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| transmit(lib, key, &one(buffer, len), flags), real::send(fd, buffer, len, flags))
+    route!(
+        fd,
+        |lib, key| transmit(lib, key, &one(buffer, len), flags),
+        netlink::sending(fd, &one(buffer, len), || real::send(fd, buffer, len, flags))
+    )
 }
 
 /// `recvfrom`. A stream names no sender.
@@ -165,7 +184,13 @@ pub unsafe extern "C" fn recvfrom(
             }
             Ok(got)
         },
-        real::recvfrom(fd, buffer, len, flags, address, address_len)
+        match netlink::receive(fd, &one(buffer, len), flags) {
+            Some((got, _)) => {
+                address_len.as_mut().into_iter().for_each(|len| netlink::from_kernel(address.cast(), len));
+                got
+            }
+            None => real::recvfrom(fd, buffer, len, flags, address, address_len),
+        }
     )
 }
 
@@ -189,7 +214,7 @@ pub unsafe extern "C" fn sendto(
     route!(
         fd,
         |lib, key| transmit(lib, key, &one(buffer, len), plain),
-        real::sendto(fd, buffer, len, flags, address, address_len)
+        netlink::sending(fd, &one(buffer, len), || real::sendto(fd, buffer, len, flags, address, address_len))
     )
 }
 

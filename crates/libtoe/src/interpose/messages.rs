@@ -3,6 +3,7 @@ use super::io::{buffers, quick, receive, transmit};
 use super::sockets::{ours, route};
 use crate::errno::{self, Result};
 use crate::fast;
+use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::passing;
 use crate::real;
@@ -31,7 +32,11 @@ const MOST_PIECES: usize = 1024;
 /// `recvmsg`. A stream has no sender's address and no control messages. Over a UNIX socket, sockets of ours may come.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| receive_message(lib, key, message, flags), passing::recvmsg(fd, message, flags))
+    route!(
+        fd,
+        |lib, key| receive_message(lib, key, message, flags),
+        netlink::receive_message(fd, message, flags).unwrap_or_else(|| passing::recvmsg(fd, message, flags))
+    )
 }
 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
@@ -58,7 +63,11 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 
 #[inline(never)]
 unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    route!(fd, |lib, key| send_message(lib, key, message, flags), passing::sendmsg(fd, message, flags))
+    route!(
+        fd,
+        |lib, key| send_message(lib, key, message, flags),
+        netlink::sending_message(fd, message, || passing::sendmsg(fd, message, flags))
+    )
 }
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {

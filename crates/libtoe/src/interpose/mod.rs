@@ -11,6 +11,7 @@ mod descriptors;
 mod events;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod hosted;
+mod interfaces;
 mod io;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod layer;

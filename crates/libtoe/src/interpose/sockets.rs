@@ -1,6 +1,7 @@
 //! Making, binding, connecting, accepting sockets; addresses and options.
 use crate::address::{self, Address};
 use crate::errno::{self, Result, give};
+use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
 use crate::signals::Signals;
 use crate::socket::{self, ANY, Bound, Kind, Socket};
@@ -19,7 +20,7 @@ const TYPE_MASK: c_int = 0xf;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::socket(domain, kind, protocol) };
+    let kernel = || netlink::made(unsafe { real::socket(domain, kind, protocol) }, domain, protocol);
     let known = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // Multipath TCP, which Go's listeners ask for, falls back to TCP with a peer that has none (RFC 8684 section 3.7).
     let is_tcp =

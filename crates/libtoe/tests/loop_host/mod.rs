@@ -5,7 +5,7 @@ mod connections;
 mod requests;
 
 use connections::{Connection, End};
-use context::attach::{Answer, Ask, Asked, Hello, Welcome};
+use context::attach::{Answer, Ask, Asked, Hello, Interface, Welcome};
 use context::{ControlEnd, EngineEnd, Geometry, Prefix, Reply, Request, Slot, daemon_ends};
 use shm::{Doorbell, handover};
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,6 +257,7 @@ impl Host {
             addresses: vec![ADDRESS.into()],
             routes: vec![Prefix::new(ADDRESS.into(), 24)],
             congestion: "cubic".into(),
+            interfaces: vec![Interface { address: ADDRESS.into(), prefix_len: 24, mac: [2, 0, 0, 0, 0, 9], mtu: 1400 }],
         });
         let fds = [region.fd(), app_bell.as_fd(), daemon_bell.as_fd()];
         handover::send(socket.as_fd(), &serde_json::to_vec(&welcome).unwrap(), &fds).unwrap();

@@ -1,0 +1,279 @@
+//! Lists of interfaces (getifaddrs(3), if_nameindex(3), netdevice(7)): the kernel's, and those of the host.
+use crate::errno::{self, Result};
+use crate::interfaces::{self, NAME_LEN, Shown};
+use crate::real;
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
+use std::ffi::CStr;
+use std::mem::offset_of;
+use std::ops::RangeInclusive;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+/// An interface of ours in a list of addresses. The list's first entry, which begins it, tells what it is.
+#[repr(C)]
+struct Listed {
+    link: ifaddrs,
+    address: ifaddrs,
+    hardware: libc::sockaddr_ll,
+    /// The counters that the kernel puts there: all are 0.
+    counters: [u32; 64],
+    /// Broadcast hardware address, address, mask, broadcast address.
+    places: [libc::sockaddr_storage; 4],
+    name: [u8; NAME_LEN],
+    mark: u64,
+}
+
+const MARK: u64 = 0x4f70_656e_544f_4521;
+
+impl Listed {
+    fn new(shown: &Shown) -> Box<Listed> {
+        // SAFETY: zeros are valid for all its parts.
+        let mut listed: Box<Listed> = Box::new(unsafe { std::mem::zeroed() });
+        (listed.name, listed.mark) = (shown.name, MARK);
+        let card = |address: [u8; 6]| {
+            // SAFETY: as above.
+            let mut card: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            (card.sll_family, card.sll_hatype) = (libc::AF_PACKET as u16, libc::ARPHRD_ETHER);
+            (card.sll_ifindex, card.sll_halen) = (shown.index as c_int, 6);
+            card.sll_addr[..6].copy_from_slice(&address);
+            card
+        };
+        listed.hardware = card(shown.port.mac);
+        // SAFETY: the place is larger, and aligned for all addresses.
+        unsafe { (&raw mut listed.places[0]).cast::<libc::sockaddr_ll>().write(card([0xff; 6])) };
+        for (place, ip) in listed.places[1..].iter_mut().zip(shown.addresses()) {
+            let (bytes, len) = Shown::socket_address(ip);
+            // SAFETY: the place is larger.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(place).cast(), len) };
+        }
+        let place = |at: usize, places: &mut [libc::sockaddr_storage; 4]| std::ptr::from_mut(&mut places[at]).cast();
+        let name: *mut c_char = listed.name.as_mut_ptr().cast();
+        let flags = interfaces::FLAGS as c_uint;
+        let counters: *mut c_void = listed.counters.as_mut_ptr().cast();
+        let [hardware_broadcast, address, mask, broadcast] = [0, 1, 2, 3].map(|at| place(at, &mut listed.places));
+        let is_v4 = shown.port.address.is_v4();
+        let hardware = (&raw mut listed.hardware).cast();
+        for (entry, address, mask, broadcast, data) in [
+            (&mut listed.link, hardware, null_mut(), hardware_broadcast, counters),
+            (&mut listed.address, address, mask, if is_v4 { broadcast } else { null_mut() }, null_mut()),
+        ] {
+            (entry.ifa_name, entry.ifa_flags, entry.ifa_addr, entry.ifa_netmask) = (name, flags, address, mask);
+            (entry.ifa_ifu, entry.ifa_data) = (broadcast, data);
+        }
+        listed
+    }
+
+    /// The interface that begins a list, where it is one of ours.
+    unsafe fn first(list: *mut ifaddrs) -> Option<*mut Listed> {
+        let entry: *mut Listed = list.cast();
+        // SAFETY: an entry of the program's list. Where the name is in this place behind it, the mark, which
+        // follows the name, is in the same block of memory.
+        unsafe {
+            let is_there = !list.is_null() && (*list).ifa_name.cast() == (&raw mut (*entry).name).cast::<c_char>();
+            (is_there && (*entry).mark == MARK).then_some(entry)
+        }
+    }
+}
+
+/// `getifaddrs`: the host's interfaces first, since programs take the first that is not loopback's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
+    // SAFETY: the caller's pointer.
+    unsafe {
+        let result = real::getifaddrs(list);
+        if result == 0 {
+            for shown in interfaces::all().iter().rev() {
+                // The C library's own netlink socket may have told it already, where system calls are intercepted.
+                if !has(*list, shown) {
+                    let listed = Box::into_raw(Listed::new(shown));
+                    (*listed).link.ifa_next = &raw mut (*listed).address;
+                    (*listed).address.ifa_next = *list;
+                    *list = listed.cast();
+                }
+            }
+        }
+        result
+    }
+}
+
+unsafe fn has(list: *mut ifaddrs, shown: &Shown) -> bool {
+    let mut at = list;
+    // SAFETY: a list of the C library's.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        // SAFETY: names end with a zero.
+        if unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes() == shown.short_name() {
+            return true;
+        }
+        at = entry.ifa_next;
+    }
+    false
+}
+
+/// `freeifaddrs`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
+    let mut rest = list;
+    // SAFETY: what `getifaddrs` gave.
+    unsafe {
+        while let Some(listed) = Listed::first(rest) {
+            rest = (*listed).address.ifa_next;
+            drop(Box::from_raw(listed));
+        }
+        if !rest.is_null() {
+            real::freeifaddrs(rest);
+        }
+    }
+}
+
+/// `if_nametoindex`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
+    // SAFETY: the caller's name.
+    let ours = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes()).and_then(interfaces::named);
+    // SAFETY: passed on.
+    ours.map_or_else(|| unsafe { real::if_nametoindex(name) as c_uint }, |shown| shown.index)
+}
+
+/// `if_indextoname`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller's place has room for a name.
+    unsafe {
+        match interfaces::numbered(index) {
+            Some(shown) if !name.is_null() => {
+                std::ptr::copy_nonoverlapping(shown.name.as_ptr().cast(), name, NAME_LEN);
+                name
+            }
+            _ => with_exposed_provenance_mut(real::if_indextoname(index, name) as usize),
+        }
+    }
+}
+
+/// `if_nameindex`. The C library frees the names one by one, and then the list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_nameindex() -> *mut Named {
+    // SAFETY: the C library's list ends with a number of 0; the new one has room for all.
+    unsafe {
+        let kernels: *mut Named = with_exposed_provenance_mut(real::if_nameindex() as usize);
+        let mut shown = interfaces::all();
+        if kernels.is_null() || shown.is_empty() {
+            return kernels;
+        }
+        let count = (0..).take_while(|at| (*kernels.add(*at)).if_index != 0).count();
+        let listed = std::slice::from_raw_parts(kernels, count);
+        shown.retain(|shown| !listed.iter().any(|listed| listed.if_index == shown.index));
+        let list: *mut Named = libc::realloc(kernels.cast(), (count + shown.len() + 1) * size_of::<Named>()).cast();
+        if list.is_null() {
+            return kernels;
+        }
+        for (at, shown) in shown.iter().enumerate() {
+            let if_name = libc::strdup(shown.name.as_ptr().cast());
+            list.add(count + at).write(Named { if_index: shown.index, if_name });
+        }
+        list.add(count + shown.len()).write(Named { if_index: 0, if_name: null_mut() });
+        list
+    }
+}
+
+const SIOCGIFNAME: c_ulong = 0x8910;
+const SIOCGIFCONF: c_ulong = 0x8912;
+const SIOCGIFFLAGS: c_ulong = 0x8913;
+const SIOCGIFADDR: c_ulong = 0x8915;
+const SIOCGIFDSTADDR: c_ulong = 0x8917;
+const SIOCGIFBRDADDR: c_ulong = 0x8919;
+const SIOCGIFNETMASK: c_ulong = 0x891b;
+const SIOCGIFMETRIC: c_ulong = 0x891d;
+const SIOCGIFMTU: c_ulong = 0x8921;
+const SIOCGIFHWADDR: c_ulong = 0x8927;
+const SIOCGIFINDEX: c_ulong = 0x8933;
+const SIOCGIFTXQLEN: c_ulong = 0x8942;
+const SIOCETHTOOL: c_ulong = 0x8946;
+
+/// The requests of `ioctl` that may be about interfaces.
+pub const QUESTIONS: RangeInclusive<c_ulong> = SIOCGIFNAME..=SIOCETHTOOL;
+
+/// `ioctl` about interfaces; `None` where the kernel answers. Reads and writes the program's place as the kernel does.
+pub unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
+    if request == SIOCGIFCONF {
+        // SAFETY: the caller's pointer.
+        return unsafe { configuration(with_exposed_provenance_mut(argument as usize), kernel) };
+    }
+    let place: *mut ifreq = with_exposed_provenance_mut(argument as usize);
+    if place.is_null() || !crate::attach::is_enabled() {
+        return None;
+    }
+    // SAFETY: the caller's place.
+    let name = unsafe { (*place).ifr_name }.map(|byte| byte as u8);
+    let shown = match request {
+        // SAFETY: as above.
+        SIOCGIFNAME => interfaces::numbered(unsafe { (*place).ifr_ifru.ifru_ifindex } as c_uint)?,
+        _ => interfaces::named(&name)?,
+    };
+    // SAFETY: as above.
+    Some(unsafe { answer(request, &mut *place, &shown) })
+}
+
+unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c_int> {
+    let [own, mask, broadcast] = shown.addresses();
+    let address = |ip: context::IpAddress| {
+        let (bytes, len) = Shown::socket_address(ip);
+        // As on Linux, these calls are IPv4's.
+        if len > size_of::<sockaddr>() { Err(libc::EADDRNOTAVAIL) } else { Ok(bytes) }
+    };
+    let value = &mut place.ifr_ifru;
+    let store = |value: &mut libc::__c_anonymous_ifr_ifru, bytes: [u8; 28]| {
+        let place: *mut u8 = std::ptr::from_mut(value).cast();
+        // SAFETY: an IPv4 address fits.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, size_of::<sockaddr>()) }
+    };
+    match request {
+        SIOCGIFNAME => place.ifr_name = shown.name.map(|byte| byte as c_char),
+        SIOCGIFFLAGS => value.ifru_flags = interfaces::FLAGS as i16,
+        SIOCGIFADDR | SIOCGIFDSTADDR => store(value, address(own)?),
+        SIOCGIFBRDADDR => store(value, address(broadcast)?),
+        SIOCGIFNETMASK => store(value, address(mask)?),
+        SIOCGIFMETRIC => value.ifru_metric = 0,
+        SIOCGIFMTU => value.ifru_mtu = c_int::from(shown.port.mtu),
+        SIOCGIFINDEX => value.ifru_ifindex = shown.index as c_int,
+        SIOCGIFTXQLEN => value.ifru_metric = 1000,
+        SIOCGIFHWADDR => {
+            let mut card = [0; 28];
+            card[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+            card[2..8].copy_from_slice(&shown.port.mac);
+            store(value, card);
+        }
+        SIOCETHTOOL => return Err(libc::EOPNOTSUPP),
+        // Nobody changes it from here.
+        _ => return Err(libc::EPERM),
+    }
+    Ok(0)
+}
+
+/// `SIOCGIFCONF`: the IPv4 addresses, as many as there is room for.
+unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
+    let one = size_of::<ifreq>();
+    let shown: Vec<Shown> = interfaces::all().into_iter().filter(|shown| shown.port.address.is_v4()).collect();
+    if place.is_null() || shown.is_empty() {
+        return None;
+    }
+    // SAFETY: the caller's place, and what it leads to.
+    unsafe {
+        let (buffer, len) = ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len);
+        if buffer.is_null() {
+            return Some(errno::check(kernel()).inspect(|_| (*place).ifc_len += (shown.len() * one) as c_int));
+        }
+        let fit = shown.len().min(len.max(0) as usize / one);
+        ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len) = (buffer.add(fit), len - (fit * one) as c_int);
+        let result = errno::check(kernel());
+        ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len) = (buffer, (*place).ifc_len + (fit * one) as c_int);
+        for (at, shown) in shown[..fit].iter().enumerate().filter(|_| result.is_ok()) {
+            let mut entry: ifreq = std::mem::zeroed();
+            entry.ifr_name = shown.name.map(|byte| byte as c_char);
+            // The length was looked at above: these are IPv4's.
+            let _ = answer(SIOCGIFADDR, &mut entry, shown);
+            buffer.add(at).write_unaligned(entry);
+        }
+        Some(result)
+    }
+}
+
+const _: () = assert!(offset_of!(Listed, link) == 0 && offset_of!(Listed, mark) == offset_of!(Listed, name) + NAME_LEN);
