@@ -1,8 +1,10 @@
 //! `opentoe ls`: what there is.
 use crate::arguments::LsArguments;
 use crate::locate;
+pub use crate::table::list;
 use crate::table::{Table, bold, cell, red, say, say_json};
 use crate::units;
+use crate::volumes;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -32,6 +34,7 @@ pub fn ls(arguments: &LsArguments) -> Result<(), String> {
         say("");
         zeronic_hosts(zeronics).print();
     }
+    volumes::ls(&answer);
     for host in zeronics {
         section(host, "programs", &zeronic_programs(host));
         section(host, "connections", &zeronic_connections(host));
@@ -240,11 +243,6 @@ fn section(host: &Value, what: &str, table: &Table) {
         say(&format!("\n{}", bold(&format!("{} of host {}", what, cell(&host["name"])))));
         table.print();
     }
-}
-
-/// A list in an answer; empty where there is none.
-pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod table;
 mod top;
 mod trace;
 mod units;
+mod volumes;
 mod why;
 mod xdp;
 

@@ -3,6 +3,7 @@ use crate::arguments::StatsArguments;
 use crate::locate;
 use crate::ls::{full, list};
 use crate::table::{Table, bold, cell, red, say, say_json, thousands};
+use crate::volumes;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -27,6 +28,7 @@ pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
         }
     }
     list(&answer, "zeronics").iter().for_each(one_zeronic);
+    volumes::stats(&answer);
     if arguments.flow.is_none() {
         fabrics(&answer["fabrics"]);
     }

@@ -122,6 +122,11 @@ pub fn thousands(number: u64) -> String {
     text
 }
 
+/// A list in an answer; empty where there is none.
+pub fn list<'a>(value: &'a serde_json::Value, key: &str) -> &'a [serde_json::Value] {
+    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 /// A value of the daemon's answer as a cell.
 pub fn cell(value: &serde_json::Value) -> String {
     match value {

@@ -4,6 +4,7 @@ use crate::locate;
 use crate::ls::list;
 use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
+use crate::volumes;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -34,10 +35,11 @@ fn drops(answer: &Value) {
             table.row([cell(&host["name"]), count, cell(&drop["reason"]), cell(&drop["sentence"])]);
         }
     }
-    if table.is_empty() {
-        say("Nothing was dropped.");
-    } else {
-        table.print();
+    let troubles = volumes::why(answer);
+    match table.is_empty() {
+        false => table.print(),
+        true if troubles == 0 => say("Nothing was dropped."),
+        true => {}
     }
 }
 

@@ -124,6 +124,7 @@ impl Families {
                 }
             }
         }
+        self.storage(stats);
         for thread in each(&stats["threads"]) {
             let number_of = thread["thread"].to_string();
             let labels = [("thread", number_of.as_str())];
@@ -134,6 +135,23 @@ impl Families {
             self.add("thread_sleeps", "Times that a data-path thread slept", &labels, counter("sleeps", 1.0));
             self.add("thread_asleep_seconds", "Time that it slept", &labels, counter("asleep_ns", 1e9));
             self.add("thread_cpu_seconds", "Processor time that it took", &labels, counter("cpu_ns", 1e9));
+        }
+    }
+
+    fn storage(&mut self, stats: &Value) {
+        let sides = [("volumes", "name", "served"), ("blocks", "volume", "used")];
+        for (list, name, side) in sides {
+            for volume in each(&stats[list]) {
+                let labels = [("host", text(&volume["host"])), ("volume", text(&volume[name])), ("side", side)];
+                let figure = |key: &str| Sample::Counter(number(&volume["requests"][key]));
+                self.add("volume_read_bytes", "Bytes read from a volume", &labels, figure("read_bytes"));
+                self.add("volume_written_bytes", "Bytes written to a volume", &labels, figure("written_bytes"));
+                self.add("volume_failed", "Requests to a volume that failed", &labels, figure("failed"));
+                if side == "served" {
+                    let help = "Reads that found other bytes than were written";
+                    self.add("volume_checksum_errors", help, &labels, figure("checksum_errors"));
+                }
+            }
         }
     }
 

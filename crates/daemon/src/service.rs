@@ -84,9 +84,11 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
     let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
     let threads = start(paths, &config.service.thread)?;
+    let storage = blocks.places.clone();
     let _block_sockets = blocks.start()?;
     let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
-    let observer = Arc::new(Observer::new(handles.clone(), hosts.clone(), zeronics.clone(), path.clone()));
+    let observer = Observer::new(handles.clone(), hosts.clone(), zeronics.clone(), path.clone());
+    let observer = Arc::new(observer.with_storage(storage));
     let modules = Modules::new(Arc::clone(&observer));
     match modules.load_configured() {
         // The connections that it took over are worth more than a module.

@@ -1,4 +1,5 @@
 //! Looking inside: what the management socket answers.
+use crate::block::BlockPlaces;
 use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
@@ -26,6 +27,7 @@ pub(crate) struct Observer {
     handles: Vec<Handle>,
     hosts: Vec<HostPlace>,
     zeronics: Vec<ZeronicPlace>,
+    storage: BlockPlaces,
     socket: PathBuf,
 }
 
@@ -36,7 +38,12 @@ impl Observer {
         zeronics: Vec<ZeronicPlace>,
         socket: PathBuf,
     ) -> Observer {
-        Observer { handles, hosts, zeronics, socket }
+        Observer { handles, hosts, zeronics, storage: BlockPlaces::default(), socket }
+    }
+
+    /// It looks at these volumes, too.
+    pub(crate) fn with_storage(self, storage: BlockPlaces) -> Observer {
+        Observer { storage, ..self }
     }
 
     /// The hosts in the order of the configuration.
@@ -78,6 +85,8 @@ impl Observer {
         answer["hosts"] = Value::Array(hosts);
         let zeronics = self.zeronics.iter().map(|place| Ok(place.look()?.inventory(place)));
         answer["zeronics"] = Value::Array(zeronics.collect::<Result<_, String>>()?);
+        answer["volumes"] = Value::Array(self.storage.volumes(None)?);
+        answer["blocks"] = Value::Array(self.storage.blocks(None)?);
         let mut fabrics = Vec::new();
         for handle in &self.handles {
             let members = |path: &mut DataPath| -> Vec<_> {
@@ -127,7 +136,14 @@ impl Observer {
         let threads =
             self.handles.iter().enumerate().map(|(number, handle)| handle.ask(move |path| load(number, path)));
         let threads = threads.collect::<Result<Vec<_>, _>>()?;
-        Ok(json!({ "hosts": hosts, "zeronics": zeronics, "fabrics": fabrics, "threads": threads }))
+        let (volumes, blocks) = match flow {
+            None => (self.storage.volumes(host)?, self.storage.blocks(host)?),
+            Some(_) => Default::default(),
+        };
+        Ok(json!({
+            "hosts": hosts, "zeronics": zeronics, "volumes": volumes, "blocks": blocks, "fabrics": fabrics,
+            "threads": threads,
+        }))
     }
 
     /// Connections of a host from place `from` on.
@@ -178,7 +194,7 @@ impl Observer {
         for place in &self.zeronics {
             hosts.push(json!({ "name": place.section.name, "drops": place.look()?.drops }));
         }
-        Ok(json!({ "hosts": hosts }))
+        Ok(json!({ "hosts": hosts, "storage": self.storage.troubles()? }))
     }
 
     /// Whether a descriptor is accelerated, and why.

@@ -3,11 +3,12 @@
 mod common;
 
 use common::application::until;
-use common::nbd::{Command, Nbd};
+use common::nbd::{Command, Nbd, request};
 use common::store::{BLOCK, EIO, ENOSPC, MIB, Store, WIDE, address, bytes, hosts, run};
 use common::{Toed, refused};
 use daemon::config::parse;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::Command as Program;
 
@@ -76,6 +77,51 @@ fn requests_of_any_size_and_place() {
     assert_eq!(nbd.write(MIB - 1, &[1, 2]), Err(ENOSPC));
     assert_eq!(nbd.command(Command::Trim), Err(EINVAL));
     assert!(fs::read(store.path("v")).unwrap() == expected);
+}
+
+#[test]
+fn many_requests_that_come_at_once_are_answered_each() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 1048576") + &store.block("v", "c", "v.sock", "");
+    let _toed = Toed::start(&(hosts(WIDE) + &sections));
+    let mut nbd = store.open("v.sock");
+    // All in one piece, in any mixture of sizes: writes of blocks and of less, commands that are refused, reads.
+    let (mut requests, mut expected) = (Vec::new(), Vec::new());
+    let mut ask = |command, offset: u64, data: &[u8], len: u32, error: u32| {
+        requests.extend(request(command, expected.len() as u64, offset, len));
+        requests.extend(data);
+        expected.push((error, if command == Command::Read && error == 0 { len as usize } else { 0 }));
+    };
+    let content = bytes(7, 300_000);
+    for round in 0..3 {
+        for at in (0..64).map(|block| block * BLOCK) {
+            ask(Command::Write, (at + round * 64 * BLOCK) as u64, &content[at..at + BLOCK], BLOCK as u32, 0);
+        }
+        ask(Command::Read, 900_000, &[], 70_000, 0);
+        ask(Command::Write, 800_000 + round as u64, &content[..5], 5, 0);
+        ask(Command::Trim, 0, &[], 4096, EINVAL);
+        ask(Command::Write, 500_000, &content, 300_000, 0);
+        ask(Command::Read, MIB, &[], 1, EINVAL);
+        ask(Command::Write, MIB, &content[..4096], 4096, ENOSPC);
+        ask(Command::Flush, 0, &[], 0, 0);
+    }
+    let count = expected.len();
+    std::thread::scope(|scope| {
+        let mut sender = nbd.sender();
+        scope.spawn(move || sender.write_all(&requests).unwrap());
+        for _ in 0..count {
+            let (handle, error) = nbd.answer().unwrap();
+            let (wanted, len) = std::mem::replace(&mut expected[handle as usize], (u32::MAX, 0));
+            assert_eq!(error, wanted, "of request {handle}");
+            nbd.skip(len);
+        }
+    });
+    for round in 0..3 {
+        let found = nbd.read(round * 64 * BLOCK as u64, 64 * BLOCK as u32).unwrap();
+        let under = 500_000usize.saturating_sub(round as usize * 64 * BLOCK).min(64 * BLOCK);
+        assert!(found[..under] == content[..under], "round {round}");
+    }
+    assert!(nbd.read(800_000 + 2, 5).unwrap() == content[..5]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A host: one IP stack. An object without I/O: frames, time and randomness are passed in.
 use crate::demux::Claim;
 use crate::net::{Neighbour, Net, Received};
-use crate::transport::{Io, NetContext, NoBase, Transport, Transports, of_control};
+use crate::transport::{Io, NetContext, NoBase, Report, Transport, Transports, of_control};
 use engine::{DropCounts, Nanos, Recorder, Worker};
 use port::capture::{Direction, Fate};
 use port::{Frame, FramePool};
@@ -83,6 +83,11 @@ impl<B: Transport> Host<B> {
             return Err(format!("transport {name} claims {claim}, which {} has already", self.base.name()));
         }
         self.others.add(transport)
+    }
+
+    /// What its transports beside the base say of themselves.
+    pub fn reports(&self) -> Vec<Report> {
+        self.others.iter().filter_map(Transport::report).collect()
     }
 
     /// One bounded round. Drains `rx`, appends to `tx`. Returns how much was done; 0 means idle.

@@ -36,4 +36,4 @@ pub use path_mtu::PathMtus;
 pub use ports::Ports;
 pub use route::{Hop, RouteConfig, RouteTable, Routes};
 pub use slab::Slab;
-pub use transport::{Io, NetContext, NoBase, Transport, of_control};
+pub use transport::{Io, NetContext, NoBase, Report, Transport, of_control};

@@ -5,7 +5,11 @@ use crate::net::{Flushed, Neighbour, Net};
 use engine::{DropCounts, Nanos, Recorder, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Frame, FramePool};
+use std::any::Any;
 use trace::Traces;
+
+/// What a transport says of itself: a value of a type of its own, for those who know it.
+pub type Report = Box<dyn Any + Send>;
 
 /// A transport of a host.
 pub trait Transport: Send {
@@ -41,6 +45,10 @@ pub trait Transport: Send {
     fn prepare_to_sleep(&self) {}
     /// The caller polls again.
     fn awake(&self) {}
+    /// What can be said of it now. It is made between two rounds.
+    fn report(&self) -> Option<Report> {
+        None
+    }
     /// Modules of its engine that need threads of their own. Called once.
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         Vec::new()

@@ -3,6 +3,7 @@ use crate::acks::Acks;
 use crate::config::ClientConfig;
 use crate::operations::{Completion, Direction, Operations, Request, Run};
 use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, MOST_NAME, Status};
+use crate::path::PathReport;
 use crate::sender::{Sender, SenderCounts, Transmission};
 use crc32c::crc32c;
 use tcp::Nanos;
@@ -110,6 +111,11 @@ impl Client {
     /// What has been counted.
     pub fn counts(&self) -> ClientCounts {
         ClientCounts { sender: self.sender.counts(), ..self.counts }
+    }
+
+    /// Its paths to the server.
+    pub fn paths(&self) -> Vec<PathReport> {
+        self.sender.paths()
     }
 
     /// Paths that work.

@@ -27,6 +27,7 @@ pub use client::{Client, ClientCounts, Memory};
 pub use config::{ClientConfig, PathConfig, ServerConfig};
 pub use operations::{Completion, Direction, Request};
 pub use packet::{Access, BLOCK_LEN, HEADER_LEN, Header, Kind, MOST_NAME, PORT, Status};
+pub use path::PathReport;
 pub use sender::SenderCounts;
 pub use server::{Server, ServerCounts};
 pub use storage::{Block, Job, Outcome, Storage, Volume};

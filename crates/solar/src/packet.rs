@@ -3,6 +3,7 @@
 //! All numbers are big-endian. The layout is OpenTOE's own, because the paper publishes none (docs/SOLAR.md has it as a
 //! table). A packet whose header checksum or block checksum is wrong is dropped, and so sent again.
 use crc32c::crc32c;
+use std::fmt::{self, Display, Formatter};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 56;
@@ -85,6 +86,25 @@ impl Status {
         use Status::*;
         let all = [Ok, NoVolume, ReadOnly, OutOfRange, NoSpace, Failed, Corrupt, Busy, NoSession, Fenced, TimedOut];
         all.get(code as usize).copied()
+    }
+}
+
+impl Display for Status {
+    /// The meaning, as the end of a sentence.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Ok => "no error",
+            Status::NoVolume => "it has no volume of this name for this client",
+            Status::ReadOnly => "the volume is read-only, and the client wants to write",
+            Status::OutOfRange => "a block lies beyond the end of the volume",
+            Status::NoSpace => "its disk is full",
+            Status::Failed => "its disk failed",
+            Status::Corrupt => "a block has other bytes than were written",
+            Status::Busy => "another client writes to the volume, or there are too many clients",
+            Status::NoSession => "the session has ended",
+            Status::Fenced => "another client took the volume over; only a new start of this daemon asks again",
+            Status::TimedOut => "it did not answer in time",
+        })
     }
 }
 

@@ -37,6 +37,19 @@ enum State {
     },
 }
 
+/// What can be said of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathReport {
+    /// It has not failed.
+    pub works: bool,
+    /// Its smoothed round-trip time, nanoseconds; `None` before the first acknowledgement.
+    pub rtt: Option<Nanos>,
+    /// Packets that are in flight.
+    pub in_flight: u32,
+    /// Most that may be.
+    pub window: u32,
+}
+
 /// A path. `T` is what a packet carries.
 #[derive(Debug)]
 pub(crate) struct Path<T> {
@@ -68,6 +81,11 @@ impl<T> Path<T> {
 
     pub(crate) fn works(&self) -> bool {
         matches!(self.state, State::Up)
+    }
+
+    pub(crate) fn report(&self) -> PathReport {
+        let Path { rtt, in_flight, window, .. } = self;
+        PathReport { works: self.works(), rtt: rtt.srtt(), in_flight: *in_flight, window: *window }
     }
 
     /// Packets that may be sent now.

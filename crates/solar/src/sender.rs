@@ -4,7 +4,7 @@
 //! carries may arrive twice: the receiver tells by the operation.
 use crate::config::PathConfig;
 use crate::packet::Ack;
-use crate::path::Path;
+use crate::path::{Path, PathReport};
 use std::collections::VecDeque;
 use tcp::Nanos;
 
@@ -66,6 +66,10 @@ impl<T: Clone> Sender<T> {
 
     pub(crate) fn counts(&self) -> SenderCounts {
         self.counts
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathReport> {
+        self.paths.iter().map(Path::report).collect()
     }
 
     pub(crate) fn working_paths(&self) -> usize {

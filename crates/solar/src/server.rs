@@ -65,6 +65,11 @@ impl<P: Copy + Eq + Hash> Server<P> {
         self.counts
     }
 
+    /// Sessions of clients that have not lost the volume to another.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Session<P>> {
+        self.sessions.values().filter(|session| !session.fenced)
+    }
+
     /// Sessions that have not ended.
     pub fn sessions(&self) -> usize {
         self.sessions.len()

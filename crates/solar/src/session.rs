@@ -3,6 +3,7 @@ use crate::acks::Acks;
 use crate::config::ServerConfig;
 use crate::operations::Direction;
 use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, Status};
+use crate::path::PathReport;
 use crate::sender::{Sender, Transmission};
 use crate::storage::{Block, Job, Outcome, Storage, Volume};
 use std::collections::VecDeque;
@@ -74,6 +75,15 @@ impl<P: Copy> Session<P> {
             sender: Sender::new(&config.path, now),
             acks: Acks::new(config.path.paths),
         }
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathReport> {
+        self.sender.paths()
+    }
+
+    /// Answers that were sent again.
+    pub(crate) fn again(&self) -> u64 {
+        self.sender.counts().again
     }
 
     pub(crate) fn writes(&self) -> bool {

@@ -2,8 +2,9 @@
 use super::budget::{Budget, Share};
 use super::gate::{Gate, cover};
 use super::nbd::{self, Command, Export, MOST, Request};
+use solar::transport::Submission;
 use solar::{BLOCK_LEN, Direction, Status};
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -12,6 +13,10 @@ use std::thread;
 
 /// Most bytes that a client's requests hold before it must take answers in.
 const MOST_HELD: usize = 32 << 20;
+/// So many bytes of requests are read at once, and of answers written.
+const TOGETHER: usize = 256 << 10;
+/// An answer with more bytes is written by itself.
+const LONG: usize = 64 << 10;
 /// What a request holds beside its data.
 const REQUEST: usize = 256;
 
@@ -22,7 +27,7 @@ struct Answer {
     data: Vec<u8>,
     range: Range<usize>,
     /// Given back once it has been sent: a client that takes no answers in sends no more requests.
-    _share: Share,
+    share: Share,
 }
 
 /// Who waits for an answer.
@@ -39,7 +44,7 @@ impl Asker {
 
     /// The writer ends only when nobody waits for an answer any more, so it takes all.
     fn answer_with(self, error: i32, data: Vec<u8>, range: Range<usize>) {
-        let _ = self.answers.send(Answer { handle: self.handle, error: error as u32, data, range, _share: self.share });
+        let _ = self.answers.send(Answer { handle: self.handle, error: error as u32, data, range, share: self.share });
     }
 }
 
@@ -70,43 +75,103 @@ pub(super) fn serve(mut stream: UnixStream, export: &Export, gate: &Arc<Gate>) -
     served
 }
 
+/// Answers that are there at the same time go in one system call.
 fn send_all(mut stream: UnixStream, answers: &Receiver<Answer>) {
-    let mut gone = false;
-    for answer in answers {
-        let data = &answer.data[answer.range.clone()];
-        gone = gone || nbd::answer(&mut stream, answer.handle, answer.error, data).is_err();
+    let (mut gone, mut together, mut shares) = (false, Vec::with_capacity(TOGETHER), Vec::new());
+    while let Ok(first) = answers.recv() {
+        let mut next = Some(first);
+        while let Some(Answer { handle, error, data, range, share }) = next {
+            nbd::answer(&mut together, handle, error);
+            shares.push(share);
+            let data = &data[range];
+            // Long ones are not copied once more.
+            if data.len() > LONG {
+                gone = gone || stream.write_all(&together).and_then(|()| stream.write_all(data)).is_err();
+                together.clear();
+            } else {
+                together.extend_from_slice(data);
+            }
+            next = if together.len() < TOGETHER { answers.try_recv().ok() } else { None };
+        }
+        gone = gone || stream.write_all(&together).is_err();
+        together.clear();
+        shares.clear();
     }
 }
 
-fn serve_requests(
-    stream: &mut UnixStream,
-    export: &Export,
-    gate: &Arc<Gate>,
-    answers: &Sender<Answer>,
-) -> io::Result<()> {
+/// Requests that were read, and are not on their way yet.
+struct Batch<'g> {
+    gate: &'g Gate,
+    waiting: Vec<Submission>,
+}
+
+impl Batch<'_> {
+    /// All go on their way: before anything waits.
+    fn pass(&mut self) {
+        if !self.waiting.is_empty() {
+            self.gate.submit_all(std::mem::take(&mut self.waiting));
+        }
+    }
+
+    fn read(&mut self, request: &Request, asker: Asker) {
+        let len = request.len as usize;
+        let (lba, skip, room) = cover(request.offset, len);
+        let done = Box::new(move |status, data: Vec<u8>| match error_of(status) {
+            0 => asker.answer_with(0, data, skip..skip + len),
+            error => asker.answer(error),
+        });
+        self.waiting.push(Submission { direction: Direction::Read, lba, buffer: vec![0; room], done });
+    }
+
+    fn write(&mut self, request: &Request, data: Vec<u8>, asker: Asker) {
+        if request.offset % BLOCK_LEN as u64 != 0 || data.len() % BLOCK_LEN != 0 {
+            self.pass();
+            return asker.answer(error_of(self.gate.write_within(request.offset, &data)));
+        }
+        let done = Box::new(move |status, _: Vec<u8>| asker.answer(error_of(status)));
+        let lba = request.offset / BLOCK_LEN as u64;
+        self.waiting.push(Submission { direction: Direction::Write, lba, buffer: data, done });
+    }
+}
+
+fn serve_requests(stream: &mut UnixStream, export: &Export, gate: &Gate, answers: &Sender<Answer>) -> io::Result<()> {
     let budget = Arc::new(Budget::default());
+    let mut stream = BufReader::with_capacity(TOGETHER, stream);
+    let mut batch = Batch { gate, waiting: Vec::new() };
     loop {
-        let request = Request::read(stream)?;
+        if stream.buffer().len() < nbd::REQUEST_LEN {
+            batch.pass();
+        }
+        let request = Request::read(&mut stream)?;
         let refused = refusal(&request, export);
         let data_len = match request.command {
-            Command::Disconnect => return Ok(()),
+            Command::Disconnect => {
+                batch.pass();
+                return Ok(());
+            }
             Command::Write if request.len > MOST => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "an NBD write is longer than 32 MiB"));
             }
             Command::Read | Command::Write if request.len <= MOST => request.len as usize,
             _ => 0,
         };
-        budget.wait_until(|held| held < MOST_HELD);
+        if budget.bytes() >= MOST_HELD {
+            batch.pass();
+            budget.wait_until(|held| held < MOST_HELD);
+        }
         let asker = Asker { handle: request.handle, answers: answers.clone(), share: budget.take(REQUEST + data_len) };
         let mut data = Vec::new();
         if request.command == Command::Write {
+            if stream.buffer().len() < data_len {
+                batch.pass();
+            }
             data.resize(data_len, 0);
             stream.read_exact(&mut data)?;
         }
         match (request.command, refused) {
             (_, Some(error)) => asker.answer(error),
-            (Command::Read, _) => read(&request, gate, asker),
-            (Command::Write, _) => write(&request, data, gate, asker),
+            (Command::Read, _) => batch.read(&request, asker),
+            (Command::Write, _) => batch.write(&request, data, asker),
             // What was answered is durable.
             _ => asker.answer(0),
         }
@@ -124,22 +189,4 @@ fn refusal(request: &Request, export: &Export) -> Option<i32> {
         _ if request.len == 0 || request.len > MOST => Some(libc::EINVAL),
         _ => ends.is_none_or(|end| end > export.bytes).then_some(libc::EINVAL),
     }
-}
-
-fn read(request: &Request, gate: &Gate, asker: Asker) {
-    let len = request.len as usize;
-    let (lba, skip, room) = cover(request.offset, len);
-    let done = Box::new(move |status, data: Vec<u8>| match error_of(status) {
-        0 => asker.answer_with(0, data, skip..skip + len),
-        error => asker.answer(error),
-    });
-    gate.submit(Direction::Read, lba, vec![0; room], done);
-}
-
-fn write(request: &Request, data: Vec<u8>, gate: &Gate, asker: Asker) {
-    if request.offset % BLOCK_LEN as u64 != 0 || data.len() % BLOCK_LEN != 0 {
-        return asker.answer(error_of(gate.write_within(request.offset, &data)));
-    }
-    let done = Box::new(move |status, _: Vec<u8>| asker.answer(error_of(status)));
-    gate.submit(Direction::Write, request.offset / BLOCK_LEN as u64, data, done);
 }

@@ -45,6 +45,11 @@ impl Socket {
         Ok(Socket { listener, section: section.clone(), gate: Arc::new(gate), connections: Arc::default() })
     }
 
+    /// NBD clients that are connected now.
+    pub(super) fn connections(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.connections)
+    }
+
     /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.section.socket

@@ -8,9 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Most bytes of requests that have not ended: of all connections.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Called when a request has ended, with its memory, on the data-path thread.
-type Done = Box<dyn FnOnce(Status, Vec<u8>) + Send>;
-
 /// The way to a volume.
 pub(super) struct Gate {
     queue: Arc<Queue>,
@@ -33,30 +30,39 @@ impl Gate {
         self.submitting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads or writes whole blocks.
-    pub(super) fn submit(&self, direction: Direction, lba: u64, buffer: Vec<u8>, done: Done) {
+    /// Asks for whole blocks, for all requests in one go as far as there is room for them.
+    pub(super) fn submit_all(&self, submissions: Vec<Submission>) {
         let _one = self.alone();
-        self.outstanding.wait_until(|bytes| bytes < MOST_BYTES);
-        self.pass(direction, lba, buffer, done);
+        let mut ready = Vec::with_capacity(submissions.len());
+        for submission in submissions {
+            if self.outstanding.bytes() >= MOST_BYTES {
+                self.queue.submit_all(std::mem::take(&mut ready));
+                self.outstanding.wait_until(|bytes| bytes < MOST_BYTES);
+            }
+            ready.push(self.counted(submission));
+        }
+        self.queue.submit_all(ready);
     }
 
-    fn pass(&self, direction: Direction, lba: u64, buffer: Vec<u8>, done: Done) {
+    /// The same request, which counts as outstanding until it has ended.
+    fn counted(&self, submission: Submission) -> Submission {
+        let Submission { direction, lba, buffer, done } = submission;
         let share = self.outstanding.take(buffer.len());
         let done = Box::new(move |status, buffer| {
             drop(share);
             done(status, buffer);
         });
-        self.queue.submit(Submission { direction, lba, buffer, done });
+        Submission { direction, lba, buffer, done }
     }
 
-    /// Does so and waits for the end.
-    fn pass_and_wait(&self, direction: Direction, lba: u64, buffer: Vec<u8>) -> (Status, Vec<u8>) {
+    /// Asks and waits for the end.
+    fn ask_and_wait(&self, direction: Direction, lba: u64, buffer: Vec<u8>) -> (Status, Vec<u8>) {
         let (sender, ended) = sync_channel(1);
         let done = Box::new(move |status, buffer| {
             // The receiver waits below.
             let _ = sender.send((status, buffer));
         });
-        self.pass(direction, lba, buffer, done);
+        self.queue.submit_all(vec![self.counted(Submission { direction, lba, buffer, done })]);
         ended.recv().unwrap_or((Status::Failed, Vec::new()))
     }
 
@@ -66,12 +72,12 @@ impl Gate {
         let _one = self.alone();
         self.outstanding.wait_until(|bytes| bytes == 0);
         let (lba, skip, room) = cover(offset, data.len());
-        let (status, mut buffer) = self.pass_and_wait(Direction::Read, lba, vec![0; room]);
+        let (status, mut buffer) = self.ask_and_wait(Direction::Read, lba, vec![0; room]);
         if status != Status::Ok {
             return status;
         }
         buffer[skip..skip + data.len()].copy_from_slice(data);
-        self.pass_and_wait(Direction::Write, lba, buffer).0
+        self.ask_and_wait(Direction::Write, lba, buffer).0
     }
 }
 

@@ -9,8 +9,10 @@ mod files;
 mod gate;
 mod nbd;
 mod place;
+mod views;
 mod writer;
 
 pub(crate) use config::check;
 pub use config::{BlockSection, VolumeSection};
 pub(crate) use place::{BlockThreads, place};
+pub(crate) use views::BlockPlaces;

@@ -165,6 +165,9 @@ pub(super) enum Command {
     Other,
 }
 
+/// Bytes of a request.
+pub(super) const REQUEST_LEN: usize = 28;
+
 /// A request; the bytes of a write follow it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
@@ -192,15 +195,9 @@ impl Request {
     }
 }
 
-/// A simple reply: 0 or an error number of Linux, and what was read.
-pub(super) fn answer(stream: &mut impl Write, handle: u64, error: u32, data: &[u8]) -> io::Result<()> {
-    let mut head = SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
-    head.extend(error.to_be_bytes());
-    head.extend(handle.to_be_bytes());
-    if data.len() <= 8192 {
-        head.extend(data);
-        return stream.write_all(&head);
-    }
-    stream.write_all(&head)?;
-    stream.write_all(data)
+/// The head of a simple reply goes to the end of `to`: 0 or an error number of Linux. What was read follows it.
+pub(super) fn answer(to: &mut Vec<u8>, handle: u64, error: u32) {
+    to.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
+    to.extend(error.to_be_bytes());
+    to.extend(handle.to_be_bytes());
 }

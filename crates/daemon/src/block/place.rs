@@ -3,6 +3,7 @@ use super::backend::{VolumeThreads, Volumes};
 use super::config::{self, BlockSection, VolumeSection};
 use super::export::Socket;
 use super::gate::Gate;
+use super::views::{BlockPlace, BlockPlaces, VolumePlace};
 use crate::config::Config;
 use crate::datapath::{DataPath, Handle};
 use crate::secret::secret;
@@ -23,6 +24,8 @@ const MOST_SESSIONS: usize = 64;
 pub(crate) struct BlockThreads {
     volumes: Vec<VolumeThreads>,
     sockets: Vec<Socket>,
+    /// Where all of it is, to look at it.
+    pub(crate) places: BlockPlaces,
 }
 
 /// Sockets of volumes: they are removed when the daemon ends.
@@ -73,9 +76,18 @@ impl BlockThreads {
     ) -> Result<(), String> {
         wide_enough(path, index).map_err(|e| format!("volume {}: {e}", sections[0].name))?;
         let mut volumes = Volumes::new(handle.waker());
-        for section in sections {
+        for (number, section) in sections.iter().enumerate() {
             let said = |e: String| format!("volume {}: {e}", section.name);
-            self.volumes.push(volumes.add(section).map_err(said)?);
+            let threads = volumes.add(section).map_err(said)?;
+            let (section, shared) = ((*section).clone(), Arc::clone(&threads.shared));
+            self.places.volumes.push(VolumePlace {
+                section,
+                handle: handle.clone(),
+                index,
+                number: number as u32,
+                shared,
+            });
+            self.volumes.push(threads);
         }
         let config = ServerConfig { most_sessions: MOST_SESSIONS, ..ServerConfig::default() };
         let key = u128::from_ne_bytes(secret()?);
@@ -104,7 +116,10 @@ impl BlockThreads {
         let random = u128::from_ne_bytes(secret()?) as u64;
         let client = VolumeClient::new(config, place, Arc::clone(&queue), random, path.clock.now());
         path.hosts[index].host.add(Box::new(client))?;
-        self.sockets.push(Socket::open(section, Gate::new(queue))?);
+        let socket = Socket::open(section, Gate::new(queue))?;
+        let (section, connections) = (section.clone(), socket.connections());
+        self.places.blocks.push(BlockPlace { section, handle: handle.clone(), index, first_port, connections });
+        self.sockets.push(socket);
         Ok(())
     }
 

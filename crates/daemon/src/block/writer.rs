@@ -2,12 +2,17 @@
 use super::files::{Files, Owner};
 use solar::{Job, Outcome, Status};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Most blocks that become durable together.
 const BATCH: usize = 256;
+
+/// Most blocks that are read before some go back, and how long the first may wait for the others.
+const READS: usize = 64;
+const TOGETHER: Duration = Duration::from_micros(100);
 
 /// A block that is to be written.
 pub(super) struct Write {
@@ -58,6 +63,31 @@ impl Ended {
     }
 }
 
+/// Blocks since the start.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    /// Reads and writes that failed, those of other bytes than were written among them.
+    pub(super) failed: AtomicU64,
+    /// Reads that found other bytes than were written.
+    pub(super) corrupt: AtomicU64,
+}
+
+impl Counts {
+    fn count(&self, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::Read(_) => &self.reads,
+            Outcome::Written => &self.writes,
+            Outcome::Failed(status) => {
+                self.corrupt.fetch_add(u64::from(*status == Status::Corrupt), Ordering::Relaxed);
+                &self.failed
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// What the threads of a volume and the data-path thread share.
 pub(super) struct Shared {
     pub(super) files: Files,
@@ -68,6 +98,7 @@ pub(super) struct Shared {
     pub(super) reading: AtomicUsize,
     /// Writes that have not ended, and claims.
     pub(super) writing: AtomicUsize,
+    pub(super) counts: Counts,
     /// An owner could not be written down, and that is in the log.
     complained: AtomicBool,
     pub(super) ended: Arc<Ended>,
@@ -83,6 +114,7 @@ impl Shared {
             changing: Mutex::default(),
             reading: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
+            counts: Counts::default(),
             complained: AtomicBool::new(false),
             ended,
         })
@@ -92,18 +124,30 @@ impl Shared {
         *lock(&self.owner)
     }
 
-    /// Reads blocks until there is nobody any more who wants some.
+    /// Reads blocks until there is nobody any more who wants some. What is read quickly, as the system's cache gives
+    /// it, goes back together.
     pub(super) fn read_all(&self, jobs: &Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
-            let mut outcome = self.files.read(job.lba);
-            if matches!(outcome, Outcome::Failed(Status::Corrupt)) {
-                // It may just have been written to.
-                let _still = lock(&self.changing);
-                outcome = self.files.read(job.lba);
+        while let Ok(first) = jobs.recv() {
+            let begin = Instant::now();
+            let mut ended = vec![(first, self.read(first))];
+            while ended.len() < READS && begin.elapsed() < TOGETHER {
+                let Ok(job) = jobs.try_recv() else { break };
+                ended.push((job, self.read(job)));
             }
-            self.reading.fetch_sub(1, Ordering::SeqCst);
-            self.ended.put([(job, outcome)]);
+            ended.iter().for_each(|(_, outcome)| self.counts.count(outcome));
+            self.reading.fetch_sub(ended.len(), Ordering::SeqCst);
+            self.ended.put(ended);
         }
+    }
+
+    fn read(&self, job: Job) -> Outcome {
+        let outcome = self.files.read(job.lba);
+        if !matches!(outcome, Outcome::Failed(Status::Corrupt)) {
+            return outcome;
+        }
+        // It may just have been written to.
+        let _still = lock(&self.changing);
+        self.files.read(job.lba)
     }
 
     /// Writes blocks until there is nobody any more who wants to.
@@ -166,6 +210,7 @@ impl Shared {
             })
             .collect();
         drop(changing);
+        ended.iter().for_each(|(_, outcome)| self.counts.count(outcome));
         self.writing.fetch_sub(ended.len(), Ordering::SeqCst);
         self.ended.put(ended);
     }

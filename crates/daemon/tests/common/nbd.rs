@@ -35,6 +35,11 @@ impl Nbd {
         Ok(Nbd { stream, bytes, flags: u16::from_be_bytes(flags.try_into().unwrap()) })
     }
 
+    /// The connection, for a thread that only sends.
+    pub fn sender(&self) -> UnixStream {
+        self.stream.try_clone().unwrap()
+    }
+
     /// Asks so often for the first bytes, all at once.
     pub fn ask_often(&mut self, count: u64, len: u32) -> io::Result<()> {
         let requests: Vec<u8> = (0..count).flat_map(|handle| request(Command::Read, handle, 0, len)).collect();
@@ -99,7 +104,8 @@ impl Nbd {
     }
 }
 
-fn request(command: Command, handle: u64, offset: u64, len: u32) -> Vec<u8> {
+/// The bytes of a request.
+pub fn request(command: Command, handle: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
     request.extend([0, 0, 0, command as u8]);
     request.extend(handle.to_be_bytes());

@@ -1,10 +1,11 @@
 //! A client of one volume as a transport of a host.
 use super::queue::{Queue, Submission, View};
+use super::report::{ClientReport, RequestCounts};
 use super::udp::{self, Way};
 use crate::client::mix;
 use crate::packet::{BLOCK_LEN, PORT, Status};
-use crate::{Access, Client, ClientConfig, Memory, Request};
-use host::{Claim, Io, Transport};
+use crate::{Access, Client, ClientConfig, Direction, Memory, Request};
+use host::{Claim, Io, Report, Transport};
 use port::Frame;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -59,6 +60,7 @@ pub struct VolumeClient {
     /// When it is tried again.
     again: Option<Nanos>,
     random: u64,
+    requests: RequestCounts,
 }
 
 impl VolumeClient {
@@ -77,6 +79,7 @@ impl VolumeClient {
             opened: false,
             again: None,
             random,
+            requests: RequestCounts::default(),
         }
     }
 
@@ -104,6 +107,7 @@ impl VolumeClient {
     fn tell(&mut self, now: Nanos) {
         for completion in self.client.completions() {
             if let Some(submission) = self.buffers.0.remove(&completion.token) {
+                self.requests.count(&submission, completion.status);
                 (submission.done)(completion.status, submission.buffer);
             }
         }
@@ -118,6 +122,18 @@ impl VolumeClient {
             self.again = Some(now + AGAIN);
         }
         self.queue.set_view(view);
+    }
+}
+
+impl RequestCounts {
+    fn count(&mut self, ended: &Submission, status: Status) {
+        let (requests, bytes) = match (status, ended.direction) {
+            (Status::Ok, Direction::Read) => (&mut self.reads, &mut self.read_bytes),
+            (Status::Ok, Direction::Write) => (&mut self.writes, &mut self.written_bytes),
+            _ => return self.failed += 1,
+        };
+        *requests += 1;
+        *bytes += ended.buffer.len() as u64;
     }
 }
 
@@ -158,6 +174,17 @@ impl Transport for VolumeClient {
 
     fn handover_obstacle(&self) -> Option<String> {
         Some("a daemon that uses volumes cannot be taken over".into())
+    }
+
+    fn report(&self) -> Option<Report> {
+        Some(Box::new(ClientReport {
+            first_port: self.place.first_port,
+            view: self.queue.view(),
+            paths: self.client.paths(),
+            outstanding: self.buffers.0.len(),
+            requests: self.requests,
+            counts: self.client.counts(),
+        }))
     }
 
     fn has_work(&self, now: Nanos) -> bool {

@@ -56,11 +56,13 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for something.
-    pub fn submit(&self, submission: Submission) {
-        self.lock().submissions.push(submission);
-        self.pending.store(true, Ordering::SeqCst);
-        (self.wake)();
+    /// Asks for some things at once: the data-path thread is woken once for all of them.
+    pub fn submit_all(&self, submissions: Vec<Submission>) {
+        if !submissions.is_empty() {
+            self.lock().submissions.extend(submissions);
+            self.pending.store(true, Ordering::SeqCst);
+            (self.wake)();
+        }
     }
 
     /// What is known of the volume, after the server has answered, or after `most`.
@@ -74,6 +76,10 @@ impl Queue {
             }
             inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.lock().view
     }
 
     pub(crate) fn set_view(&self, view: View) {

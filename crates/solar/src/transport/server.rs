@@ -1,8 +1,10 @@
 //! A storage server as a transport of a host.
+use super::report::{ServerReport, SessionReport};
 use super::udp::{self, Way};
 use crate::packet::PORT;
+use crate::session::Session;
 use crate::{Header, Job, Outcome, Server, ServerConfig, Storage};
-use host::{Claim, Io, Transport};
+use host::{Claim, Io, Report, Transport};
 use port::Frame;
 use std::net::Ipv4Addr;
 use tcp::Nanos;
@@ -31,6 +33,19 @@ impl<B: Backend> VolumeServer<B> {
     /// Serves what the backend keeps. `key` is as in [`Server::new`].
     pub fn new(config: ServerConfig, key: [u64; 2], backend: B) -> VolumeServer<B> {
         VolumeServer { server: Server::new(config, key), backend, ended: Vec::new() }
+    }
+}
+
+impl Server<Peer> {
+    fn reports(&self) -> Vec<SessionReport> {
+        let of = |session: &Session<Peer>| SessionReport {
+            client: session.peer,
+            volume: session.volume.number,
+            access: session.access,
+            paths: session.paths(),
+            again: session.again(),
+        };
+        self.live().map(of).collect()
     }
 }
 
@@ -70,6 +85,11 @@ impl<B: Backend> Transport for VolumeServer<B> {
 
     fn handover_obstacle(&self) -> Option<String> {
         Some("a daemon that serves volumes cannot be taken over".into())
+    }
+
+    fn report(&self) -> Option<Report> {
+        let sessions = self.server.reports();
+        Some(Box::new(ServerReport { sessions, counts: self.server.counts() }))
     }
 
     fn has_work(&self, now: Nanos) -> bool {
