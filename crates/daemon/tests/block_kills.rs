@@ -4,11 +4,10 @@
 //! `BLOCK_KILLS=100 cargo test --profile bench -p daemon --test block_kills` kills each daemon a hundred times.
 mod common;
 
-use common::application::until;
 use common::judge::Judge;
+use common::pair::{Pair, Pauses, kills};
 use common::store::{BLOCK, EIO, ENOSPC, MIB, Store, WIDE, address, bytes, hosts, run};
 use common::{Toed, toed};
-use port::Netns;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -18,58 +17,6 @@ use std::time::Duration;
 
 /// Blocks of a volume that a judge uses: few, so that most are written again and again.
 const BLOCKS: usize = 512;
-
-/// How often each daemon is killed.
-fn kills() -> u64 {
-    std::env::var("BLOCK_KILLS").map_or(3, |count| count.parse().unwrap())
-}
-
-/// The server's daemon and the client's; the kernel of a namespace forwards between their TAP devices.
-struct Pair {
-    _netns: Netns,
-    server: Toed,
-    client: Toed,
-}
-
-impl Pair {
-    /// `None` where there is no privilege to make devices.
-    fn start(store: &Store, size: u64) -> Option<Pair> {
-        let Ok(netns) = Netns::create() else {
-            println!("SKIPPED: a namespace needs privileges");
-            return None;
-        };
-        netns.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap().unwrap();
-        let daemon = |name: &str, net: u8, section: String| {
-            let place = netns.path();
-            Toed::start(&format!(
-                "log = \"warn\"\n[[host]]\nname = \"{name}\"\naddress = \"10.0.{net}.1\"\ngateway = \"10.0.{net}.100\"\n\
-                 port = {{ kind = \"tap\", device = \"solar{net}\", netns = \"{place}\", mtu = 9000, \
-                 kernel_address = \"10.0.{net}.100/24\" }}\n{section}"
-            ))
-        };
-        let server = daemon("s", 0, store.volume("v", "s", &format!("size = {size}")));
-        let client = daemon("c", 1, store.block("v", "c", "v.sock", "take_over = true"));
-        Some(Pair { _netns: netns, server, client })
-    }
-}
-
-/// Random pauses, the same in each run.
-struct Pauses(u64);
-
-impl Pauses {
-    /// Knuth's generator for 64 bits (MMIX).
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    /// Waits until 200 more requests were answered, and then a while: whatever is under way then is cut.
-    fn among(&mut self, answers: &AtomicU64) {
-        let begin = answers.load(Ordering::SeqCst);
-        until("requests to be answered", || answers.load(Ordering::SeqCst) >= begin + 200);
-        thread::sleep(Duration::from_micros(self.below(20_000)));
-    }
-}
 
 #[test]
 fn a_server_that_is_killed_and_started_again_is_a_pause() {

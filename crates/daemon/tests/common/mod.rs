@@ -3,6 +3,7 @@
 pub mod application;
 pub mod judge;
 pub mod nbd;
+pub mod pair;
 pub mod store;
 pub mod verbs;
 
