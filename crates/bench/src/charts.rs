@@ -20,13 +20,14 @@ const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.
 /// A few points make a curve.
 const FEW: usize = 3;
 
-/// The curves in a report of echo, stream or block.
+/// The curves in a report of echo, stream, block or volume.
 pub fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
         "echo" if varies(report, "conns") => vec![("connections", connections(report))],
         "echo" if varies(report, "size") => vec![("message-size", message_size(report))],
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
+        "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
         "stream" if varies(report, "size") => vec![("write-size", write_size(report))],
         _ => Vec::new(),
     };
@@ -82,6 +83,11 @@ fn message_size(report: &Report) -> Chart {
 fn block_depth(report: &Report) -> Chart {
     let lines = lines(report, of_point("depth"), |run| run.speed() / 1e3);
     chart("A disk over NBD: blocks at random places, by fio", "commands in flight", "thousand a second", lines)
+}
+
+fn volume_clients(report: &Report) -> Chart {
+    let lines = lines(report, of_point("clients"), |run| run.speed() / 1e3);
+    chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand a second", lines)
 }
 
 fn write_size(report: &Report) -> Chart {

@@ -42,6 +42,7 @@ pub const PARTS: &[Part] = &[
     part("idle", "idle --conns 1000"),
     part("isolation", "isolation"),
     curve("block", "block"),
+    curve("volume", "volume --clients 1,4,12"),
     curve("instructions", "instructions"),
     curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
     curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),

@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    rdma, stream,
+    rdma, stream, volume,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -26,6 +26,8 @@ pub enum Case {
     Http(http::Arguments),
     /// A disk over the network: random blocks a second (thesis figure 5.16)
     Block(block::Arguments),
+    /// A volume over Solar, over clients, beside NBD over TCP (SmartNS figure 16)
+    Volume(volume::Arguments),
     /// Many open connections with nothing to say: memory of each, CPU
     Idle(idle::Arguments),
     /// Instructions for a request, in the engine and in libtoe (needs valgrind)
@@ -56,6 +58,7 @@ impl Case {
             Case::Connect(arguments) => &arguments.comparison.common,
             Case::Http(arguments) => &arguments.comparison.common,
             Case::Block(arguments) => &arguments.comparison.common,
+            Case::Volume(arguments) => &arguments.common,
             Case::Idle(arguments) => &arguments.comparison.common,
             Case::Instructions(arguments) => &arguments.common,
             Case::Isolation(arguments) => &arguments.comparison.common,
@@ -96,6 +99,7 @@ impl Case {
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
             }
             Case::Rdma(a) => rdma::estimate(a),
+            Case::Volume(a) => volume::estimate(a),
             _ => 0.0,
         }
     }
@@ -110,6 +114,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
         Case::Connect(arguments) => connect::run(tools, arguments),
         Case::Http(arguments) => http::run(tools, arguments),
         Case::Block(arguments) => block::run(tools, arguments),
+        Case::Volume(arguments) => volume::run(tools, arguments),
         Case::Idle(arguments) => idle::run(tools, arguments),
         Case::Instructions(arguments) => instructions::run(tools, arguments),
         Case::Isolation(arguments) => isolation::run(tools, arguments),

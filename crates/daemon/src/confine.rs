@@ -69,6 +69,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_pread64,
+    libc::SYS_preadv2,
     libc::SYS_pwrite64,
     libc::SYS_read,
     libc::SYS_readv,

@@ -20,4 +20,5 @@ pub mod rdma;
 mod rpc;
 mod spliced;
 pub mod stream;
+pub mod volume;
 mod window;

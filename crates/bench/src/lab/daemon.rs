@@ -81,6 +81,12 @@ impl<'a> Daemon<'a> {
         Process::start(netns, &all, self.directory().join(log))
     }
 
+    /// Starts a program that is on none of its hosts, where those that are run.
+    pub fn run_plain(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
+        let all = [&self.tools.pinned(PROGRAM_CORE)[..], words].concat();
+        Process::start(netns, &all, self.directory().join(log))
+    }
+
     /// Waits until a program listens on a port of a host; hosts are counted from 0, the server's.
     pub fn wait_for_listener(&self, server: &mut Process, host: usize, port: u16) -> Result<(), String> {
         self.tools.stop.until("the server to listen", PATIENCE, || {

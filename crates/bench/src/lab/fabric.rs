@@ -8,7 +8,7 @@ use port::{FabricConfig, Netns};
 use serde_json::Value;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the network and the hosts are to be.
 #[derive(Debug, Clone)]
@@ -34,6 +34,9 @@ pub struct FabricPlan {
     pub alone: Option<&'static str>,
     /// Hosts have RDMA, with this way to make up for losses (`rdma_recovery`).
     pub rdma: Option<&'static str>,
+    /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
+    /// the socket `v.sock` there.
+    pub volume: Option<PathBuf>,
 }
 
 impl Default for FabricPlan {
@@ -41,8 +44,20 @@ impl Default for FabricPlan {
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
-        let (client_engine, log_bytes, alone, rdma) = (None, 0, None, None);
-        FabricPlan { network, clients: 1, congestion, buffer, engine, client_engine, log_bytes, slots, alone, rdma }
+        let (clients, client_engine, log_bytes, alone, rdma, volume) = (1, None, 0, None, None, None);
+        FabricPlan {
+            network,
+            clients,
+            congestion,
+            buffer,
+            engine,
+            client_engine,
+            log_bytes,
+            slots,
+            alone,
+            rdma,
+            volume,
+        }
     }
 }
 
@@ -82,6 +97,11 @@ impl<'a> FabricLab<'a> {
     /// Where clients are that have this place.
     pub fn client_address(&self, place: usize) -> Ipv4Addr {
         address(1 + place)
+    }
+
+    /// Starts a program beside the daemon, on the clients' core.
+    pub fn plain(&self, words: &[String]) -> Result<Process, String> {
+        self.daemon.run_plain(&self.netns, words, "plain.log")
     }
 
     /// Starts a program in a place of clients and waits until it listens on the port.
@@ -152,6 +172,15 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
         let thread = usize::from(plan.alone.is_some_and(|alone| alone != name));
         let _ = writeln!(content, "thread = {thread}");
     }
+    if let Some(directory) = &plan.volume {
+        let [file, socket] = ["v", "v.sock"].map(|name| directory.join(name));
+        let served = format!("[[volume]]\nname = \"v\"\nhost = \"server\"\nfile = {file:?}\n");
+        let used = format!(
+            "[[block]]\nvolume = \"v\"\nhost = \"client0\"\nserver = \"{}\"\nsocket = {socket:?}\n",
+            address(0)
+        );
+        content += &(served + &used);
+    }
     Ok(content)
 }
 
@@ -198,6 +227,15 @@ mod tests {
         assert_eq!(config.hosts[300].stack.address, Ipv4Addr::new(10, 77, 1, 45));
         assert_eq!(config.fabrics[0].config, network);
         assert!(config.hosts[0].stack.ecn);
+    }
+
+    #[test]
+    fn a_volume_is_served_and_used() {
+        let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
+        let plan = FabricPlan { network, volume: Some("/tmp/x".into()), ..FabricPlan::default() };
+        let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
+        assert_eq!((&*config.volumes[0].host, &*config.blocks[0].host), ("server", "client0"));
+        assert_eq!(config.blocks[0].server, address(0));
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! two, and bytes that fit neither were changed by something else.
 use crc32c::crc32c;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::{ReadWriteFlags, preadv2};
 use solar::{BLOCK_LEN, Block, Outcome, Status};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// First bytes of a file of checksums.
 const MAGIC: &[u8; 8] = b"toesum01";
@@ -69,9 +70,27 @@ struct Sums {
     next: u32,
 }
 
+impl Sums {
+    /// As they are in the file.
+    fn from_bytes(pair: [u8; PAIR_LEN as usize]) -> Sums {
+        let half = |at: usize| u32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]) ^ of_zeros();
+        Sums { now: half(0), next: half(4) }
+    }
+
+    /// A block that was read fits one of them, or is damaged.
+    fn judge(self, bytes: Arc<[u8; BLOCK_LEN]>) -> Outcome {
+        let crc = crc32c(&bytes[..]);
+        match crc == self.now || crc == self.next {
+            true => Outcome::Read(Block { crc, bytes }),
+            false => Outcome::Failed(Status::Corrupt),
+        }
+    }
+}
+
 /// The checksum of a block of zeros. Stored checksums are combined with it by XOR: a file of holes is right.
 fn of_zeros() -> u32 {
-    crc32c(&[0; BLOCK_LEN])
+    static OF_ZEROS: OnceLock<u32> = OnceLock::new();
+    *OF_ZEROS.get_or_init(|| crc32c(&[0; BLOCK_LEN]))
 }
 
 /// What a failed call means for the client.
@@ -151,8 +170,7 @@ impl Files {
     fn sums(&self, lba: u64) -> io::Result<Sums> {
         let mut pair = [0; PAIR_LEN as usize];
         self.sums.read_exact_at(&mut pair, SUMS_AT + lba * PAIR_LEN)?;
-        let half = |at: usize| u32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]) ^ of_zeros();
-        Ok(Sums { now: half(0), next: half(4) })
+        Ok(Sums::from_bytes(pair))
     }
 
     fn put_sums(&self, lba: u64, sums: Sums) -> io::Result<()> {
@@ -162,17 +180,26 @@ impl Files {
 
     /// Reads a block. While it is being written, its bytes may fit neither checksum: then this is to be repeated.
     pub(super) fn read(&self, lba: u64) -> Outcome {
-        let mut bytes = [0; BLOCK_LEN];
-        let read = self.data.read_exact_at(&mut bytes, lba * BLOCK_LEN as u64).and_then(|()| self.sums(lba));
-        match read {
+        let mut bytes = Arc::new([0; BLOCK_LEN]);
+        let place = Arc::make_mut(&mut bytes);
+        match self.data.read_exact_at(place, lba * BLOCK_LEN as u64).and_then(|()| self.sums(lba)) {
             Err(error) => Outcome::Failed(status_of(&error)),
-            Ok(sums) => {
-                let crc = crc32c(&bytes);
-                let fits = crc == sums.now || crc == sums.next;
-                let block = || Outcome::Read(Block { crc, bytes: Arc::from(&bytes[..]) });
-                if fits { block() } else { Outcome::Failed(Status::Corrupt) }
-            }
+            Ok(sums) => sums.judge(bytes),
         }
+    }
+
+    /// Reads a block that the system has in memory; `None` where that would wait for the disk, or is to be repeated.
+    pub(super) fn read_at_once(&self, lba: u64) -> Option<Outcome> {
+        let mut bytes = Arc::new([0; BLOCK_LEN]);
+        let mut pair = [0; PAIR_LEN as usize];
+        let at_once = |file: &File, to: &mut [u8], at: u64| {
+            let len = to.len();
+            preadv2(file, &mut [IoSliceMut::new(to)], at, ReadWriteFlags::NOWAIT).is_ok_and(|read| read == len)
+        };
+        let read = at_once(&self.data, &mut Arc::make_mut(&mut bytes)[..], lba * BLOCK_LEN as u64)
+            && at_once(&self.sums, &mut pair, SUMS_AT + lba * PAIR_LEN);
+        let outcome = read.then(|| Sums::from_bytes(pair).judge(bytes))?;
+        matches!(outcome, Outcome::Read(_)).then_some(outcome)
     }
 
     /// The checksum of a block that is about to be written stands beside the present one, not durable yet.
@@ -330,6 +357,19 @@ mod tests {
         assert!(bytes(files.read(4)).unwrap().iter().all(|&byte| byte == 0));
         write(&files, 3, &[7; 4096]);
         assert_eq!(bytes(files.read(3)), Ok(vec![7; 4096]));
+    }
+
+    #[test]
+    fn what_is_in_memory_is_read_at_once_where_it_is_whole() {
+        let directory = Directory::new("once");
+        let files = directory.open();
+        write(&files, 3, &[9; 4096]);
+        // A filesystem may have no such reads: then there is nothing, and never other bytes.
+        let found = files.read_at_once(3).map(|outcome| bytes(outcome).unwrap());
+        assert!(found.is_none_or(|found| found == [9; 4096]));
+        files.data.write_all_at(&[8], 3 * 4096 + 77).unwrap();
+        assert!(files.read_at_once(3).is_none(), "whoever may wait decides whether it is damaged");
+        assert!(files.read_at_once(64).is_none(), "beyond the end");
     }
 
     #[test]

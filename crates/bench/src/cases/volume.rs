@@ -1,0 +1,201 @@
+//! Reads of a volume over clients, 4 KiB each (SmartNS figure 16): Solar's NBD socket, beside NBD over TCP. All serve
+//! the same file, which is in the system's cache.
+use super::compare;
+use crate::arguments::{Common, list, listed, numbered};
+use crate::directory::Directory;
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
+use crate::process::Process;
+use crate::report::{Report, Run};
+use crate::sample::Latency;
+use crate::servers::{self, split};
+use crate::tools::Tools;
+use clap::Args;
+use port::FabricConfig;
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+const PORT: u16 = 10809;
+const PATIENCE: Duration = Duration::from_secs(30);
+const MEGABYTES: u64 = 64;
+const SECONDS: f64 = 3.0;
+/// What a measurement takes besides its seconds.
+const AROUND_S: f64 = 2.0;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// What carries the blocks: solar (NBD on a UNIX socket, Solar from there), nbd-opentoe (nbdkit over OpenTOE's
+    /// TCP), nbd-linux (nbdkit over the kernel's)
+    #[arg(long, value_name = "WAY,...", default_value = "solar,nbd-opentoe,nbd-linux", value_parser = listed(way))]
+    pub way: String,
+    /// Clients, each a thread of fio with a connection of its own
+    #[arg(long, value_name = "N,...", default_value = "1,2,4,8,12", value_parser = numbered(16))]
+    pub clients: String,
+    /// Requests that each client has in flight
+    #[arg(long, value_name = "N,...", default_value = "32", value_parser = numbered(1024))]
+    pub depth: String,
+    /// Write random blocks instead of reading them
+    #[arg(long)]
+    pub write: bool,
+}
+
+/// What carries the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Solar,
+    NbdOpentoe,
+    NbdLinux,
+}
+
+impl Way {
+    const ALL: [(&'static str, Way); 3] =
+        [("solar", Way::Solar), ("nbd-opentoe", Way::NbdOpentoe), ("nbd-linux", Way::NbdLinux)];
+
+    fn name(self) -> &'static str {
+        Way::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+    }
+
+    fn stack(self) -> Stack {
+        if self == Way::NbdLinux { Stack::Linux } else { Stack::Opentoe }
+    }
+}
+
+/// Where the volume is served and used.
+enum Place<'a> {
+    /// By the daemon itself; clients are programs beside it.
+    Solar(FabricLab<'a>),
+    /// By a program.
+    Nbd { lab: Box<dyn Lab + 'a>, _server: Process },
+}
+
+impl<'a> Place<'a> {
+    fn new(tools: &'a Tools, way: Way, directory: &Path) -> Result<Place<'a>, String> {
+        let lab: Box<dyn Lab + 'a> = match way {
+            Way::Solar => {
+                let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
+                let plan = FabricPlan { network, volume: Some(directory.into()), ..FabricPlan::default() };
+                return Ok(Place::Solar(FabricLab::new(tools, &plan)?));
+            }
+            Way::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
+            Way::NbdLinux => {
+                let congestion = Some("cubic".into());
+                Box::new(VethLab::new(tools, &VethPlan { congestion, ..VethPlan::default() })?)
+            }
+        };
+        let words = split(&format!("nbdkit -f -p {PORT} file {}", directory.join("v").display()));
+        let server = lab.server(&words, PORT)?;
+        Ok(Place::Nbd { lab, _server: server })
+    }
+
+    fn uri(&self, directory: &Path) -> String {
+        match self {
+            Place::Solar(_) => format!("nbd+unix:///?socket={}", directory.join("v.sock").display()),
+            Place::Nbd { lab, .. } => format!("nbd://{}:{PORT}", lab.address()),
+        }
+    }
+
+    fn client(&self, words: &[String]) -> Result<Process, String> {
+        match self {
+            Place::Solar(lab) => lab.plain(words),
+            Place::Nbd { lab, .. } => lab.client(0, words),
+        }
+    }
+}
+
+/// How long it takes, seconds.
+pub fn estimate(arguments: &Arguments) -> f64 {
+    let points = |text: &str| text.split(',').count() as f64;
+    let each = arguments.common.seconds(SECONDS) + AROUND_S;
+    let points = points(&arguments.way) * points(&arguments.clients) * points(&arguments.depth);
+    points * each * f64::from(arguments.common.pairs)
+}
+
+/// Runs the case: all ways of a point directly after each other.
+pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+    let common = &arguments.common;
+    let ways = list(&arguments.way, way)?;
+    let numbers = |text: &str| list(text, |word| crate::arguments::count(word, 1024));
+    let (clients, depths) = (numbers(&arguments.clients)?, numbers(&arguments.depth)?);
+    let kind = if arguments.write { "write" } else { "read" };
+    let seconds = common.seconds(SECONDS);
+    let own = json!({ "seconds": seconds, "pairs": common.pairs, "kind": kind, "size": 4096, "megabytes": MEGABYTES });
+    let mut report = Report::new("volume", own);
+    tools.say(&format!("volume: about {:.0} s", estimate(arguments)));
+    for round in 1..=common.pairs {
+        for (clients, depth) in clients.iter().flat_map(|clients| depths.iter().map(move |depth| (*clients, *depth))) {
+            for way in ways.iter().copied() {
+                let point = json!({ "clients": clients, "depth": depth, "size": 4096 });
+                let place = format!("{clients} clients, {depth} in flight each, on {}", way.name());
+                let run = Run::new(way.stack(), round, &point);
+                let run = Run { setup: way.name().into(), engine: None, ..run };
+                let load = Load { way, kind, seconds };
+                let Some(run) = report.measured(tools, &place, load.measure(tools, run))? else { continue };
+                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                report.runs.push(run);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// What fio does, in which way.
+struct Load {
+    way: Way,
+    kind: &'static str,
+    seconds: f64,
+}
+
+impl Load {
+    fn measure(&self, tools: &Tools, run: Run) -> Result<Run, String> {
+        let directory = Directory::new("volume")?;
+        fill(&directory.path().join("v")).map_err(|error| format!("cannot make a volume: {error}"))?;
+        let place = Place::new(tools, self.way, directory.path())?;
+        let (uri, point) = (place.uri(directory.path()), json!(run.point));
+        let load = |seconds: f64| {
+            let mut words = servers::fio(&uri, self.kind, seconds, MEGABYTES, &point);
+            words.extend([format!("--numjobs={}", point["clients"]), "--group_reporting".into()]);
+            let printed = place.client(&words)?.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds))?;
+            servers::fio_said(&printed, self.kind)
+        };
+        load((self.seconds / 4.0).clamp(0.3, 1.0))?;
+        let said = load(self.seconds)?;
+        let [p50, p99, max, unknown] = [said.p50_us, said.p99_us, said.max_us, f64::NAN];
+        // CPU seconds are not known: threads that serve a connection end with it.
+        Ok(Run {
+            ops_per_s: Some(said.ops_per_s),
+            gbit_per_s: Some(said.ops_per_s * 4096.0 * 8.0 / 1e9),
+            latency_us: Some(Latency { p50, p99, p999: unknown, p9999: unknown, max }),
+            ..run
+        })
+    }
+}
+
+/// Random bytes: blocks of zeros may be cheaper somewhere.
+fn fill(path: &Path) -> io::Result<()> {
+    let mut bytes = File::open("/dev/urandom")?.take(MEGABYTES << 20);
+    io::copy(&mut bytes, &mut File::create(path)?)?;
+    fs::File::open(path)?.sync_all()
+}
+
+fn way(text: &str) -> Result<Way, String> {
+    let found = Way::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || Way::ALL.map(|(name, _)| name).join(", ");
+    found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_known_by_name() {
+        assert_eq!(way("nbd-linux"), Ok(Way::NbdLinux));
+        assert!(way("nvme").unwrap_err().contains("nbd-opentoe"));
+        assert_eq!(Way::Solar.stack(), Stack::Opentoe);
+    }
+}
