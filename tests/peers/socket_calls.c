@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -76,6 +77,8 @@ static uint64_t state;
 static struct in_addr here;
 static long quiet;
 static unsigned char bytes[MOST];
+/* Two pages, of which the second cannot be touched, and two, of which the second can only be read. */
+static unsigned char *edge, *constant;
 
 /* splitmix64 */
 static unsigned below(unsigned limit) {
@@ -192,6 +195,48 @@ static void accept_socket(int i) {
     slots[fresh] = (struct slot){.fd = fd, .file = ++files, .end = 1};
     for (int j = 0; j < SLOTS; j++)
         if (slots[j].port == peer.sin_port && slots[j].line && slots[j].end == 0) slots[fresh].line = slots[j].line;
+}
+
+static void *bad_pages(int allowed) {
+    unsigned char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages + 4096, 4096, allowed)) exit(2);
+    return pages + 4096;
+}
+
+/* A place of which nothing, or not all, can be written or read. */
+static unsigned char *bad_place(int writes) {
+    switch (below(5)) {
+    case 0: return NULL;
+    case 1: return edge;
+    case 2: return edge - 50;
+    case 3: return writes ? constant : (unsigned char *)16;
+    default: return (unsigned char *)4095;
+    }
+}
+
+/* Calls with a bad address do nothing. On the kernel a long send may go out in part: these are short. */
+static void bad_addresses(int i) {
+    struct slot *s = &slots[i];
+    int what = (int)below(8), size = 100 + (int)below(2) * 900;
+    void *to = bad_place(1), *from = bad_place(0), *volatile other = (void *)(uintptr_t)(below(2) ? 0 : 40);
+    struct iovec into = {to, (size_t)size};
+    socklen_t len = 16;
+    int peeks = below(2) ? MSG_PEEK : 0, readable = 0;
+    ioctl(s->fd, FIONREAD, &readable);
+    /* What fits in front of the page is received. Of more, Linux may give the first segments. */
+    if (to == edge - 50 && readable > 50) to = edge, into.iov_base = to;
+    long got = 0;
+    switch (what) {
+    case 0: say("recv at a bad address", i, got = recv(s->fd, to, (size_t)size, peeks | MSG_DONTWAIT)); break;
+    case 1: say("readv at a bad address", i, got = readv(s->fd, &into, 1)), peeks = 0; break;
+    case 2: say("send from a bad address", i, send(s->fd, from, (size_t)size, MSG_NOSIGNAL)); break;
+    case 3: say("writev of a bad list", i, writev(s->fd, other, 1)); break;
+    case 4: say("recvmsg of a bad message", i, recvmsg(s->fd, other, 0)); break;
+    case 5: say("getsockname at a bad address", i, getsockname(s->fd, other, &len)); break;
+    case 6: say("getsockopt at a bad address", i, getsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, other, &len)); break;
+    default: say("epoll_wait at a bad address", -1, epoll_wait(set, other, 4, 0));
+    }
+    if (got > 0 && !peeks) in_flight[!s->end][s->line] -= (int)got;
 }
 
 static void send_bytes(int i) {
@@ -321,7 +366,7 @@ static void duplicate(int i) {
 }
 
 static void call(void) {
-    int what = (int)below(34), i = (int)below(SLOTS);
+    int what = (int)below(37), i = (int)below(SLOTS);
     for (int tries = 0; tries < SLOTS && slots[i].fd < 0; tries++) i = (i + 1) % SLOTS;
     if (what < 3 || slots[i].fd < 0) open_socket();
     else if (what < 5) bind_socket(i);
@@ -337,7 +382,8 @@ static void call(void) {
     else if (what < 30) change_set(i);
     else if (what < 32) ask_set();
     else if (what < 33) { if (below(2)) names(i); else look_inside(i); }
-    else duplicate(i);
+    else if (what < 34) duplicate(i);
+    else bad_addresses(i);
     settle();
 }
 
@@ -370,6 +416,7 @@ int main(int argc, char **argv) {
     }
     uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
     quiet = atol(argv[4]);
+    edge = bad_pages(PROT_NONE), constant = bad_pages(PROT_READ);
     sigset_t pipes;
     sigemptyset(&pipes), sigaddset(&pipes, SIGPIPE), sigprocmask(SIG_BLOCK, &pipes, NULL);
     for (uint64_t seed = first; seed < first + count; seed++) {

@@ -1,7 +1,8 @@
 //! Socket addresses as C programs pass them.
 use crate::errno::Result;
+use crate::program;
 use context::{Endpoint, IpAddress};
-use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// An address that a program passed.
@@ -20,15 +21,18 @@ pub enum Address {
 /// Reads an address.
 ///
 /// # Safety
-/// `address` is null or valid for `len` bytes.
+/// `address` is what the program passed.
 pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address> {
     if address.is_null() {
         return Err(libc::EFAULT);
     }
-    if (len as usize) < size_of::<sa_family_t>() {
+    if !(size_of::<sa_family_t>()..=size_of::<sockaddr_storage>()).contains(&(len as usize)) {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller vouches for `len` bytes; each read is within them and needs no alignment.
+    let mut bytes = [0; size_of::<sockaddr_storage>()];
+    program::read_bytes(address.cast(), &mut bytes[..len as usize])?;
+    let address: *const sockaddr = bytes.as_ptr().cast();
+    // SAFETY: each read is within the bytes and needs no alignment.
     unsafe {
         match address.cast::<sa_family_t>().read_unaligned() as i32 {
             libc::AF_UNSPEC => Ok(Address::Unspecified),
@@ -57,13 +61,13 @@ pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address>
 }
 
 /// Writes an address as the program wants it: cut off where its buffer is too short, with the true length. An IPv6
-/// address that is wanted as IPv4 is the unspecified one.
+/// address that is wanted as IPv4 is the unspecified one. Nothing where `address` is null.
 ///
 /// # Safety
-/// `address` is null, or valid for `*len` bytes and `len` is valid.
-pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len: *mut socklen_t) {
-    if address.is_null() || len.is_null() {
-        return;
+/// `address` and `len` are what the program passed.
+pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len: *mut socklen_t) -> Result<()> {
+    if address.is_null() {
+        return Ok(());
     }
     let mut bytes = [0u8; size_of::<sockaddr_in6>()];
     let family = if as_v6 { libc::AF_INET6 } else { libc::AF_INET } as sa_family_t;
@@ -77,11 +81,14 @@ pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len
         bytes[4..8].copy_from_slice(&endpoint.ip.as_v4().unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
         size_of::<sockaddr_in>()
     };
-    // SAFETY: at most `*len` bytes are written, which the caller vouches for.
+    // SAFETY: at most `*len` bytes are written, for which the program gave the place.
     unsafe {
-        let most = (*len as usize).min(size);
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), most);
-        *len = size as socklen_t;
+        let room = program::read(len)?;
+        if room as i32 <= -1 {
+            return Err(libc::EINVAL);
+        }
+        program::write_bytes(address.cast(), &bytes[..size.min(room as usize)])?;
+        program::write(len, size as socklen_t)
     }
 }
 
@@ -98,7 +105,7 @@ mod tests {
             let mut len = 28;
             // SAFETY: the buffer has the length given.
             let back = unsafe {
-                store(there, as_v6, space.as_mut_ptr().cast(), &mut len);
+                store(there, as_v6, space.as_mut_ptr().cast(), &mut len).unwrap();
                 parse(space.as_ptr().cast(), len)
             };
             assert_eq!(back, Ok(Address::Ip(there)));

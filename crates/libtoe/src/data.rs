@@ -15,6 +15,13 @@ use std::time::{Duration, Instant};
 /// Most bytes in one call, as in Linux.
 pub const MOST: usize = 0x7fff_f000;
 
+/// Buffers that lie in the kernel's half of the address space are refused before anything else, as on Linux
+/// (`access_ok`); whatever else is bad, where bytes are moved.
+pub fn look_at(buffers: &[iovec]) -> Result<()> {
+    let is_kernels = |buffer: &iovec| (buffer.iov_base as isize) < 0;
+    if buffers.iter().any(is_kernels) { Err(libc::EFAULT) } else { Ok(()) }
+}
+
 /// Total length of a program's buffers.
 pub fn total(buffers: &[iovec]) -> usize {
     buffers.iter().fold(0usize, |sum, buffer| sum.saturating_add(buffer.iov_len)).min(MOST)
@@ -32,6 +39,7 @@ pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
     }
+    look_at(into)?;
     share::claim(lib, key)?;
     let wanted = total(into);
     // SAFETY: the caller vouches for the buffers.
@@ -69,7 +77,7 @@ unsafe fn receive_rest(
         let got = unsafe { take_now(lib, key, into, wanted, done, flags) };
         return match got.unwrap_or(Err(libc::EAGAIN)) {
             Err(errno) if done > 0 => {
-                if errno != libc::EAGAIN {
+                if ![libc::EAGAIN, libc::EFAULT].contains(&errno) {
                     // Kept for the next call.
                     lib.need_socket(key)?.error = errno;
                 }
@@ -90,6 +98,7 @@ unsafe fn receive_rest(
             Ok(Ok(more)) => done += more,
             Err(libc::ETIMEDOUT) if done == 0 => return Err(libc::EAGAIN),
             Ok(Err(errno)) | Err(errno) if done == 0 => return Err(errno),
+            Ok(Err(libc::EFAULT)) => return Ok(done),
             Ok(Err(errno)) => {
                 // Kept for the next call.
                 lib.need_socket(key)?.error = errno;
@@ -130,12 +139,16 @@ unsafe fn take_now(
     // SAFETY: the caller vouches for the buffers.
     let copied = unsafe {
         if flags & libc::MSG_TRUNC != 0 {
-            (stream.readable() as usize).min(wanted - done)
+            Ok((stream.readable() as usize).min(wanted - done))
         } else if done == 0 {
             stream.copy_out(into, 0, MOST)
         } else {
             stream.copy_out(&behind(into, done), 0, MOST)
         }
+    };
+    let copied = match copied {
+        Ok(copied) => copied,
+        Err(errno) => return Some(Err(errno)),
     };
     if flags & libc::MSG_PEEK == 0 {
         stream.consume(copied as u32);
@@ -174,8 +187,7 @@ fn behind(buffers: &[iovec], mut skip: usize) -> Vec<iovec> {
     for buffer in buffers {
         let cut = skip.min(buffer.iov_len);
         skip -= cut;
-        // SAFETY: `cut` is within the buffer.
-        let iov_base = unsafe { buffer.iov_base.cast::<u8>().add(cut).cast() };
+        let iov_base = buffer.iov_base.cast::<u8>().wrapping_add(cut).cast();
         rest.push(iovec { iov_base, iov_len: buffer.iov_len - cut });
     }
     rest
@@ -190,6 +202,7 @@ pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }
+    look_at(from)?;
     share::claim(lib, key)?;
     lib.hear_errors();
     let wanted = total(from);
@@ -272,6 +285,10 @@ unsafe fn put_now(
     // SAFETY: the caller vouches for the buffers.
     let written = unsafe { stream.copy_in(from, done) };
     drop(exclusive);
+    let written = match written {
+        Ok(written) => written,
+        Err(errno) => return Some(Err(errno)),
+    };
     let full = done + written < wanted;
     if full {
         stream.wants_room = true;

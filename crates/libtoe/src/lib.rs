@@ -6,9 +6,10 @@
 //!
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
-//! `options` (what sockets do), `epoll`, `poll`, `readiness`, `wait`, `signals`, `lookout`, `thread`, `confine` (waiting),
-//! `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`, `image`, `static_host`, `passing`, `carried`, `room`,
-//! `say`, `environment`, `share`, `interfaces`, `lists` (the tie to the daemon).
+//! `options` (what sockets do), `program`, `faults` (the program's memory), `epoll`, `poll`, `readiness`, `wait`,
+//! `signals`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`,
+//! `image`, `static_host`, `passing`, `carried`, `room`, `say`, `environment`, `share`, `interfaces`, `lists` (the
+//! tie to the daemon).
 
 mod address;
 mod attach;
@@ -24,6 +25,7 @@ mod errno;
 mod exclusive;
 mod exec;
 mod fast;
+mod faults;
 mod few;
 mod fork;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -40,6 +42,7 @@ mod options;
 mod own_fd;
 mod passing;
 mod poll;
+mod program;
 mod readiness;
 mod real;
 mod rest;
@@ -66,6 +69,9 @@ extern "C" fn start() {
     lock::look_for_others();
     attach::look_at_environment();
     environment::remember();
+    if attach::is_enabled() {
+        faults::start();
+    }
     exec::take_over();
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     {

@@ -10,6 +10,7 @@ use crate::confine;
 use crate::context_side;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
+use crate::program;
 use crate::real;
 use crate::say::{self, Topic};
 use crate::share;
@@ -25,6 +26,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// How a message in an envelope begins.
 const MARK: &[u8] = b"OpenTOE socket 1\n";
+
+/// Bytes of control messages at most: the kernel's `net.core.optmem_max` is far below it.
+const MOST_CONTROL: usize = 1 << 24;
 
 /// What an envelope says; with it comes the kernel socket.
 #[derive(Serialize, Deserialize)]
@@ -65,6 +69,10 @@ unsafe fn passes_ours(message: &msghdr) -> bool {
     if message.msg_control.is_null() || message.msg_controllen == 0 || !attach::is_enabled() {
         return false;
     }
+    // Where an address is bad, the kernel says so.
+    if message.msg_controllen > MOST_CONTROL || !program::can_read(message.msg_control, message.msg_controllen) {
+        return false;
+    }
     // SAFETY: the caller's message; a place may be unaligned.
     unsafe { rights(message).iter().any(|place| is_socket(place.read_unaligned())) }
 }
@@ -78,11 +86,12 @@ fn is_socket(fd: RawFd) -> bool {
 /// # Safety
 /// As `sendmmsg`.
 pub unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
-    if messages.is_null() {
+    let count = count.min(1024);
+    if !program::can_read(messages, count as usize * size_of::<mmsghdr>()) {
         return false;
     }
     // SAFETY: the caller's array has `count` messages.
-    (0..count.min(1024) as usize).any(|i| unsafe { passes_ours(&(*messages.add(i)).msg_hdr) })
+    (0..count as usize).any(|i| unsafe { passes_ours(&(*messages.add(i)).msg_hdr) })
 }
 
 /// `sendmsg` on a descriptor that is not ours.
@@ -91,7 +100,7 @@ pub unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
 /// As `sendmsg`.
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    match unsafe { message.as_ref() } {
+    match unsafe { program::read_any(message) }.ok().flatten().as_ref() {
         // SAFETY: as above.
         Some(message) if unsafe { passes_ours(message) } => {
             // SAFETY: as above.

@@ -176,6 +176,9 @@ next! {
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     prlimit(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int;
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, handler: size_t) -> isize;
+    sysv_signal(signal: c_int, handler: size_t) -> isize;
     getifaddrs(list: *mut *mut ifaddrs) -> c_int;
     freeifaddrs(list: *mut ifaddrs) -> c_int;
     if_nametoindex(name: *const c_char) -> c_int;
@@ -238,9 +241,15 @@ pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *con
 ///
 /// # Safety
 /// As the system call.
-pub unsafe fn epoll_pwait_raw(set: c_int, events: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> c_long {
-    let most = events.len().min(c_int::MAX as usize);
-    let (at, mask) = (events.as_mut_ptr().expose_provenance(), mask.expose_provenance());
-    // SAFETY: the slice has room for `most` events; eight bytes is the kernel's size of a signal set.
+pub unsafe fn epoll_pwait_raw(
+    set: c_int,
+    events: *mut epoll_event,
+    most: usize,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_long {
+    let most = most.min(c_int::MAX as usize);
+    let (at, mask) = (events.expose_provenance(), mask.expose_provenance());
+    // SAFETY: the caller's place; eight bytes is the kernel's size of a signal set.
     unsafe { system_call(libc::SYS_epoll_pwait, [set as usize, at, most, timeout as usize, mask, 8]) }
 }

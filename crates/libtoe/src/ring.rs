@@ -1,5 +1,6 @@
 //! Rings of payload bytes, as this process sees them.
 use crate::context_side::Home;
+use crate::program;
 use context::Slot;
 
 /// A ring of payload bytes in a region: a stream's buffer, or the small ring in which the stream begins (docs/MEMORY.md).
@@ -124,15 +125,16 @@ impl Ring {
         shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
-    /// Copies `len` bytes to stream position `pos`.
+    /// Copies `len` bytes of the program's to stream position `pos`; [`program::faulted`] says where they cannot be
+    /// read.
     ///
     /// # Safety
-    /// `from` is valid for `len` bytes, of which the ring has as many.
+    /// The ring has as many. The program gave the address.
     #[inline(always)]
     pub unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
-            (at, true) => unsafe { shm::copy(from, at, len as usize) },
+            (at, true) => unsafe { program::copy_in(from, at, len as usize) },
             // SAFETY: as the caller's.
             _ => unsafe { self.copy_in_around(pos, from, len) },
         }
@@ -147,20 +149,21 @@ impl Ring {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {
-            shm::copy(from, a, a_len);
-            shm::copy(from.add(a_len), b, b_len);
+            program::copy_in(from, a, a_len);
+            program::copy_in(from.wrapping_add(a_len), b, b_len);
         }
     }
 
-    /// Copies `len` bytes from stream position `pos`.
+    /// Copies `len` bytes from stream position `pos` to the program's memory; [`program::faulted`] says where they
+    /// cannot be written.
     ///
     /// # Safety
-    /// `to` is valid for `len` bytes, and the ring has as many.
+    /// As [`Ring::copy_in`].
     #[inline(always)]
     pub unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: as in `copy_in`.
-            (at, true) => unsafe { shm::copy(at, to, len as usize) },
+            (at, true) => unsafe { program::copy_out(at, to, len as usize) },
             // SAFETY: as the caller's.
             _ => unsafe { self.copy_out_around(pos, to, len) },
         }
@@ -175,8 +178,8 @@ impl Ring {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {
-            shm::copy(a, to, a_len);
-            shm::copy(b, to.add(a_len), b_len);
+            program::copy_out(a, to, a_len);
+            program::copy_out(b, to.wrapping_add(a_len), b_len);
         }
     }
 }

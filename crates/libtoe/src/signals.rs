@@ -5,6 +5,7 @@
 //! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
 //! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
 use crate::errno;
+use crate::faults;
 use libc::{c_int, sigset_t};
 
 /// What to do about a signal whose handler ran while the thread slept.
@@ -32,6 +33,7 @@ impl BlockedSignals {
             let mut all: sigset_t = std::mem::zeroed();
             let mut before: sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
+            faults::leave_open(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
             before
         };

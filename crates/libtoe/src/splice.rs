@@ -121,7 +121,7 @@ impl Pair {
         let key = self.keys[1 - side];
         let Some(Kind::Stream(to)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return Ok(()) };
         // SAFETY: the pieces lie in the ring of another connection, which stays mapped under the same lock.
-        let copied = unsafe { to.copy_in(&unread, 0) } as u32;
+        let copied = unsafe { to.copy_in(&unread, 0) }.unwrap_or(0) as u32;
         if copied > 0 {
             context.bump(key, to);
             self.taken[side] += copied;

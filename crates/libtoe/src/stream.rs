@@ -1,7 +1,9 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
 use crate::context_side::Home;
+use crate::errno::Result;
 use crate::exclusive::Exclusive;
 use crate::kept::Kept;
+use crate::program;
 use crate::rest;
 use crate::ring::{Ring, Way};
 use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
@@ -238,10 +240,11 @@ impl Stream {
     }
 
     /// Copies received bytes into the program's buffers, beginning `skip` bytes into the stream; returns how many.
+    /// `EFAULT` where a buffer cannot be written.
     ///
     /// # Safety
     /// The buffers are valid.
-    pub unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> usize {
+    pub unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> Result<usize> {
         let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
         self.look();
@@ -258,7 +261,7 @@ impl Stream {
                 break;
             }
         }
-        (all - left) as usize
+        if program::faulted() { Err(libc::EFAULT) } else { Ok((all - left) as usize) }
     }
 
     /// Where the bytes lie that can be read, from `skip` bytes on.
@@ -335,11 +338,12 @@ impl Stream {
         state.rx_tail.store(state.rx_head.load(Relaxed), Release);
     }
 
-    /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted.
+    /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted. `EFAULT`
+    /// where a buffer cannot be read, and nothing was appended.
     ///
     /// # Safety
     /// The buffers are valid.
-    pub unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> usize {
+    pub unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> Result<usize> {
         let start = self.state().tx_head.load(Relaxed);
         let (mut pos, mut room) = (start, self.room());
         let wanted = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len)).saturating_sub(skip);
@@ -351,7 +355,7 @@ impl Stream {
             }
             let len = room.min((buffer.iov_len - skip).min(u32::MAX as usize) as u32);
             // SAFETY: `skip + len` is within the buffer, which the caller vouches for.
-            unsafe { ring.copy_in(pos, buffer.iov_base.cast::<u8>().add(skip), len) };
+            unsafe { ring.copy_in(pos, buffer.iov_base.cast::<u8>().wrapping_add(skip), len) };
             pos = pos.wrapping_add(len);
             room -= len;
             skip = 0;
@@ -359,8 +363,11 @@ impl Stream {
                 break;
             }
         }
+        if program::faulted() {
+            return Err(libc::EFAULT);
+        }
         self.state().tx_head.store(pos, Release);
-        pos.wrapping_sub(start) as usize
+        Ok(pos.wrapping_sub(start) as usize)
     }
 
     /// Copies received bytes into the program's buffers and counts them as read: the common case of
@@ -389,6 +396,9 @@ impl Stream {
                 break;
             }
         }
+        if program::faulted() {
+            return 0;
+        }
         state.rx_head.store(pos, Release);
         pos.wrapping_sub(head)
     }
@@ -397,7 +407,7 @@ impl Stream {
     #[cold]
     unsafe fn take_grown(&self, into: &[iovec]) -> u32 {
         // SAFETY: the caller vouches for the buffers.
-        let taken = unsafe { self.copy_out(into, 0, u32::MAX as usize) } as u32;
+        let taken = unsafe { self.copy_out(into, 0, u32::MAX as usize) }.unwrap_or(0) as u32;
         self.consume(taken);
         taken
     }
@@ -424,7 +434,7 @@ impl Stream {
             unsafe { ring.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
             pos = pos.wrapping_add(buffer.iov_len as u32);
         }
-        if pos == head {
+        if pos == head || program::faulted() {
             return None;
         }
         state.tx_head.store(pos, Release);
@@ -436,7 +446,8 @@ impl Stream {
     unsafe fn put_grown(&self, from: &[iovec]) -> Option<u32> {
         let all = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
         // SAFETY: the caller vouches for the buffers.
-        (all <= self.room() as usize).then(|| unsafe { self.copy_in(from, 0) } as u32)
+        let put = (all <= self.room() as usize).then(|| unsafe { self.copy_in(from, 0) })?;
+        put.ok().map(|put| put as u32)
     }
 
     /// Where the next byte that is written goes.

@@ -277,7 +277,9 @@ fn sleep_beside<const N: usize>(
 fn sleep_in_bed(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Option<(bool, [bool; 3])> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; epoll::REASONS];
     // SAFETY: a descriptor of ours and a valid mask.
-    let got = unsafe { real::epoll_pwait_raw(bed, &mut reasons, milliseconds(timeout), blocked.outside()) };
+    let got = unsafe {
+        real::epoll_pwait_raw(bed, reasons.as_mut_ptr(), reasons.len(), milliseconds(timeout), blocked.outside())
+    };
     let interrupted = got < 0 && errno::get() == libc::EINTR;
     let reasons = reasons.get(..got.max(0) as usize).filter(|_| got >= 0 || interrupted)?;
     Some((interrupted, [epoll::BELL, epoll::DAEMON, epoll::KICK].map(|why| reasons.iter().any(|r| { r.u64 } == why))))

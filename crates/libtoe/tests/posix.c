@@ -3,6 +3,7 @@
  *
  * usage: posix ADDRESS [CASE...]
  */
+#include "posix/addresses.h"
 #include "posix/bytes.h"
 #include "posix/calls.h"
 #include "posix/events.h"
@@ -25,6 +26,7 @@ static const struct {
     {"writes_at_once", writes_at_once}, {"executed", executed},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"crumbs", crumbs}, {"options", options},
+    {"addresses", addresses},
 };
 
 int main(int argc, char **argv) {

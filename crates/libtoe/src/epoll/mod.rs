@@ -15,7 +15,7 @@ mod wait;
 pub use bed::{BELL, Bed, DAEMON, KICK, REASONS};
 pub use control::control;
 pub use inherited::{after_fork, has_shared};
-pub use wait::wait_events;
+pub use wait::{Out, wait_events};
 
 use crate::fast;
 use crate::few::Few;

@@ -4,6 +4,7 @@ use super::{EpollSet, Target, among, inherited};
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
 use crate::lookout::{End, Lookout};
+use crate::program;
 use crate::readiness;
 use crate::real;
 use crate::share;
@@ -20,13 +21,32 @@ const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
 const KERNEL_TURN: u32 = 16;
 
+/// Where a program wants events: an address that may be bad, and how many fit.
+#[derive(Clone, Copy)]
+pub struct Out {
+    pub at: *mut epoll_event,
+    pub len: usize,
+}
+
+impl Out {
+    /// A place of the library's own.
+    fn of(events: &mut [epoll_event]) -> Out {
+        Out { at: events.as_mut_ptr(), len: events.len() }
+    }
+
+    /// The place behind the first ones.
+    fn behind(self, used: usize) -> Out {
+        Out { at: self.at.wrapping_add(used), len: self.len - used }
+    }
+}
+
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
 /// A set without OpenTOE sockets goes straight to the kernel, with the library's own events left out.
 pub fn wait_events(
     lib: &mut Guard,
     key: Key,
-    out: &mut [epoll_event],
+    out: Out,
     timeout: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<usize> {
@@ -43,7 +63,7 @@ pub fn wait_events(
 fn wait_longer(
     lib: &mut Guard,
     key: Key,
-    out: &mut [epoll_event],
+    out: Out,
     timeout: Option<Duration>,
     mask: Option<sigset_t>,
 ) -> Result<usize> {
@@ -74,7 +94,7 @@ fn wait_longer(
 
 /// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller says so, and
 /// sometimes first.
-fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event], kernel: bool) -> Result<usize> {
+fn collect(lib: &mut Guard, key: Key, out: Out, kernel: bool) -> Result<usize> {
     lib.drain();
     let set = lib.set(key).ok_or(libc::EBADF)?;
     set.turn = set.turn.wrapping_add(1);
@@ -85,7 +105,11 @@ fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event], kernel: bool) -> 
     if kernel_first {
         found = collect_kernel(fd, out, 0, std::ptr::null())?;
     }
-    found += collect_ours(lib, key, &mut out[found..]);
+    match collect_ours(lib, key, out.behind(found)) {
+        Ok(more) => found += more,
+        Err(errno) if found == 0 => return Err(errno),
+        Err(_) => {}
+    }
     if found == 0 && has_kernel && kernel && !kernel_first {
         found = collect_kernel(fd, out, 0, std::ptr::null())?;
     }
@@ -93,20 +117,21 @@ fn collect(lib: &mut Guard, key: Key, out: &mut [epoll_event], kernel: bool) -> 
 }
 
 /// Takes ready OpenTOE members from the list, round-robin: a level-triggered one goes to its end again.
-fn collect_ours(lib: &mut Lib, key: Key, out: &mut [epoll_event]) -> usize {
+fn collect_ours(lib: &mut Lib, key: Key, out: Out) -> Result<usize> {
     let nested = lib.ready_sets(key);
     let Lib { sockets, sets, .. } = lib;
     match sets.get_mut(key.index) {
         Some(set) if !set.ready.is_empty() => set.take_ready(sockets, &nested, out),
-        _ => 0,
+        _ => Ok(0),
     }
 }
 
 impl EpollSet {
     /// `nested` has the entries of ready sets.
-    fn take_ready(&mut self, sockets: &mut Slab<Socket>, nested: &[u32], out: &mut [epoll_event]) -> usize {
+    fn take_ready(&mut self, sockets: &mut Slab<Socket>, nested: &[u32], out: Out) -> Result<usize> {
         let (mut found, mut looked, mut again) = (0, 0, 0);
-        while looked < self.ready.len() && found < out.len() {
+        let mut is_bad = false;
+        while looked < self.ready.len() && found < out.len {
             let index = self.ready[looked];
             looked += 1;
             let Some(entry) = self.entries.get_mut(index as usize) else { continue };
@@ -121,7 +146,14 @@ impl EpollSet {
             if bits == 0 {
                 continue;
             }
-            out[found] = epoll_event { events: bits, u64: entry.data };
+            let event = epoll_event { events: bits, u64: entry.data };
+            // SAFETY: the program gave the place for so many.
+            if !unsafe { program::put_event(out.at.wrapping_add(found), event) } {
+                entry.queued = true;
+                looked -= 1;
+                is_bad = found == 0;
+                break;
+            }
             found += 1;
             if entry.events & ONCE != 0 {
                 entry.disabled = true;
@@ -135,7 +167,7 @@ impl EpollSet {
         if again < self.ready.len() {
             self.ready.rotate_left(again);
         }
-        found
+        if is_bad { Err(libc::EFAULT) } else { Ok(found) }
     }
 }
 
@@ -165,19 +197,19 @@ impl Lib {
 }
 
 /// Asks a set of the kernel.
-fn collect_kernel(fd: RawFd, out: &mut [epoll_event], timeout: c_int, mask: *const sigset_t) -> Result<usize> {
-    if out.is_empty() {
+fn collect_kernel(fd: RawFd, out: Out, timeout: c_int, mask: *const sigset_t) -> Result<usize> {
+    if out.len == 0 {
         return Ok(0);
     }
     // SAFETY: a valid mask or none; whose descriptor it is does not matter.
-    errno::check(unsafe { real::epoll_pwait_raw(fd, out, timeout, mask) }).map(|got| got as usize)
+    errno::check(unsafe { real::epoll_pwait_raw(fd, out.at, out.len, timeout, mask) }).map(|got| got as usize)
 }
 
 /// Sleeps until a member of either kind, the bell, a kick, a signal or the deadline ends it.
 fn sleep(
     lib: &mut Guard,
     key: Key,
-    out: &mut [epoll_event],
+    out: Out,
     (deadline, shared): (Option<Instant>, Duration),
     blocked: &BlockedSignals,
     lookout: &mut Lookout,
@@ -195,15 +227,15 @@ fn sleep(
     let announced = if short.is_none() { lib.announce_sleep() } else { None };
     lib.drain();
     let found = collect_ours(lib, key, out);
-    let Some(set) = lib.set(key).filter(|_| found == 0) else {
+    let Some(set) = lib.set(key).filter(|_| found == Ok(0)) else {
         lib.end_sleep(announced);
-        return Ok(found);
+        return found;
     };
     set.sleepers += 1;
     let (taken_in, begin) = (lib.taken_in, Instant::now());
     let timeout = wait::milliseconds(wait::until_deadline(deadline, nap));
     let mut reasons = [epoll_event { events: 0, u64: 0 }; REASONS];
-    let woken = lib.unlocked(|| collect_kernel(bed, &mut reasons, timeout, blocked.outside()));
+    let woken = lib.unlocked(|| collect_kernel(bed, Out::of(&mut reasons), timeout, blocked.outside()));
     if let Some(set) = lib.set(key) {
         set.sleepers = set.sleepers.saturating_sub(1);
         set.kicked = false;
@@ -225,7 +257,7 @@ fn sleep(
         let woke = wait::wakes() != wakes;
         lookout.woke(End { rung, slept: begin.elapsed(), others, woke, found: found > 0 });
     }
-    if found == out.len() {
+    if found == out.len {
         // There may be something left for another thread that sleeps, and one kick ends the sleep of one.
         lib.set(key).into_iter().for_each(EpollSet::kick);
     }

@@ -4,6 +4,7 @@
 //! the kernel's. Both belong to one answer of several parts, which only the kernel's last part ends.
 use super::Shown;
 use crate::lock;
+use crate::program;
 use crate::real;
 use crate::table::{self, Entry};
 use libc::{c_int, iovec, msghdr, nlmsghdr, sockaddr_nl, ssize_t};
@@ -213,8 +214,10 @@ unsafe fn take(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_in
     let mut done = 0;
     for piece in into {
         let len = piece.iov_len.min(list.len() - done);
-        // SAFETY: the caller's buffer has `len` bytes at least.
-        unsafe { std::ptr::copy_nonoverlapping(list[done..].as_ptr(), piece.iov_base.cast(), len) };
+        // SAFETY: the program's buffer, for as many bytes at least.
+        if unsafe { program::write_bytes(piece.iov_base.cast(), &list[done..done + len]) }.is_err() {
+            return Some((crate::errno::give(Err(libc::EFAULT)), 0));
+        }
         done += len;
     }
     let all = list.len();
@@ -236,16 +239,18 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
     }
     // SAFETY: the program's message.
     unsafe {
-        let message = message.as_mut()?;
-        let into: &[iovec] = match message.msg_iovlen {
+        // Where an address is bad, the kernel says so.
+        let given = program::read(message).ok().filter(|_| program::can_write(message, size_of::<msghdr>()))?;
+        let into: &[iovec] = match given.msg_iovlen {
             0 => &[],
-            _ if message.msg_iov.is_null() => return None,
-            count => std::slice::from_raw_parts(message.msg_iov, count),
+            count if count > 1024 || !program::can_read(given.msg_iov, count * size_of::<iovec>()) => return None,
+            count => std::slice::from_raw_parts(given.msg_iov, count),
         };
         let (got, cut) = take(fd, into, flags)?;
+        let message = &mut *message;
         message.msg_flags = cut;
         message.msg_controllen = 0;
-        from_kernel(message.msg_name.cast(), &mut message.msg_namelen);
+        from_kernel(message.msg_name.cast(), &raw mut message.msg_namelen);
         Some(got)
     }
 }
@@ -253,15 +258,22 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
 /// The sender's address: the kernel's, which is 0.
 ///
 /// # Safety
-/// Null, or a place of so many bytes.
-pub unsafe fn from_kernel(place: *mut u8, len: &mut u32) {
+/// What the program gave.
+pub unsafe fn from_kernel(place: *mut u8, len: *mut u32) {
     // SAFETY: zeros are a valid address.
     let mut kernel: sockaddr_nl = unsafe { std::mem::zeroed() };
     kernel.nl_family = libc::AF_NETLINK as u16;
     let all = size_of::<sockaddr_nl>();
-    if !place.is_null() {
-        // SAFETY: the caller's place, as far as it reaches.
-        unsafe { std::ptr::copy_nonoverlapping((&raw const kernel).cast(), place, all.min(*len as usize)) };
-        *len = all as u32;
+    if place.is_null() {
+        return;
+    }
+    // SAFETY: the program's place, as far as it reaches; the address is plain bytes.
+    unsafe {
+        let bytes = std::slice::from_raw_parts((&raw const kernel).cast::<u8>(), all);
+        if let Ok(room) = program::read(len) {
+            // What has arrived stays so.
+            let _ = program::write_bytes(place, &bytes[..all.min(room as usize)]);
+            let _ = program::write(len, all as u32);
+        }
     }
 }

@@ -5,6 +5,7 @@ use crate::data;
 use crate::errno::{self, Result, give};
 use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
+use crate::program;
 use crate::real;
 use crate::socket::Kind;
 use crate::stand_in;
@@ -282,12 +283,9 @@ const SIOCATMARK: c_ulong = 0x8905;
 /// The requests that a stream answers itself; `None` for the others.
 unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argument: c_ulong) -> Result<Option<c_int>> {
     let value = argument as *mut c_int;
-    if value.is_null() {
-        return Ok(None);
-    }
     if request == libc::FIONBIO as c_ulong {
         // SAFETY: the caller's pointer.
-        let on = unsafe { *value } != 0;
+        let on = unsafe { program::read(value)? } != 0;
         // SAFETY: a plain call on a descriptor of ours.
         let flags = errno::check(unsafe { real::fcntl(fd, libc::F_GETFL, 0) })? & !libc::O_NONBLOCK;
         let flags = if on { flags | libc::O_NONBLOCK } else { flags };
@@ -307,7 +305,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
         _ => return Ok(None),
     };
     // SAFETY: the caller's pointer.
-    unsafe { *value = answer };
+    unsafe { program::write(value, answer)? };
     Ok(Some(0))
 }
 

@@ -1,10 +1,10 @@
 //! `poll`, `select`, `epoll`.
-use crate::epoll;
+use crate::epoll::{self, Out};
 use crate::errno::{Result, give};
 use crate::lock::{self, Guard};
 use crate::state::Key;
 use crate::table::{self, Entry};
-use crate::{attach, poll as polling, real};
+use crate::{attach, poll as polling, program, real};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn millis(timeout: c_int) -> Option<Duration> {
 /// A timeout as `timespec`; null is for ever.
 unsafe fn time(timeout: *const timespec) -> Result<Option<Duration>> {
     // SAFETY: the caller's pointer.
-    let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let Some(time) = (unsafe { program::read_any(timeout)? }) else { return Ok(None) };
     if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
         return Err(libc::EINVAL);
     }
@@ -28,14 +28,21 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-unsafe fn mask_of(mask: *const sigset_t) -> Option<sigset_t> {
-    // SAFETY: the caller's pointer.
-    unsafe { mask.as_ref() }.copied()
+/// Programs that make the system call pass the kernel's set, which is the first word.
+unsafe fn mask_of(mask: *const sigset_t) -> Result<Option<sigset_t>> {
+    // SAFETY: the caller's pointer; zeros are a valid set, which begins with 64 bits.
+    unsafe {
+        let Some(word) = program::read_any(mask.cast::<u64>())? else { return Ok(None) };
+        let mut mask: sigset_t = std::mem::zeroed();
+        (&raw mut mask).cast::<u64>().write(word);
+        Ok(Some(mask))
+    }
 }
 
-/// The caller's list; `None` where the kernel alone can answer.
+/// The caller's list; `None` where the kernel alone can answer, also that an address is bad.
 pub unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    if !attach::is_enabled() || fds.is_null() {
+    let bytes = (count as usize).checked_mul(size_of::<pollfd>())?;
+    if !attach::is_enabled() || !program::can_read(fds, bytes) || count == 0 {
         return None;
     }
     // SAFETY: the caller's array.
@@ -67,12 +74,26 @@ pub unsafe extern "C" fn ppoll(
     unsafe {
         match list(fds, count) {
             None => real::ppoll(fds, count, timeout, mask),
-            Some(fds) => give(time(timeout).and_then(|timeout| poll_ours(fds, deadline(timeout), mask_of(mask)))),
+            Some(fds) => give(timed(timeout, mask, |deadline, mask| poll_ours(fds, deadline, mask))),
         }
     }
 }
 
+/// Calls with a deadline and a mask, as the program gave them.
+unsafe fn timed(
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    call: impl FnOnce(Option<Instant>, Option<sigset_t>) -> Result<c_int>,
+) -> Result<c_int> {
+    // SAFETY: the caller's pointers.
+    let (timeout, mask) = unsafe { (time(timeout)?, mask_of(mask)?) };
+    call(deadline(timeout), mask)
+}
+
 fn poll_ours(fds: &mut [pollfd], deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<c_int> {
+    if !program::can_write(fds.as_ptr(), size_of_val(fds)) {
+        return Err(libc::EFAULT);
+    }
     let mut lib = lock::lock()?;
     polling::poll(&mut lib, fds, deadline, mask).map(|ready| ready as c_int)
 }
@@ -104,9 +125,12 @@ pub unsafe extern "C" fn __ppoll_chk(
 /// The three sets of a `select`.
 pub type Sets = [*mut fd_set; 3];
 
-/// Whether the kernel alone can answer a `select`.
+/// Whether the kernel alone can answer a `select`, also that an address is bad.
 pub unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
-    if !attach::is_enabled() {
+    // The kernel reads and writes whole words.
+    let bytes = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64) * 8;
+    let is_good = |set: &*mut fd_set| set.is_null() || program::can_write(*set, bytes);
+    if !attach::is_enabled() || !sets.iter().all(is_good) {
         return true;
     }
     !(0..count.min(libc::FD_SETSIZE as c_int))
@@ -173,7 +197,10 @@ pub unsafe extern "C" fn select(
         if select_is_kernels(count, sets) {
             return real::select(count, read, write, except, timeout);
         }
-        let time = timeout.as_ref().map(|t| (t.tv_sec, t.tv_usec));
+        let time = match program::read_any(timeout) {
+            Ok(time) => time.map(|t| (t.tv_sec, t.tv_usec)),
+            Err(errno) => return give(Err(errno)),
+        };
         let deadline = match time {
             Some((seconds, micros)) if seconds < 0 || micros < 0 => return give(Err(libc::EINVAL)),
             Some((seconds, micros)) => {
@@ -182,9 +209,11 @@ pub unsafe extern "C" fn select(
             None => None,
         };
         let result = select_ours(count, sets, deadline, None);
-        if let (Some(timeout), Some(deadline)) = (timeout.as_mut(), deadline) {
+        if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            *timeout = timeval { tv_sec: left.as_secs() as i64, tv_usec: left.subsec_micros() as i64 };
+            // As on Linux, a place that cannot be written is no error.
+            let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: left.subsec_micros() as i64 };
+            let _ = program::write(timeout, left);
         }
         give(result)
     }
@@ -206,7 +235,7 @@ pub unsafe extern "C" fn pselect(
         if select_is_kernels(count, sets) {
             return real::pselect(count, read, write, except, timeout, mask);
         }
-        give(time(timeout).and_then(|timeout| select_ours(count, sets, deadline(timeout), mask_of(mask))))
+        give(timed(timeout, mask, |deadline, mask| select_ours(count, sets, deadline, mask)))
     }
 }
 
@@ -252,9 +281,12 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, even
         // SAFETY: passed on.
         Ok(None) => unsafe { real::epoll_ctl(set, operation, fd, event) },
         Ok(Some((mut lib, key))) => {
-            // SAFETY: the caller's pointer.
-            let event = unsafe { event.as_ref() }.copied();
-            give(epoll::control(&mut lib, key, operation, fd, event).map(|()| 0))
+            let event = match operation {
+                libc::EPOLL_CTL_DEL => Ok(None),
+                // SAFETY: the caller's pointer.
+                _ => unsafe { program::read(event) }.map(Some),
+            };
+            give(event.and_then(|event| epoll::control(&mut lib, key, operation, fd, event).map(|()| 0)))
         }
         Err(errno) => give(Err(errno)),
     }
@@ -274,14 +306,18 @@ unsafe fn wait(
     if count <= 0 {
         return Some(Err(libc::EINVAL));
     }
-    if events.is_null() {
+    // As on Linux, an address in the kernel's half is refused at once, and any other bad one where there is an event.
+    if (events as isize) < 0 {
         return Some(Err(libc::EFAULT));
     }
-    // SAFETY: the caller's array.
-    let out = unsafe { std::slice::from_raw_parts_mut(events, count as usize) };
-    // SAFETY: the caller's pointer.
-    let mask = unsafe { mask.as_ref() };
-    let result = timeout.and_then(|timeout| epoll::wait_events(&mut lib, key, out, timeout, mask));
+    let out = Out { at: events, len: count as usize };
+    let mask = match mask.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller's pointer.
+        false => unsafe { mask_of(mask) },
+    };
+    let result = timeout.and_then(|timeout| Ok((timeout, mask?)));
+    let result = result.and_then(|(timeout, mask)| epoll::wait_events(&mut lib, key, out, timeout, mask.as_ref()));
     Some(result.map(|found| found as c_int))
 }
 

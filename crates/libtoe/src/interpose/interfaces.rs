@@ -1,6 +1,7 @@
 //! Lists of interfaces (getifaddrs(3), if_nameindex(3), netdevice(7)): the kernel's, and those of the host.
 use crate::errno::{self, Result};
 use crate::interfaces::{self, NAME_LEN, Shown};
+use crate::program;
 use crate::real;
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
 use std::ffi::CStr;
@@ -198,7 +199,7 @@ pub unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl Fn() -> 
         return unsafe { configuration(with_exposed_provenance_mut(argument as usize), kernel) };
     }
     let place: *mut ifreq = with_exposed_provenance_mut(argument as usize);
-    if place.is_null() || !crate::attach::is_enabled() {
+    if !crate::attach::is_enabled() || !program::can_write(place, size_of::<ifreq>()) {
         return None;
     }
     // SAFETY: the caller's place.
@@ -251,8 +252,12 @@ unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c
 /// `SIOCGIFCONF`: the IPv4 addresses, as many as there is room for.
 unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
     let one = size_of::<ifreq>();
+    // Where an address is bad, the kernel says so.
+    if !program::can_write(place, size_of::<ifconf>()) {
+        return None;
+    }
     let shown: Vec<Shown> = interfaces::all().into_iter().filter(|shown| shown.port.address.is_v4()).collect();
-    if place.is_null() || shown.is_empty() {
+    if shown.is_empty() {
         return None;
     }
     // SAFETY: the caller's place, and what it leads to.
@@ -262,7 +267,7 @@ unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Optio
             return Some(errno::check(kernel()).inspect(|_| (*place).ifc_len += (shown.len() * one) as c_int));
         }
         let fit = shown.len().min(len.max(0) as usize / one);
-        ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len) = (buffer.add(fit), len - (fit * one) as c_int);
+        ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len) = (buffer.wrapping_add(fit), len - (fit * one) as c_int);
         let result = errno::check(kernel());
         ((*place).ifc_ifcu.ifcu_req, (*place).ifc_len) = (buffer, (*place).ifc_len + (fit * one) as c_int);
         for (at, shown) in shown[..fit].iter().enumerate().filter(|_| result.is_ok()) {
@@ -270,7 +275,9 @@ unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Optio
             entry.ifr_name = shown.name.map(|byte| byte as c_char);
             // The length was looked at above: these are IPv4's.
             let _ = answer(SIOCGIFADDR, &mut entry, shown);
-            buffer.add(at).write_unaligned(entry);
+            if let Err(errno) = program::write(buffer.wrapping_add(at), entry) {
+                return Some(Err(errno));
+            }
         }
         Some(result)
     }

@@ -6,7 +6,7 @@ use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::real;
 use crate::state::Key;
-use crate::{address, fast, share};
+use crate::{address, fast, program, share};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
@@ -18,8 +18,11 @@ pub unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]
     if !(0..=1024).contains(&count) {
         return Err(libc::EINVAL);
     }
-    if iov.is_null() || count == 0 {
+    if count == 0 {
         return Ok(&[]);
+    }
+    if !program::can_read(iov, count as usize * size_of::<iovec>()) {
+        return Err(libc::EFAULT);
     }
     // SAFETY: the caller's list.
     Ok(unsafe { std::slice::from_raw_parts(iov, count as usize) })
@@ -179,14 +182,14 @@ pub unsafe extern "C" fn recvfrom(
         fd,
         |lib, key| {
             let got = receive(lib, key, &one(buffer, len), flags)?;
-            if !address.is_null() && !address_len.is_null() {
-                *address_len = 0;
+            if !address.is_null() {
+                program::write(address_len, 0)?;
             }
             Ok(got)
         },
         match netlink::receive(fd, &one(buffer, len), flags) {
             Some((got, _)) => {
-                address_len.as_mut().into_iter().for_each(|len| netlink::from_kernel(address.cast(), len));
+                netlink::from_kernel(address.cast(), address_len);
                 got
             }
             None => real::recvfrom(fd, buffer, len, flags, address, address_len),
@@ -246,7 +249,7 @@ pub unsafe extern "C" fn sendfile64(out: c_int, input: c_int, offset: *mut off_t
 unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t, count: size_t) -> Result<ssize_t> {
     share::claim(lib, key)?;
     // SAFETY: the caller's pointer.
-    let start = unsafe { offset.as_ref() }.copied();
+    let start = unsafe { program::read_any(offset)? };
     let sent = data::transmit_file(lib, key, input, start, count.min(data::MOST));
     share::confirm(lib, key);
     if sent == Err(libc::EPIPE) {
@@ -254,9 +257,9 @@ unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t,
         lib.unlocked(|| unsafe { libc::raise(libc::SIGPIPE) });
     }
     let sent = sent?;
-    // SAFETY: as above.
-    if let Some(offset) = unsafe { offset.as_mut() } {
-        *offset += sent as off_t;
+    if let Some(start) = start {
+        // SAFETY: as above.
+        unsafe { program::write(offset, start + sent as off_t)? };
     }
     Ok(sent as ssize_t)
 }

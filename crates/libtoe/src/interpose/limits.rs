@@ -1,5 +1,7 @@
 //! `setrlimit`, `getrlimit`, `prlimit` of the process's own address space ([`crate::room`]); others are the kernel's.
 use crate::attach;
+use crate::errno;
+use crate::program;
 use crate::real;
 use crate::room;
 use libc::{c_int, pid_t, rlimit};
@@ -21,11 +23,15 @@ pub unsafe extern "C" fn prlimit(pid: pid_t, resource: c_int, new: *const rlimit
         let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
         let mut result = real::getrlimit(libc::RLIMIT_AS, &mut before);
         room::get(&mut before);
-        if let (0, Some(new)) = (result, new.as_ref()) {
+        let new = match program::read_any(new) {
+            Ok(new) => new,
+            Err(errno) => return errno::give(Err(errno)),
+        };
+        if let (0, Some(new)) = (result, &new) {
             result = room::set(new);
         }
-        if let (0, Some(old)) = (result, old.as_mut()) {
-            *old = before;
+        if result == 0 && !old.is_null() {
+            return errno::give(program::write(old, before).map(|()| 0));
         }
         result
     }

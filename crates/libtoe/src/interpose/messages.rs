@@ -6,6 +6,7 @@ use crate::fast;
 use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::passing;
+use crate::program;
 use crate::real;
 use crate::state::Key;
 use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
@@ -16,15 +17,22 @@ unsafe fn pieces<'a>(message: &msghdr) -> Result<&'a [iovec]> {
     unsafe { buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int) }
 }
 
-/// The buffers of a message that has some and not too many.
+/// The buffers of a message that has some and not too many; of a single one a copy, in the place given.
 #[inline(always)]
-unsafe fn few_pieces<'a>(message: &msghdr) -> Option<&'a [iovec]> {
-    if message.msg_iov.is_null() || message.msg_iovlen > MOST_PIECES {
+unsafe fn few_pieces(message: *const msghdr, one: &mut [iovec; 1]) -> Option<&[iovec]> {
+    let (list, count) = program::list_of(message);
+    if count == 1 {
+        *one = [program::piece_of(list)];
+        return Some(one);
+    }
+    if count > MOST_PIECES || count == 0 || !program::can_read(list, count * size_of::<iovec>()) {
         return None;
     }
     // SAFETY: the caller's list.
-    Some(unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) })
+    Some(unsafe { std::slice::from_raw_parts(list, count) })
 }
+
+const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// As many as Linux takes.
 const MOST_PIECES: usize = 1024;
@@ -42,12 +50,11 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's message.
     unsafe {
-        let message = message.as_mut().ok_or(libc::EFAULT)?;
-        let into = pieces(message)?;
+        let into = pieces(&program::read(message)?)?;
         let got = receive(lib, key, into, flags)?;
-        message.msg_namelen = 0;
-        message.msg_controllen = 0;
-        message.msg_flags = 0;
+        program::write(&raw mut (*message).msg_namelen, 0)?;
+        program::write(&raw mut (*message).msg_controllen, 0)?;
+        program::write(&raw mut (*message).msg_flags, 0)?;
         Ok(got)
     }
 }
@@ -56,7 +63,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    quick!(message.as_ref().and_then(|message| fast::transmit(fd, few_pieces(message)?, flags)));
+    quick!(few_pieces(message, &mut [NO_PIECE]).and_then(|pieces| fast::transmit(fd, pieces, flags)));
     // SAFETY: as this function.
     unsafe { any_sendmsg(fd, message, flags) }
 }
@@ -72,10 +79,7 @@ unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's message.
-    unsafe {
-        let message = message.as_ref().ok_or(libc::EFAULT)?;
-        transmit(lib, key, pieces(message)?, flags)
-    }
+    unsafe { transmit(lib, key, pieces(&program::read(message)?)?, flags) }
 }
 
 /// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` says no.
@@ -119,8 +123,10 @@ fn each(messages: *mut mmsghdr, count: c_uint, mut act: impl FnMut(*mut msghdr) 
     let mut done = 0;
     for i in 0..count.min(1024) as usize {
         // SAFETY: the caller's array has `count` messages.
-        let message = unsafe { &mut *messages.add(i) };
-        let len = act(&mut message.msg_hdr);
+        let (message, len) = unsafe {
+            let message = messages.wrapping_add(i);
+            (message, act(&raw mut (*message).msg_hdr))
+        };
         if len < 0 {
             let errno = errno::get();
             if done == 0 {
@@ -129,7 +135,14 @@ fn each(messages: *mut mmsghdr, count: c_uint, mut act: impl FnMut(*mut msghdr) 
             }
             break;
         }
-        message.msg_len = len as c_uint;
+        // SAFETY: as above.
+        if let Err(errno) = unsafe { program::write(&raw mut (*message).msg_len, len as c_uint) } {
+            if done == 0 {
+                errno::set(errno);
+                return -1;
+            }
+            break;
+        }
         done += 1;
         if len == 0 {
             break;

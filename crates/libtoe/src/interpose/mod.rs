@@ -2,12 +2,13 @@
 //! turns results into what C expects.
 //!
 //! # Safety
-//! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what
-//! the calls say. A program that breaks them gets a fault where the kernel would say `EFAULT`.
+//! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what the
+//! calls say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does ([`crate::program`]).
 #![allow(clippy::missing_safety_doc, reason = "said once, above")]
 
 mod comm;
 mod descriptors;
+mod dispositions;
 mod events;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod hosted;

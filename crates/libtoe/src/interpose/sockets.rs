@@ -8,7 +8,7 @@ use crate::socket::{self, ANY, Bound, Kind, Socket};
 use crate::state::Key;
 use crate::table::{self, Entry};
 use crate::wait::{self, Target, Wait};
-use crate::{attach, connect as opening, context_side, options, real, share};
+use crate::{attach, connect as opening, context_side, options, program, real, share};
 use context::{Endpoint, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
 use std::net::Ipv4Addr;
@@ -252,8 +252,8 @@ fn bind_kernel_half(fd: c_int, local: Endpoint, is_v6: bool) -> bool {
     let mut len = space.len() as socklen_t;
     // SAFETY: a local buffer of the length given.
     unsafe {
-        address::store(local, false, space.as_mut_ptr().cast(), &mut len);
-        real::bind(fd, space.as_ptr().cast(), len) == 0
+        address::store(local, false, space.as_mut_ptr().cast(), &mut len).is_ok()
+            && real::bind(fd, space.as_ptr().cast(), len) == 0
     }
 }
 
@@ -359,9 +359,17 @@ unsafe fn accept_now(
         lib.fail_stream(accepted.index, pending.errno);
     }
     lib.show_interest(key);
-    // SAFETY: the caller's pointers.
-    unsafe { address::store(pending.remote, is_v6, address, len) };
-    Ok(Some(fd))
+    // SAFETY: the caller's pointers. As on Linux, a connection that nobody can be told of is closed.
+    match unsafe { address::store(pending.remote, is_v6, address, len) } {
+        Ok(()) => Ok(Some(fd)),
+        Err(errno) => {
+            table::clear(fd);
+            lib.drop_descriptor(accepted.index);
+            // SAFETY: the descriptor is fresh and nobody knows it.
+            unsafe { real::close(fd) };
+            Err(errno)
+        }
+    }
 }
 
 /// `connect`.
@@ -489,15 +497,15 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
 
 /// Writes the name of one end. Unspecified ends of an IPv6 socket are the unspecified IPv6 address.
 unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut socklen_t) -> Result<c_int> {
-    if address.is_null() || len.is_null() {
+    if address.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's pointers, checked for null.
+    // SAFETY: the caller's pointers.
     unsafe {
-        let room = *len as usize;
-        address::store(end, socket.is_v6, address, len);
+        let room = program::read(len)? as usize;
+        address::store(end, socket.is_v6, address, len)?;
         if socket.is_v6 && end.ip.is_unspecified() && room >= 24 {
-            std::ptr::write_bytes(address.cast::<u8>().add(8), 0, 16);
+            program::write_bytes(address.cast::<u8>().wrapping_add(8), &[0; 16])?;
         }
     }
     Ok(0)
@@ -532,12 +540,10 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     let set = |lib: &mut Guard, key| -> Result<c_int> {
-        if value.is_null() {
-            return Err(libc::EFAULT);
-        }
-        // SAFETY: the caller's buffer; no option is longer than a page.
-        let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), (len as usize).min(shm::PAGE)) };
-        options::set(lib, key, fd, level, option, value).map(|()| 0)
+        // No option is longer than a page.
+        let mut given = vec![0; (len as usize).min(shm::PAGE)];
+        program::read_bytes(value.cast(), &mut given)?;
+        options::set(lib, key, fd, level, option, &given).map(|()| 0)
     };
     route!(fd, |lib, key| set(lib, key), real::setsockopt(fd, level, option, value, len))
 }
@@ -568,14 +574,11 @@ pub unsafe extern "C" fn getsockopt(
 }
 
 unsafe fn copy_option(found: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<c_int> {
-    if value.is_null() || len.is_null() {
-        return Err(libc::EFAULT);
-    }
-    // SAFETY: at most `*len` bytes are written, which the caller vouches for.
+    // SAFETY: at most `*len` bytes are written, for which the program gave the place.
     unsafe {
-        let most = found.len().min(*len as usize);
-        std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast::<u8>(), most);
-        *len = most as socklen_t;
+        let most = found.len().min(program::read(len)? as usize);
+        program::write_bytes(value.cast(), &found[..most])?;
+        program::write(len, most as socklen_t)?;
     }
     Ok(0)
 }

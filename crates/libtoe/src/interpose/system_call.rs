@@ -6,8 +6,10 @@
 use super::{descriptors, events, io, limits, messages, process, sockets};
 use crate::attach;
 use crate::confine;
+use crate::errno;
 use crate::exec;
 use crate::fork as forking;
+use crate::program;
 use crate::real;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, pid_t};
 
@@ -129,7 +131,10 @@ unsafe fn event(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long
             libc::SYS_select => events::select(fd, at(b), at(c), at(d), at(e)),
             libc::SYS_pselect6 => {
                 // The last argument leads to a pointer to the signals and their size.
-                let mask = at::<usize>(f).as_ref().map_or(0, |mask| *mask);
+                let mask = match program::read_any(at::<usize>(f)) {
+                    Ok(mask) => mask.unwrap_or(0),
+                    Err(errno) => return Some(errno::give::<c_int>(Err(errno)).into()),
+                };
                 events::pselect(fd, at(b), at(c), at(d), at(e), at(mask))
             }
             #[cfg(target_arch = "x86_64")]
@@ -157,8 +162,10 @@ pub unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => Some(process::fork().into()),
             libc::SYS_clone if !shares_memory(a) => Some(fork_by(number, arguments)),
-            libc::SYS_clone3 if a != 0 && b >= CLONE_ARGS_FLAGS && !shares_memory(*at::<u64>(a) as usize) => {
-                Some(fork_by(number, arguments))
+            // At a bad address the kernel says so.
+            libc::SYS_clone3 if b >= CLONE_ARGS_FLAGS => {
+                let flags = program::read(at::<u64>(a)).ok()?;
+                (!shares_memory(flags as usize)).then(|| fork_by(number, arguments))
             }
             libc::SYS_execve => Some(process::execve(at(a), at(b), at(c)).into()),
             libc::SYS_execveat => Some(execveat(arguments)),

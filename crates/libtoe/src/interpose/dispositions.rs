@@ -1,0 +1,84 @@
+//! `sigaction` and `signal` of the signals that bad addresses raise ([`crate::faults`]); all others pass.
+use crate::faults;
+use crate::real;
+use libc::{c_int, sighandler_t};
+
+/// `sigaction`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    if !faults::SIGNALS.contains(&signal) {
+        // SAFETY: passed on.
+        return unsafe { real::sigaction(signal, new, old) };
+    }
+    // SAFETY: the program's action.
+    let asked = unsafe { new.as_ref() }.copied();
+    match faults::change(signal, asked) {
+        // SAFETY: passed on.
+        None => unsafe { real::sigaction(signal, new, old) },
+        Some(result) => {
+            let given = result.map(|before| {
+                // SAFETY: the program's place for the answer.
+                unsafe { old.as_mut() }.into_iter().for_each(|old| *old = before);
+                0
+            });
+            crate::errno::give(given)
+        }
+    }
+}
+
+/// `__sigaction`, the same by another name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: as this function.
+    unsafe { sigaction(signal, new, old) }
+}
+
+/// What `signal` and its kin do: the earlier handler.
+fn handle(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
+    // SAFETY: zeros are a valid action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    (action.sa_sigaction, action.sa_flags) = (handler, flags);
+    match faults::change(signal, Some(action))? {
+        Ok(before) => Some(before.sa_sigaction),
+        Err(errno) => {
+            crate::errno::set(errno);
+            Some(libc::SIG_ERR)
+        }
+    }
+}
+
+/// `signal`: handlers stay, and calls are restarted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: passed on.
+    handle(signal, handler, libc::SA_RESTART).unwrap_or_else(|| unsafe { real::signal(signal, handler) as usize })
+}
+
+/// `bsd_signal`, the same by another name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: as this function.
+    unsafe { signal(number, handler) }
+}
+
+/// `ssignal`, the same by another name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: as this function.
+    unsafe { signal(number, handler) }
+}
+
+/// `sysv_signal`: handlers run once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let once = libc::SA_RESETHAND | libc::SA_NODEFER;
+    // SAFETY: passed on.
+    handle(signal, handler, once).unwrap_or_else(|| unsafe { real::sysv_signal(signal, handler) as usize })
+}
+
+/// `__sysv_signal`, the same by another name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: as this function.
+    unsafe { sysv_signal(signal, handler) }
+}
