@@ -4,7 +4,7 @@ use crate::Input;
 use engine::{DropCounts, FramePool};
 use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
 use shm::{PAGE, PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Limits, NewCq, NewQp, Path, Receives, Recovery, Shard, ShardConfig, ShardOutput};
+use smartns::{Congestion, Limits, NewCq, NewQp, Path, Receives, Recovery, Shard, ShardConfig, ShardOutput};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use verbs::{AddressVector, Capacities, Mtu, Notify, QpAttributes, QpKind, QpState};
@@ -56,7 +56,11 @@ impl Side {
         let (sends, receives) = (region(pipe_bytes::<8>(ENTRIES)), region(pipe_bytes::<2>(ENTRIES)));
         let completions = region(pipe_bytes::<8>(ENTRIES));
         let limits = Limits { window: 64, ..Limits::default() };
-        let config = ShardConfig { table, limits, recovery, mtu: Mtu::B1024 };
+        let congestion = match recovery {
+            Recovery::GoBackN => Congestion::None,
+            Recovery::SelectiveRepeat => Congestion::Dcqcn { line_rate: 100_000_000_000 },
+        };
+        let config = ShardConfig { table, limits, recovery, congestion, mtu: Mtu::B1024 };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, PAGE, ENTRIES, 0));
         let pipe = PipeProducer::new(&completions, PAGE, ENTRIES, 0, 8);
         let cq = NewCq { number: 0, pipe, notify: Notify::new(&completions), has_channel: false };

@@ -77,6 +77,9 @@ port::drop_reasons! {
         /// A socket that a program passed to another process was not taken in time: that process is not on this host,
         /// or did not look.
         PassNotAdopted = "pass_not_adopted",
+        /// A congestion notification for a queue pair that is not connected, or whose host limits no rates
+        /// (`rdma_congestion`).
+        CnpIgnored = "cnp_ignored",
         /// A RoCEv2 packet is malformed: its headers, its length, or an opcode that is not of its queue pair's service.
         RoceHeader = "roce_header",
         /// A RoCEv2 packet's ICRC is wrong.

@@ -2,7 +2,7 @@
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;
-use smartns::{Recovery, ShardConfig};
+use smartns::{Congestion, Recovery, ShardConfig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::attach::{Device as Stated, Limits};
@@ -38,6 +38,8 @@ pub struct Config {
     pub programs: u32,
     /// How lost packets are made up for.
     pub recovery: Recovery,
+    /// How connected queue pairs answer congestion.
+    pub congestion: Congestion,
     /// Registered memory of all programs of the daemon.
     pub table: Arc<MemoryTable>,
     /// Makes numbers of queue pairs unguessable.
@@ -90,7 +92,8 @@ impl Config {
             reads: l.reads,
             message_bytes: l.message_bytes,
         };
-        ShardConfig { table: Arc::clone(&self.table), limits, recovery: self.recovery, mtu }
+        let (recovery, congestion) = (self.recovery, self.congestion);
+        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, mtu }
     }
 }
 

@@ -12,7 +12,7 @@ use host::{Claim, Io, Neighbour, Transport};
 use memory::Key;
 use port::Frame;
 use port::capture::{Direction, Fate, Sight};
-use smartns::{Event, NewCq, NewHandle, NewQp, NewSrq, Refusal, destination_qp};
+use smartns::{Event, NewCq, NewHandle, NewQp, NewSrq, Notices, Refusal, destination_qp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct Device {
     events: Vec<Event>,
     /// The last poll sent something.
     sending: bool,
+    /// Congestion notifications of programs that are gone.
+    past_notices: Notices,
 }
 
 impl Device {
@@ -61,6 +63,7 @@ impl Device {
             ways: Ways::default(),
             events: Vec::new(),
             sending: false,
+            past_notices: Notices::default(),
         })
     }
 
@@ -94,21 +97,29 @@ impl Device {
         if let Some(mut seat) = self.seats.remove(&id) {
             self.connections.detach(now, id, &mut self.ways);
             seat.leave(&mut self.ways);
+            self.past_notices.add(seat.shard.notices());
             self.owners.retain(|_, owner| *owner != id);
         }
     }
 
     /// What people see, with at most so many queue pairs altogether.
-    pub fn views(&self, most: usize) -> Vec<ProgramView> {
+    pub fn views(&self, now: Nanos, most: usize) -> Vec<ProgramView> {
         let mut left = most;
         let view = |(id, seat): (&ProgramId, &Seat)| {
-            let mut view = seat.view(left);
+            let mut view = seat.view(now, left);
             left -= view.qps.len();
             (view.id_count, view.ids) = self.connections.view(*id, left);
             left -= view.ids.len();
             view
         };
         self.seats.iter().map(view).collect()
+    }
+
+    /// Congestion notifications of all its queue pairs, also of those that are gone.
+    pub fn notices(&self) -> Notices {
+        let mut notices = self.past_notices;
+        self.seats.values().for_each(|seat| notices.add(seat.shard.notices()));
+        notices
     }
 
     /// Adds a completion queue, with where its events go.

@@ -24,6 +24,6 @@ pub use device::Device;
 pub use failure::Failure;
 pub use objects::{Kind, Most, Needs, Object, Objects};
 pub use seat::{EventPipe, NewProgram, ProgramId, Who};
-pub use smartns::Recovery;
-pub use view::{IdView, ProgramView, QpView};
+pub use smartns::{Congestion, Notices, Recovery};
+pub use view::{CongestionView, IdView, ProgramView, QpView};
 pub use ways::Reach;

@@ -1,5 +1,5 @@
 //! A program's seat at a device: its shard, the ways that it uses, where its events go.
-use crate::view::{self, ProgramView, QpView};
+use crate::view::{self, CongestionView, ProgramView, QpView};
 use crate::ways::{Station, Ways, path};
 use engine::{DropCounts, FramePool, Nanos};
 use port::Frame;
@@ -118,13 +118,13 @@ impl Seat {
     }
 
     /// What people see of it, with at most so many queue pairs.
-    pub(crate) fn view(&self, most: usize) -> ProgramView {
+    pub(crate) fn view(&self, now: Nanos, most: usize) -> ProgramView {
         let Who { pid, uid, command } = self.who.clone();
-        let qps = self.kinds.iter().take(most).map(|(number, kind)| self.qp_view(*number, *kind)).collect();
+        let qps = self.kinds.iter().take(most).map(|(number, kind)| self.qp_view(now, *number, *kind)).collect();
         ProgramView { pid, uid, command, qp_count: self.kinds.len(), qps, id_count: 0, ids: Vec::new() }
     }
 
-    fn qp_view(&self, number: QpNumber, kind: QpKind) -> QpView {
+    fn qp_view(&self, now: Nanos, number: QpNumber, kind: QpKind) -> QpView {
         let QpAttributes { state, remote_qp, .. } = self.shard.query_qp(number).unwrap_or_default();
         let peer = self.ends.get(&End::Qp(number)).map(|(remote, _)| remote.to_string());
         QpView {
@@ -133,6 +133,7 @@ impl Seat {
             state: state.map_or("", view::state),
             remote_qp: remote_qp.filter(|_| peer.is_some()),
             peer,
+            congestion: self.shard.sender(number, now).map(CongestionView::from),
         }
     }
 

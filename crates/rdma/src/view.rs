@@ -1,5 +1,6 @@
 //! What people see of a device.
 use serde::Serialize;
+use smartns::Sender;
 use verbs::{QpKind, QpNumber, QpState};
 
 /// A program.
@@ -47,6 +48,25 @@ pub struct QpView {
     pub peer: Option<String>,
     /// The peer's queue pair.
     pub remote_qp: Option<QpNumber>,
+    /// Its congestion control, where the host has any and the queue pair is connected.
+    pub congestion: Option<CongestionView>,
+}
+
+/// Congestion control of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CongestionView {
+    /// The rate at which it may send, bits a second, where that is below the line's.
+    pub rate: Option<u64>,
+    /// Congestion notifications that it sent to its peer.
+    pub cnps_sent: u64,
+    /// Those that it received and answered.
+    pub cnps_received: u64,
+}
+
+impl From<Sender> for CongestionView {
+    fn from(sender: Sender) -> CongestionView {
+        CongestionView { rate: sender.rate, cnps_sent: sender.told, cnps_received: sender.notified }
+    }
 }
 
 pub(crate) fn kind(kind: QpKind) -> &'static str {

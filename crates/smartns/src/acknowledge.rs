@@ -262,6 +262,7 @@ pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.requester.rnr_until.is_some_and(|until| until <= round.now) {
         qp.requester.rnr_until = None;
     }
+    qp.pacer.iter_mut().for_each(|pacer| pacer.fire(round.now));
     if qp.requester.deadline.is_none_or(|deadline| deadline > round.now) {
         return;
     }
@@ -270,6 +271,10 @@ pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
         return;
     }
     let unacked = qp.requester.unacked;
+    if waits_to_go_again(qp, unacked) {
+        // Its time begins when it is sent.
+        return;
+    }
     if qp.requester.selective.peer {
         return probe(qp, unacked, round);
     }
@@ -278,6 +283,14 @@ pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
         rewind(qp, unacked);
         qp.requester.deadline = Some(round.now + qp.settings.timeout);
     }
+}
+
+/// A packet is to be sent again, and was not yet: a sender with a rate has to wait for its turn.
+fn waits_to_go_again(qp: &Qp, psn: Psn) -> bool {
+    let requester = &qp.requester;
+    let cursor = qp.queue.get(requester.at).filter(|_| requester.at < requester.begun);
+    let is_next = cursor.is_some_and(|work| work.first.plus(requester.sent) == psn);
+    is_next || requester.selective.resend.iter().any(|resend| resend.psn == psn)
 }
 
 /// Sends the oldest packet again, to get an acknowledgement that tells what is missing. It counts as a retry after the

@@ -11,17 +11,22 @@ use wire::roce::{Aeth, Bth, Headers, NakCode, Opcode, Path, Position, Psn, Syndr
 
 const ACK: Syndrome = Syndrome::Ack(Aeth::NOT_COUNTED);
 
-/// Sends up to `budget` packets. True where more is left.
+/// Sends up to `budget` packets. True where more can be sent at once.
 pub(crate) fn answer(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> bool {
     let Some(path) = qp.path else { return false };
     while let Some(reply) = qp.responder.replies.pending().copied() {
         if *budget == 0 {
             return true;
         }
+        if qp.is_held(round.now) {
+            // What is behind it waits as well: answers are in the order of their requests.
+            return false;
+        }
         let run = run(qp, &reply);
         *budget = budget.saturating_sub(run.cost());
         if send_part(qp, &reply, &run, &path, round) {
             sent(qp, &reply, run.count);
+            qp.note_frame(round.now, run.count, run.len);
         } else {
             // The program has deregistered or unmapped what its peer reads.
             let psn = reply.first.plus(reply.next);
@@ -53,7 +58,10 @@ fn run(qp: &Qp, reply: &Reply) -> Run {
     let (psn, mtu) = (reply.first.plus(reply.next), qp.settings.mtu);
     match reply.answer {
         Answer::Atomic(_) => Run { psn, count: 1, len: 0 },
-        Answer::Read(_) => Run::of(psn, reply.len - reply.next * mtu, mtu, reply.end - reply.next),
+        Answer::Read(_) => {
+            let most = (reply.end - reply.next).min(qp.packets_of_frame());
+            Run::of(psn, reply.len - reply.next * mtu, mtu, most)
+        }
     }
 }
 
@@ -91,7 +99,8 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
             let headers = if position == Position::Middle { Headers::NONE } else { Headers::NONE.with(header) };
             let from = target.plus(u64::from(reply.next) * u64::from(qp.settings.mtu));
             let segment = qp.settings.segment(count);
-            let sent = Outgoing { path: *path, bth, headers, segment }.send(len, round, |round, into| {
+            let path = qp.payload_path(path);
+            let sent = Outgoing { path, bth, headers, segment }.send(len, round, |round, into| {
                 if len == 0 {
                     return Ok(());
                 }

@@ -1,4 +1,5 @@
 //! How a shard is set up.
+use crate::congestion::Congestion;
 use memory::MemoryTable;
 use std::sync::Arc;
 use verbs::Mtu;
@@ -48,6 +49,8 @@ pub struct ShardConfig {
     pub limits: Limits,
     /// How lost packets are made up for.
     pub recovery: Recovery,
+    /// How connected queue pairs answer congestion.
+    pub congestion: Congestion,
     /// The largest packet that the port carries: a datagram's payload at most.
     pub mtu: Mtu,
 }

@@ -1,10 +1,13 @@
 //! Control operations of a shard: objects come, change and go, between two rounds of the data-path.
 use crate::completion_queue::CompletionQueue;
+use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
+use crate::output::Notices;
 use crate::qp::{Qp, Settings, Source};
 use crate::shard::Shard;
 use crate::shared::SharedReceives;
 use crate::states::check;
+use engine::Nanos;
 use memory::Key;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -139,8 +142,8 @@ impl Shard {
             srq.ok_or(Refusal::Unknown("no shared receive queue has this number"))?.users += 1;
         }
         let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
-        let recovery = self.shared.config.recovery;
-        let Some(slot) = self.qps.insert(Box::new(Qp::new(qp, recovery))) else {
+        let (recovery, congestion) = (self.shared.config.recovery, self.shared.config.congestion);
+        let Some(slot) = self.qps.insert(Box::new(Qp::new(qp, recovery, congestion))) else {
             return Err(Refusal::Limit("the program has as many queue pairs as it may"));
         };
         self.numbers.insert(number, slot);
@@ -209,6 +212,18 @@ impl Shard {
         Ok(QpAttributes { state: Some(state), ..qp.attributes })
     }
 
+    /// The rate of a queue pair, and its congestion notifications; `None` where there is no such queue pair, or it
+    /// answers none.
+    pub fn sender(&self, number: QpNumber, now: Nanos) -> Option<Sender> {
+        let qp = self.qps.get(self.numbers.get(number)?)?;
+        qp.pacer.as_ref().map(|pacer| pacer.view(now))
+    }
+
+    /// Congestion notifications of all queue pairs so far.
+    pub fn notices(&self) -> Notices {
+        self.shared.notices
+    }
+
     /// Sets the way to the peer of a connected queue pair, of the address vector that [`Shard::modify_qp`] got. Until
     /// then, it holds back what it would send. Also for a neighbour that has moved.
     ///
@@ -217,7 +232,8 @@ impl Shard {
     pub fn set_path(&mut self, number: QpNumber, path: Path) -> Result<(), Refusal> {
         let slot = self.slot(number)?;
         if let Some(qp) = self.qps.get_mut(slot) {
-            qp.path = Some(path);
+            // The bits of ECN belong to who answers marks.
+            qp.path = Some(if qp.pacer.is_some() { marked_path(&path, Marks::Never) } else { path });
         }
         self.wake(slot);
         Ok(())

@@ -16,13 +16,17 @@
 
 mod acknowledge;
 mod answer;
+mod cnp;
 mod completion_queue;
 mod config;
+mod congestion;
 mod control;
 mod datagram;
+mod dcqcn;
 mod ending;
 mod frames;
 mod intake;
+mod notice;
 mod numbers;
 mod objects;
 mod output;
@@ -42,7 +46,8 @@ mod states;
 mod unpack;
 
 pub use config::{Limits, Recovery, ShardConfig};
+pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
-pub use output::{Event, ShardOutput};
+pub use output::{Event, Notices, ShardOutput};
 pub use shard::Shard;
 pub use wire::roce::{Path, destination_qp};

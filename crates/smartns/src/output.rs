@@ -17,6 +17,23 @@ pub enum Event {
     SendPipeCorrupt,
 }
 
+/// Congestion notifications of a shard's queue pairs, also of those that are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notices {
+    /// Sent, for packets that came marked.
+    pub sent: u64,
+    /// Received by queue pairs that answer them.
+    pub received: u64,
+}
+
+impl Notices {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: Notices) {
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
+
 /// Where a poll puts what comes out. Lists are appended to.
 pub struct ShardOutput<'a> {
     /// Frames to send, in order.

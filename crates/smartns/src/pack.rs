@@ -12,6 +12,8 @@ use wire::roce::{Bth, Headers, MOST_HEADERS, Opcode, Packing, Path, Reth};
 /// Packets of a packed train, and bytes of it, at most: it is one IPv4 packet.
 const PACKETS: u32 = 128;
 const BYTES: usize = u16::MAX as usize;
+/// Bytes that a packet has in it beside payload and extended headers: BTH and the ICRC's place.
+const INNER: usize = 16;
 
 /// Sends the short messages that are next, several in one frame, and returns what it costs of the budget. `None` where
 /// there are not two of them: nothing is done. The first one has been found ready.
@@ -35,12 +37,13 @@ fn fits(work: &Work, most: u32) -> bool {
 
 fn pack(qp: &mut Qp, path: &Path, round: &mut Round<'_, '_>) -> u32 {
     let (window, most) = (round.shared.config.limits.window, qp.settings.mtu);
+    let paced = qp.pacer.as_ref().map_or(usize::MAX, |pacer| pacer.frame_bytes());
     let mut frame = round.out.pool.large();
-    let mut packing = Packing::new(path, frame.bytes_vec());
+    let mut packing = Packing::new(&qp.payload_path(path), frame.bytes_vec());
     let mut memory = round.shared.memory.row(qp.identity.domain, Access::LocalRead);
     let first = qp.queue.get(qp.requester.at).map_or(qp.requester.next, |work| work.first);
     while packing.count() < PACKETS && packing.len() + most as usize + MOST_HEADERS <= BYTES {
-        if !is_next(qp, most, window) {
+        if packing.count() > 0 && packing.len() >= paced || !is_next(qp, most, window) {
             break;
         }
         let Some(work) = qp.queue.get(qp.requester.at) else { break };
@@ -53,14 +56,18 @@ fn pack(qp: &mut Qp, path: &Path, round: &mut Round<'_, '_>) -> u32 {
             break;
         }
         qp.requester.at += 1;
+        // One acknowledgement for all of them.
+        qp.pacer.iter_mut().filter(|pacer| pacer.asks()).for_each(|pacer| pacer.asked(round.now));
     }
-    let (count, cost) = (packing.count(), 1 + (packing.len() / 4096) as u32);
+    let (count, len) = (packing.count(), packing.len());
+    let cost = 1 + (len / 4096) as u32;
     packing.finish();
     if count == 0 {
         round.out.pool.put(frame);
         return 1;
     }
     note_sent(qp, first, count, round.now);
+    qp.note_frame(round.now, count, len.saturating_sub(count as usize * INNER));
     seal(&mut frame, 1);
     round.out.tx.push(frame);
     cost

@@ -1,5 +1,6 @@
 //! A queue pair: what it is, and the state of its two halves.
 use crate::config::Recovery;
+use crate::congestion::{Congestion, Marks, OVERHEAD, Pacer, marked_path};
 use crate::objects::{NewQp, Receives};
 use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::replies::Replies;
@@ -171,6 +172,8 @@ pub(crate) struct Qp {
     pub(crate) source: Source,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// Its rate, where its host answers congestion, and it is connected.
+    pub(crate) pacer: Option<Box<Pacer>>,
     /// It is among those that have something to send.
     pub(crate) is_active: bool,
     /// When its timer is set; `None` for no timer.
@@ -182,7 +185,7 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    pub(crate) fn new(qp: NewQp, recovery: Recovery) -> Qp {
+    pub(crate) fn new(qp: NewQp, recovery: Recovery, congestion: Congestion) -> Qp {
         let NewQp { number, kind, domain, send_cq, receive_cq, receives, capacities, signals_all } = qp;
         let source = match receives {
             Receives::Own(pipe) => Source::Own(ReceiveQueue::new(pipe, capacities.receive, capacities.receive_pieces)),
@@ -207,6 +210,7 @@ impl Qp {
             source,
             requester: Requester::default(),
             responder: Responder::default(),
+            pacer: if kind == QpKind::Ud { None } else { Pacer::new(congestion) },
             is_active: false,
             timer: None,
             tells_drained: false,
@@ -223,6 +227,7 @@ impl Qp {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
         (self.path, self.tells_drained, self.fails) = (None, false, false);
+        self.pacer.iter_mut().for_each(|pacer| pacer.reset());
     }
 
     /// It takes send work requests: to send them, or to flush them.
@@ -272,8 +277,34 @@ impl Qp {
         }
     }
 
+    /// Nothing may be sent now: the rate does not allow it before its timer.
+    #[inline]
+    pub(crate) fn is_held(&mut self, now: Nanos) -> bool {
+        self.pacer.as_mut().is_some_and(|pacer| pacer.holds(now))
+    }
+
+    /// Packets with so many bytes of payload that one frame may have, at least one.
+    #[inline]
+    pub(crate) fn packets_of_frame(&self) -> u32 {
+        let packets = |pacer: &Pacer| pacer.frame_bytes() / (self.settings.mtu as usize + OVERHEAD);
+        self.pacer.as_deref().map_or(u32::MAX, |pacer| packets(pacer).clamp(1, u32::MAX as usize) as u32)
+    }
+
+    /// A frame of so many packets and bytes of payload was sent.
+    #[inline]
+    pub(crate) fn note_frame(&mut self, now: Nanos, packets: u32, payload: usize) {
+        self.pacer.iter_mut().for_each(|pacer| pacer.sent(now, payload + packets as usize * OVERHEAD));
+    }
+
+    /// The way of packets with payload.
+    #[inline]
+    pub(crate) fn payload_path(&self, path: &Path) -> Path {
+        if self.pacer.is_some() { marked_path(path, Marks::May) } else { *path }
+    }
+
     /// When something is due by itself.
     pub(crate) fn due(&self) -> Option<Nanos> {
-        [self.requester.deadline, self.requester.rnr_until].into_iter().flatten().min()
+        let paced = self.pacer.as_ref().and_then(|pacer| pacer.waits_until());
+        [self.requester.deadline, self.requester.rnr_until, paced].into_iter().flatten().min()
     }
 }

@@ -32,15 +32,15 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
         if *budget == 0 {
             return Turn::Again;
         }
+        if qp.requester.selective.resend.is_empty() && !may_send(qp, round) || qp.is_held(round.now) {
+            return Turn::Wait;
+        }
         if let Some(resend) = qp.requester.selective.resend.pop_front() {
             *budget -= 1;
             if !send_again(qp, resend, &path, round) {
                 return Turn::Wait;
             }
             continue;
-        }
-        if !may_send(qp, round) {
-            return Turn::Wait;
         }
         if let Some(cost) = send_packed(qp, &path, round) {
             *budget = budget.saturating_sub(cost);
@@ -149,19 +149,23 @@ fn send_packet(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -
     let Some(work) = qp.queue.get(qp.requester.at) else { return Ok(1) };
     let sent = qp.requester.sent;
     let psn = work.first.plus(sent);
-    let (count, cost) = match work.element.opcode {
-        SendOpcode::Read => (send_read(qp, work, most, path, round), 1),
-        SendOpcode::CompareSwap | SendOpcode::FetchAdd => (send_atomic(qp, work, path, round), 1),
+    let (count, run) = match work.element.opcode {
+        SendOpcode::Read => (send_read(qp, work, most, path, round), Run { psn, count: 1, len: 0 }),
+        SendOpcode::CompareSwap | SendOpcode::FetchAdd => {
+            (send_atomic(qp, work, path, round), Run { psn, count: 1, len: 0 })
+        }
         _ => {
             let mtu = qp.settings.mtu;
-            let run = Run::of(psn, work.len - sent * mtu, mtu, most.min(room(qp, psn, round)));
+            let most = most.min(room(qp, psn, round)).min(qp.packets_of_frame());
+            let run = Run::of(psn, work.len - sent * mtu, mtu, most);
             send_payload(qp, work, &run, path, round)?;
-            (run.count, run.cost())
+            (run.count, run)
         }
     };
     qp.requester.sent += count;
     note_sent(qp, psn, count, round.now);
-    Ok(cost)
+    qp.note_frame(round.now, run.count, run.len);
+    Ok(run.cost())
 }
 
 /// Packets that the window has room for, from `psn` on.
@@ -204,7 +208,7 @@ fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<
     let (bth, headers) = describe(qp, work, run, round.shared.config.limits.window);
     let (domain, queue) = (qp.identity.domain, &qp.queue);
     let part = Part { skip: qp.requester.sent * qp.settings.mtu, len: run.len };
-    let packet = Outgoing { path: *path, bth, headers, segment: qp.settings.segment(run.count) };
+    let packet = Outgoing { path: qp.payload_path(path), bth, headers, segment: qp.settings.segment(run.count) };
     let filled = packet.send(run.len, round, |round, into| {
         if work.is_inline() {
             queue.append_inline(work, part.skip as usize, part.len, into);

@@ -31,6 +31,9 @@ pub(crate) fn note_sent(qp: &mut Qp, psn: Psn, count: u32, now: Nanos) {
     if requester.deadline.is_none() && qp.settings.timeout > 0 && qp.identity.kind == QpKind::Rc {
         requester.deadline = Some(now + wait_time(requester, &qp.settings));
     }
+    if let Some(pacer) = qp.pacer.as_mut().filter(|pacer| pacer.asks()) {
+        pacer.asked(now);
+    }
 }
 
 /// How long an acknowledgement may take before something is done.
@@ -95,6 +98,7 @@ pub(crate) fn wants_ack(qp: &Qp, work: &Work, run: &Run, window: u32) -> bool {
     let full = run.end().since(qp.requester.unacked) >= window as i32;
     let again = qp.requester.selective.peer && run.psn.since(qp.requester.sent_to) < 0;
     again
+        || qp.pacer.as_ref().is_some_and(|pacer| pacer.asks())
         || is_last && (waits || nothing_follows || qp.state == QpState::SendQueueDrained)
         || full
         || (run.psn.bits() & (every - 1)) + run.count >= every

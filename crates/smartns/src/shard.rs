@@ -1,6 +1,7 @@
 //! The queue pairs of one program: the rounds of the data-path.
 use crate::acknowledge::{response, resume, timers};
 use crate::answer::answer;
+use crate::cnp::{look, notified};
 use crate::config::ShardConfig;
 use crate::datagram;
 use crate::ending::{enter_error, flush};
@@ -235,10 +236,11 @@ impl Shard {
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
                 qp.requester.selective.peer |= packet.bth.selective && qp.identity.is_selective;
+                look(qp, packet.ip.ecn, round);
                 let is_response = packet.opcode().is_response();
                 return if is_response { response(qp, packet, round) } else { request(qp, packet, round) };
             }
-            (Service::Congestion, _) => {}
+            (Service::Congestion, _) => notified(qp, packet, round),
             _ => round.drop(DropReason::RoceHeader),
         }
         Keep::No

@@ -2,7 +2,7 @@
 //! byte in its place and no other, every completion once and in order, and no completion before its data.
 mod support;
 
-use smartns::Recovery;
+use smartns::{Congestion, Recovery};
 use support::{Faults, MEMORY, MS, Pair, Random, SETTINGS, Settings, Wire};
 use verbs::{Mtu, SendFlags, SendOpcode, Status};
 
@@ -192,18 +192,21 @@ impl Judge {
     }
 }
 
-/// Runs a seed; returns how many frames were lost or damaged.
-fn seed(seed: u64, recovery: [Recovery; 2]) -> u64 {
+/// Runs a seed; returns how many frames were lost or damaged, and how many notifications were answered.
+fn seed(seed: u64, recovery: [Recovery; 2], congestion: Congestion) -> [u64; 2] {
     let mut random = Random::new(seed);
     let most = [0, 5, 30, 80][seed as usize % 4];
     let mut fault = || random.below(most + 1);
-    let faults = Faults { lost: fault(), repeated: fault(), delayed: fault(), damaged: fault() };
+    let faults = Faults { lost: fault(), repeated: fault(), delayed: fault(), damaged: fault(), marked: 0 };
+    let marked = if congestion == Congestion::None { 0 } else { [2, 100, 1000][seed as usize / 4 % 3] };
+    let faults = Faults { marked, ..faults };
     let mtu = [Mtu::B256, Mtu::B1024, Mtu::B4096][random.below(3) as usize];
     let window = [8, 64, 256][random.below(3) as usize];
     let reads = 1 + random.below(8) as u8;
     let shared_receives = random.chance(300);
     let [first, second] = recovery;
-    let settings = Settings { mtu, window, reads, shared_receives, signals_all: false, recovery: first, ..SETTINGS };
+    let settings = Settings { mtu, window, reads, shared_receives, signals_all: false, congestion, ..SETTINGS };
+    let settings = Settings { recovery: first, ..settings };
     let settings = [settings, Settings { psn: random.below(1 << 24) as u32, recovery: second, ..settings }];
     let mut wire = Wire::new(seed, faults);
     wire.inside = [0, 500, 1000][seed as usize % 3];
@@ -246,27 +249,38 @@ fn seed(seed: u64, recovery: [Recovery; 2]) -> u64 {
     pair.rest(5 * MS);
     judge.look(&pair);
     judge.guards(&pair);
-    pair.wire.harmed
+    [pair.wire.harmed, pair.nodes.iter().map(|node| node.shard.notices().received).sum()]
 }
 
 /// Runs as many seeds as `SEEDS` says.
-fn seeds(recovery: [Recovery; 2]) {
+fn seeds(recovery: [Recovery; 2], congestion: Congestion) {
     let many = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(80);
-    let harmed: u64 = (0..many).map(|number| seed(number, recovery)).sum();
+    let all: Vec<[u64; 2]> = (0..many).map(|number| seed(number, recovery, congestion)).collect();
+    let harmed: u64 = all.iter().map(|[harmed, _]| harmed).sum();
     assert!(harmed > many, "the wire harmed {harmed} frames only");
+    let answered: u64 = all.iter().map(|[_, answered]| answered).sum();
+    assert_eq!(answered > many, congestion != Congestion::None, "{answered} notifications were answered");
 }
 
 #[test]
 fn every_byte_is_in_its_place_and_every_completion_comes_once() {
-    seeds([Recovery::GoBackN; 2]);
+    seeds([Recovery::GoBackN; 2], Congestion::None);
 }
 
 #[test]
 fn it_is_so_with_selective_repeat() {
-    seeds([Recovery::SelectiveRepeat; 2]);
+    seeds([Recovery::SelectiveRepeat; 2], Congestion::None);
 }
 
 #[test]
 fn it_is_so_where_one_side_only_repeats_selectively() {
-    seeds([Recovery::SelectiveRepeat, Recovery::GoBackN]);
+    seeds([Recovery::SelectiveRepeat, Recovery::GoBackN], Congestion::None);
+}
+
+/// The wire marks some frames, or all: senders slow down, to 10 Mbit/s at worst.
+#[test]
+fn it_is_so_where_senders_answer_congestion() {
+    let congestion = Congestion::Dcqcn { line_rate: 10_000_000_000 };
+    seeds([Recovery::GoBackN; 2], congestion);
+    seeds([Recovery::SelectiveRepeat; 2], congestion);
 }

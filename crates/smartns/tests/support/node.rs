@@ -3,7 +3,7 @@ use engine::{DropCounts, Frame, FramePool};
 use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use shm::{PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
+use smartns::{Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ pub struct Settings {
     pub kind: QpKind,
     pub mtu: Mtu,
     pub recovery: Recovery,
+    pub congestion: Congestion,
     pub window: u32,
     pub psn: u32,
     /// The code of the time-out: 4.096 us * 2^n.
@@ -42,6 +43,7 @@ pub const SETTINGS: Settings = Settings {
     kind: QpKind::Rc,
     mtu: Mtu::B1024,
     recovery: Recovery::GoBackN,
+    congestion: Congestion::None,
     window: 64,
     psn: 0xff_fff0,
     timeout: 8,
@@ -100,7 +102,13 @@ impl Node {
         let (memory, key) = registered(&table, domain);
         let [sends, completions, receives] = [region(8), region(8), region(2)];
         let limits = Limits { window: settings.window, reads: settings.reads, ..Limits::default() };
-        let config = ShardConfig { table: table.clone(), limits, recovery: settings.recovery, mtu: settings.mtu };
+        let config = ShardConfig {
+            table: table.clone(),
+            limits,
+            recovery: settings.recovery,
+            congestion: settings.congestion,
+            mtu: settings.mtu,
+        };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, AT, ENTRIES, 0));
         let pipe = PipeProducer::new(&completions, AT, settings.completions, 0, 16);
         let cq = NewCq { number: 3, pipe, notify: Notify::new(&completions), has_channel: true };

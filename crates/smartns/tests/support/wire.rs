@@ -1,6 +1,7 @@
 //! A wire with faults.
 use engine::{Checksum, Frame, FramePool, cut};
 use std::collections::BTreeMap;
+use wire::{ethernet, ipv4};
 
 /// Numbers out of a seed (xorshift64*).
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub struct Faults {
     pub repeated: u64,
     pub delayed: u64,
     pub damaged: u64,
+    /// Marked as having met congestion, where the sender answers that.
+    pub marked: u64,
 }
 
 /// A frame under way.
@@ -119,6 +122,9 @@ impl Wire {
                 let at = self.random.below(parcel.bytes.len() as u64) as usize;
                 parcel.bytes[at] ^= 1 << self.random.below(8);
                 self.harmed += 1;
+            }
+            if self.faults.marked > 0 && self.random.chance(self.faults.marked) {
+                ipv4::mark_ce(&mut parcel.bytes[ethernet::HEADER_LEN..]);
             }
             let leaves = self.free_at[to].max(now) + parcel.bytes.len() as u64 / 8;
             self.free_at[to] = leaves;
