@@ -92,6 +92,7 @@ fn host(random: &mut Random) -> HostPlan {
         burst: random.pick(&[1, 8, 64, 256]),
         syn_backlog: None,
         selective_repeat: false,
+        dcqcn_bps: 0,
     }
 }
 

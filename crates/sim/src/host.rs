@@ -252,7 +252,7 @@ impl SimHost {
         nothing("flows", format!("{flows:?}"), flows.is_empty())?;
         nothing("contexts", format!("{contexts:?}"), contexts.is_empty())?;
         nothing("bindings", format!("{bindings:?}"), bindings.is_empty())?;
-        let programs = self.rdma.as_ref().map_or(0, |rdma| rdma.device().views(usize::MAX).len());
+        let programs = self.rdma.as_ref().map_or(0, |rdma| rdma.device().views(now, usize::MAX).len());
         nothing("RDMA programs", programs.to_string(), programs == 0)?;
         self.check_counts(plan)?;
         nothing("work", "has_work() is true".into(), !self.host.has_work(self.clock(now)))

@@ -124,6 +124,9 @@ pub struct HostPlan {
     /// Its queue pairs repeat lost packets only, with peers that do it, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selective_repeat: bool,
+    /// Its connected queue pairs answer congestion by DCQCN: their line's rate, bits a second; 0 where they do not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dcqcn_bps: u64,
 }
 
 fn many() -> u32 {

@@ -5,7 +5,7 @@ use ::memory::{Limits, MemoryTable};
 use engine::{Nanos, Worker};
 use host::{Claim, Io, Neighbour, Transport};
 use port::Frame;
-use rdma::{Config, Device, LIMITS, Recovery};
+use rdma::{Config, Congestion, Device, LIMITS, Recovery};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
@@ -25,6 +25,10 @@ impl SharedDevice {
         let of_host = &plan.hosts[host];
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&Random::new(plan.seed ^ OWN ^ (host as u64 + 1)).bits().to_le_bytes());
+        let congestion = match of_host.dcqcn_bps {
+            0 => Congestion::None,
+            line_rate => Congestion::Dcqcn { line_rate },
+        };
         let config = Config {
             host: format!("h{host}"),
             name: "toe0".into(),
@@ -36,6 +40,7 @@ impl SharedDevice {
             programs: 64,
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
+            congestion,
             secret,
         };
         Ok(SharedDevice(Arc::new(Mutex::new(Device::new(config)?))))

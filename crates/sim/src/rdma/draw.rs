@@ -8,6 +8,9 @@ use ::verbs::Mtu;
 /// Bytes that a link's work requests move at most, and its memory has.
 const MOST_BYTES: u64 = 400_000;
 
+/// Rate of a line on a network that has none, bits a second.
+const UNLIMITED: u64 = 100_000_000_000;
+
 /// Two of three scenarios get one or two links.
 pub(crate) fn draw(plan: &mut Plan) {
     let mut random = Random::new(plan.seed ^ OWN);
@@ -16,6 +19,10 @@ pub(crate) fn draw(plan: &mut Plan) {
     plan.links = (0..count).filter_map(|_| link(random, plan)).collect();
     if count > 0 {
         plan.hosts.iter_mut().for_each(|host| host.selective_repeat = random.one_in(2));
+        let line = if plan.fabric.rate_bps > 0 { plan.fabric.rate_bps } else { UNLIMITED };
+        // From the slowest that there is to that of the network.
+        let lines = [0, 0, 10_000_000, 100_000_000, line, line];
+        plan.hosts.iter_mut().for_each(|host| host.dcqcn_bps = random.pick(&lines));
     }
 }
 
