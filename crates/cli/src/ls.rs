@@ -171,15 +171,27 @@ fn rdma_programs(host: &Value) -> Table {
 
 /// The first queue pairs of each program, as many as the daemon lists.
 fn queue_pairs(host: &Value) -> Table {
-    let mut table = Table::new(&["queue pair", "kind", "state", "pid", "peer", "its queue pair"]);
+    let mut table = Table::new(&["queue pair", "kind", "state", "pid", "peer", "its queue pair", "rate", "CNPs"]);
     for program in list(&host["rdma"], "programs") {
         for qp in list(program, "qps") {
             let [kind, state, peer] = ["kind", "state", "peer"].map(|key| cell(&qp[key]));
             let [own, remote] = ["number", "remote_qp"].map(|key| number(&qp[key]));
-            table.row([own, kind, state, cell(&program["pid"]), peer, remote]);
+            let [rate, notified] = congestion(&qp["congestion"]);
+            table.row([own, kind, state, cell(&program["pid"]), peer, remote, rate, notified]);
         }
     }
     table
+}
+
+/// Bits a second to which congestion limits a queue pair, and the notifications that it got: where its host has any
+/// congestion control.
+fn congestion(congestion: &Value) -> [String; 2] {
+    let rate = match (congestion.is_null(), congestion["rate"].as_u64()) {
+        (true, _) => "-".into(),
+        (_, None) => "line".into(),
+        (_, Some(rate)) => units::count(rate),
+    };
+    [rate, congestion["cnps_received"].as_u64().map_or("-".into(), units::count)]
 }
 
 /// The first identifiers of connection management of each program, as many as the daemon lists.
@@ -252,9 +264,10 @@ mod tests {
 
     #[test]
     fn queue_pairs_are_listed_under_their_program() {
-        let qp = json!({ "number": 0x1234, "kind": "RC", "state": "RTS", "peer": "192.168.100.201", "remote_qp": 0xff_fffe });
+        let qp = json!({ "number": 0x1234, "kind": "RC", "state": "RTS", "peer": "192.168.100.201", "remote_qp": 0xff_fffe,
+            "congestion": { "rate": 4_999_000_000u64, "cnps_sent": 0, "cnps_received": 1_234_567 } });
         let fresh = json!({ "number": 2, "kind": "UD", "state": "RESET", "peer": null, "remote_qp": null });
-        let program = json!({ "pid": 1_234_567, "uid": 1000, "qp_count": 2, "command": "x".repeat(100), "qps": [qp, fresh],
+        let program = json!({ "pid": 1_234_567, "uid": 1000, "qp_count": 2, "command": "x".repeat(100), "qps": [qp.clone(), fresh],
                 "ids": [{ "space": "TCP", "state": "SIDR-REQ-SENT", "local": "192.168.100.200:61234",
                     "remote": "192.168.100.201:61234" }, { "space": "UDP", "state": "LISTEN", "local": null,
                     "remote": null }] });
@@ -262,6 +275,9 @@ mod tests {
         for table in [rdma_programs(&host), queue_pairs(&host), identifiers(&host)] {
             assert!(!table.is_empty() && table.widest() <= 80, "{}", table.widest());
         }
+        assert_eq!(congestion(&qp["congestion"]), ["5.0G", "1.2M"]);
+        assert_eq!(congestion(&json!({ "rate": null, "cnps_received": 0 })), ["line", "0"]);
+        assert_eq!(congestion(&Value::Null), ["-", "-"]);
         assert_eq!((number(&json!(0x1234)), number(&Value::Null)), ("0x001234".into(), "-".to_string()));
         assert!(rdma_programs(&json!({ "rdma": null })).is_empty());
     }

@@ -57,6 +57,7 @@ fn one_host(host: &Value) {
     for (module, figures) in host["modules"].as_object().into_iter().flatten() {
         counters(&mut table, module, figures);
     }
+    counters(&mut table, "rdma", &host["rdma"]);
     counters(&mut table, "drops", &host["drops"]);
     say(&bold(&format!("host {}", cell(&host["name"]))));
     table.print();

@@ -92,7 +92,7 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         let interfaces = interfaces(path.hosts[index].host.net().links(), section, config);
         let said = |e: String| format!("host {}: {e}", section.stack.name);
         let access = Access::to_host(section).map_err(said)?;
-        let rdma = rdma.place(path, index, section).map_err(said)?;
+        let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
         hosts.push(HostPlace { config, thread: section.thread, index, routes, interfaces, traces, access, rdma });
     }
@@ -136,6 +136,14 @@ fn has_others(port: &PortSection, config: &Config) -> bool {
     let is_there = |other: &&PortSection| other.kind == PortKind::Fabric && on(other, config) == fabric;
     let members = config.hosts.iter().flat_map(|host| &host.ports).filter(is_there).count();
     has_uplink || members > 1 || !config.zeronics.is_empty()
+}
+
+/// Bits a second of the fabric that a host's first port is on, where that has a limit.
+fn line_rate(host: &HostSection, config: &Config) -> Option<u64> {
+    let port = host.ports.first().filter(|port| port.kind == PortKind::Fabric)?;
+    let name = on(port, config)?;
+    let fabric = config.fabrics.iter().find(|fabric| fabric.name == *name)?;
+    Some(fabric.config.rate_bps).filter(|rate| *rate > 0)
 }
 
 /// All fabrics, with their uplinks; hosts join afterwards, because what a fabric offers depends on its uplinks.

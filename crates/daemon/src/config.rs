@@ -6,7 +6,7 @@ mod read;
 
 pub use crate::block::{BlockSection, VolumeSection};
 pub use crate::ports::{PortKind, PortSection};
-pub use crate::rdma::{RdmaRecovery, RdmaUsers};
+pub use crate::rdma::{RdmaCongestion, RdmaRecovery, RdmaUsers};
 pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
 pub use engines::{EngineKind, Mapping};
 pub use machine::machine;
@@ -136,6 +136,8 @@ pub struct HostSection {
     pub rdma: Option<RdmaUsers>,
     /// How its RDMA device makes up for lost packets.
     pub rdma_recovery: RdmaRecovery,
+    /// How its connected queue pairs answer congestion.
+    pub rdma_congestion: RdmaCongestion,
     /// Modules that it runs from the start.
     pub modules: Vec<ModuleSection>,
 }

@@ -1,11 +1,12 @@
 //! Looking inside: what the management socket answers.
 use crate::block::BlockPlaces;
 use crate::build::HostPlace;
+use crate::clock::Clock;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
 use crate::rdma;
 use crate::zeronic::ZeronicPlace;
-use ::rdma::ProgramView;
+use ::rdma::{Notices, ProgramView};
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
 use engine::FlowId;
 use host::Link;
@@ -281,7 +282,7 @@ impl Inventory {
                 .collect(),
             contexts: seat.host.base().contexts(),
             bindings: seat.host.base().bindings(),
-            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().views(QPS)),
+            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().views(Clock::ticks(), QPS)),
             neighbours: control::ArpView::all(seat.host.net()),
         }
     }
@@ -350,6 +351,7 @@ struct Figures {
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
     tables: Vec<(&'static str, u64)>,
+    rdma: Option<Notices>,
 }
 
 impl Figures {
@@ -360,6 +362,7 @@ impl Figures {
             drops: all_drops(seat),
             modules: seat.host.base().module_stats(),
             tables: seat.host.base().tables(),
+            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().notices()),
         }
     }
 
@@ -378,6 +381,7 @@ impl Figures {
             "drops": by_name(drops),
             "modules": modules,
             "tables": by_name(self.tables),
+            "rdma": self.rdma.map(|notices| json!({ "cnps_sent": notices.sent, "cnps_received": notices.received })),
         })
     }
 }

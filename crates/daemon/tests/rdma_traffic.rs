@@ -10,6 +10,7 @@ use daemon::protocol::{Capture, Question};
 use memory::{Key, Rights};
 use port::capture::Direction;
 use port::capture::pcapng::{self, Block};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -149,6 +150,67 @@ fn lost_packets_are_made_up_for_as_the_configuration_says() {
     // One that does it and one that does not: as with any other peer.
     let (lost, early) = moved_over_loss(["selective-repeat", "go-back-n"]);
     assert!(lost > 20 && early > lost, "{lost} lost, {early} behind them thrown away");
+}
+
+/// Two programs of one host write to two of another one, over a fabric that marks packets, until this is so of what
+/// `opentoe stats` says of both hosts. Each byte is compared.
+fn until_congested(congestion: &str, is_it: impl Fn(&Value) -> bool) -> (Toed, [Peer; 4]) {
+    const LEN: usize = 200_000;
+    let host = |name: &str, at: usize| {
+        format!("[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{at}\"\nprefix_len = 24\nrdma = \"own\"\n{congestion}")
+    };
+    let fabric =
+        "log = \"error\"\n[[fabric]]\nname = \"slow\"\nrate_bps = 1_000_000_000\necn_threshold_bytes = 10_000\n";
+    let toed = Toed::start(&format!("{fabric}{}{}", host("a", 1), host("b", 2)));
+    let pairs = [Peer::pair(&toed.socket(), LEN), Peer::pair(&toed.socket(), LEN)];
+    let is_over = Arc::new(AtomicBool::new(false));
+    let threads = pairs.map(|(mut one, other)| {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            for round in 0.. {
+                let sent = pattern(round, LEN);
+                one.memory.fill(0, sent.iter().copied());
+                let remote = other.memory.remote(0, other.key);
+                assert_eq!(one.run(SendOpcode::Write, 0, LEN, remote), Status::Success, "round {round}");
+                assert!(other.memory.bytes() == sent, "round {round}");
+                other.memory.fill(0, vec![0; LEN]);
+                if is_over.load(Relaxed) {
+                    break;
+                }
+            }
+            [one, other]
+        })
+    });
+    until("what the counters are to say", || is_it(&toed.ask(&Question::Stats { host: None, flow: None })["hosts"]));
+    is_over.store(true, Relaxed);
+    let [[a, b], [c, d]] = threads.map(|thread| thread.join().unwrap());
+    (toed, [a, b, c, d])
+}
+
+#[test]
+fn queue_pairs_answer_marks_of_the_fabric_as_the_configuration_says() {
+    let count = |hosts: &Value, at: usize, key: &str| hosts[at]["rdma"][key].as_u64().unwrap();
+    let answered = |hosts: &Value| count(hosts, 0, "cnps_received") >= 10 && count(hosts, 1, "cnps_sent") >= 10;
+    let (toed, peers) = until_congested("rdma_congestion = \"dcqcn\"\n", answered);
+    let hosts = toed.ask(&Question::Ls)["hosts"].clone();
+    let all = |key: &str| -> u64 {
+        let programs = hosts[0]["rdma"]["programs"].as_array().unwrap();
+        programs.iter().map(|program| program["qps"][0]["congestion"][key].as_u64().unwrap()).sum()
+    };
+    // All go one way.
+    assert!(all("cnps_received") >= 10 && all("cnps_sent") == 0, "{hosts}");
+    drop(peers);
+    // Those of programs that are gone count as well.
+    until("no programs", || toed.ask(&Question::Ls)["hosts"][0]["rdma"]["programs"] == serde_json::json!([]));
+    assert!(answered(&toed.ask(&Question::Stats { host: None, flow: None })["hosts"]));
+
+    let moved = |hosts: &Value| hosts[0]["port"]["tx_bytes"].as_u64().unwrap() > 2_000_000;
+    let (toed, _peers) = until_congested("", moved);
+    let hosts = &toed.ask(&Question::Ls)["hosts"];
+    assert!(hosts[0]["rdma"]["programs"][0]["qps"][0]["congestion"].is_null(), "{hosts}");
+    let hosts = &toed.ask(&Question::Stats { host: None, flow: None })["hosts"];
+    let none = |at: usize| count(hosts, at, "cnps_sent") + count(hosts, at, "cnps_received") == 0;
+    assert!(none(0) && none(1), "{hosts}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Name of a host's RDMA device: a program sees that of one host only.
 pub(crate) const NAME: &str = "toe0";
-/// What the device says of its speed, Gbit/s: nothing depends on it.
+/// What the device says of its speed, Gbit/s. Congestion control begins with it, where the port has no limit.
 const SPEED: u32 = 100;
 /// Programs of a device at once.
 const PROGRAMS: u32 = 128;
@@ -23,12 +23,14 @@ pub(crate) struct RdmaMaker {
 }
 
 impl RdmaMaker {
-    /// Gives a host its device, where its configuration says so. The error is a sentence.
+    /// Gives a host its device, where its configuration says so; `line_rate`: bits a second of its port, where that has
+    /// a limit. The error is a sentence.
     pub(crate) fn place(
         &mut self,
         path: &mut DataPath,
         index: usize,
         section: &HostSection,
+        line_rate: Option<u64>,
     ) -> Result<Option<RdmaPlace>, String> {
         let Some(users) = section.rdma.filter(|users| *users != RdmaUsers::Off) else { return Ok(None) };
         let shared = match self.shared.take() {
@@ -53,6 +55,7 @@ impl RdmaMaker {
             limits: LIMITS,
             programs: PROGRAMS,
             recovery: section.rdma_recovery.into(),
+            congestion: section.rdma_congestion.on(line_rate.unwrap_or(u64::from(SPEED) * 1_000_000_000)),
             table: Arc::clone(&table),
             secret: secret()?,
         };

@@ -1,5 +1,6 @@
 //! RDMA programs (docs/RDMA.md): who may attach, a service thread for each, and the device's seat on the data-path
 //! thread.
+mod congestion;
 mod domains;
 mod maker;
 mod pipes;
@@ -12,6 +13,7 @@ mod seat;
 mod service;
 mod users;
 
+pub use congestion::RdmaCongestion;
 pub(crate) use maker::{NAME, RdmaMaker};
 pub(crate) use place::RdmaPlace;
 pub(crate) use programs::{Programs, is_hello};
