@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod cm;
 mod frames;
 mod region;
 mod roce;
@@ -15,11 +16,12 @@ mod texts;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("frames", frames::run),
     ("application", application::run),
     ("region", region::run),
     ("roce", roce::run),
+    ("cm", cm::run),
     ("management", texts::management),
     ("configuration", texts::configuration),
     ("xdp", texts::xdp),

@@ -86,6 +86,11 @@ fn roce() {
 }
 
 #[test]
+fn cm() {
+    replay("cm");
+}
+
+#[test]
 fn region() {
     replay("region");
 }

@@ -54,6 +54,9 @@ impl Manager {
     ) -> Result<Answer, Failure> {
         let of = self.programs.entry(program).or_default();
         let at = |number: &Number| key(program, *number);
+        if matches!(request, Request::Resolve { .. } | Request::Route(_) | Request::Connect { .. }) {
+            of.room_for_events()?;
+        }
         match request {
             Request::OpenChannel => return Err(Failure::invalid("the channel's pipe is missing")),
             Request::CloseChannel(number) => of.close(*number)?,

@@ -14,6 +14,8 @@ use wire::roce::cm::{CommId, Mad, Service};
 /// events.
 const MOST_CHANNELS: usize = 1024;
 const MOST_IDS: usize = 4096;
+/// Events of a program that may wait, before it is refused what leads to more: a few for each identifier.
+const MOST_EVENTS: usize = 4 * MOST_IDS;
 /// In a channel's pipe: an event.
 const NOTICE: [u8; 1] = [1];
 
@@ -140,6 +142,15 @@ impl Program {
     /// EINVAL where there is no such identifier.
     pub(crate) fn id(&mut self, number: Number) -> Result<&mut Id, Failure> {
         self.ids.get_mut(&number).ok_or_else(|| Failure::invalid(format!("the program has no identifier {number}")))
+    }
+
+    /// ENOMEM where so many events wait that there are to be no more.
+    pub(crate) fn room_for_events(&self) -> Result<(), Failure> {
+        let waiting: usize = self.channels.values().map(|channel| channel.queue.len()).sum();
+        if waiting < MOST_EVENTS {
+            return Ok(());
+        }
+        Err(Failure::limit(format!("{waiting} events of the program wait already: take them first")))
     }
 
     /// An event for an identifier.

@@ -174,6 +174,7 @@ impl Manager {
         }
         debug_assert_eq!(*remote.ip(), from.address);
         let program = self.programs.get_mut(&listener.program).ok_or(DropReason::MadUnknown)?;
+        program.room_for_events().map_err(|_| DropReason::Backlog)?;
         let of = program.ids.get_mut(&listener.number).ok_or(DropReason::MadUnknown)?;
         let (channel, space) = (of.channel, of.space);
         let Role::Listening { backlog, waiting } = &mut of.role else { return Err(DropReason::MadUnknown) };
