@@ -97,3 +97,18 @@ fn zero_copy_is_there_for_rust_too() {
     assert!(String::from_utf8_lossy(&alone.stderr).contains("libtoe.so is not loaded"));
     place.finish();
 }
+
+/// Go's stacks are too small for the library: such a program runs with symbols only, and is told so.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_dynamic_go_program_is_told_that_symbols_are_all() {
+    let place = Place::new("go");
+    let program = compile(&place, "go");
+    for (layer, told) in [("syscalls", true), ("symbols", false)] {
+        let output = run(place.command(&program).env("TOE_INTERCEPT", layer));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n");
+        assert_eq!(errors.contains("a dynamic Go program") && errors.contains("CGO_ENABLED=0"), told, "{errors}");
+    }
+    place.finish();
+}

@@ -27,6 +27,12 @@ pub fn start() {
     if !lock::is_alone() {
         return say("the program has threads already");
     }
+    if is_go() {
+        return say(
+            "it is a dynamic Go program, whose goroutines have stacks that are too small for the library; its TCP stays \
+             with the kernel, unless it is built with CGO_ENABLED=0",
+        );
+    }
     real::come_back();
     fork::hear_of_forks();
     let rules = Rules { class_of, descriptors: table::words(), ask };
@@ -41,6 +47,36 @@ pub fn start() {
         write(&format!("libtoe: system calls of code that is loaded later are not intercepted: {error}\n"));
     }
 }
+
+/// What Go's linker puts at a multiple of 16 bytes in the data of each program (Go's debug/buildinfo).
+const GO: &[u8] = b"\xff Go buildinf:";
+
+/// Whether the program is one in Go. It is a dynamic one: of static ones nothing is loaded when this library starts.
+fn is_go() -> bool {
+    unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> c_int {
+        // SAFETY: the dynamic linker's description of what it has mapped; the data of a program can be read.
+        unsafe {
+            let object = &*object;
+            let headers = std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+            let is_data =
+                |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0;
+            *found.cast::<bool>() = headers.iter().filter(is_data).any(|header| {
+                let at: *const u8 = at((object.dlpi_addr + header.p_vaddr) as usize);
+                let data = std::slice::from_raw_parts(at, header.p_filesz as usize);
+                let first = at.align_offset(GO_ALIGNMENT);
+                data.get(first..).is_some_and(|data| data.chunks(GO_ALIGNMENT).any(|piece| piece.starts_with(GO)))
+            });
+        }
+        // The program itself is the first.
+        1
+    }
+    let mut found = false;
+    // SAFETY: the function keeps the contract, and the place lives as long as the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    found
+}
+
+const GO_ALIGNMENT: usize = 16;
 
 fn say(why: &str) {
     write(&format!("libtoe: system calls are not intercepted, only the C library's functions are: {why}\n"));
