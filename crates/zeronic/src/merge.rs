@@ -19,6 +19,9 @@ impl<M: Memory> Unit<M> {
     /// Takes frames of the transport, of which only the headers were read. What is to leave is appended to `out`.
     pub(crate) fn outgoing(&mut self, now: Nanos, wire: Capabilities, frames: &mut Vec<Box<Frame>>, leave: &mut Leave) {
         let Leave { pool, out } = leave;
+        // Made before these frames, with an older timestamp: behind them, the peer would drop it (RFC 7323
+        // section 5.3).
+        out.append(&mut self.own);
         for frame in frames.drain(..) {
             match look(&frame, usize::MAX) {
                 Look::Segment(segment) => match self.nic.find(&segment.outgoing()) {
@@ -34,7 +37,6 @@ impl<M: Memory> Unit<M> {
                 }
             }
         }
-        out.append(&mut self.own);
         if !wire.checksum {
             out.iter_mut().filter(|frame| frame.segment_size == 0).for_each(|frame| frame.complete_checksum());
         }

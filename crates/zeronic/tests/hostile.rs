@@ -8,7 +8,7 @@ use memory::Key;
 use script::{HERE, OURS, Said, Scene, THEIRS, THERE};
 use support::REGION_LEN;
 use wire::Seq;
-use wire::tcp::Flags;
+use wire::tcp::{Flags, Options, Timestamps};
 use zeronic::{Event, InOrder, Segment, Shortage};
 
 const ACK: Flags = Flags::ACK;
@@ -249,4 +249,20 @@ fn windows_name_what_is_posted() {
     scene.now += 6_000_000;
     scene.poll();
     assert_eq!(scene.line.sent.pop().unwrap().window, 1);
+}
+
+/// RFC 7323 section 5.3: a peer drops what has an older timestamp than what came before it.
+#[test]
+fn a_window_update_leaves_before_what_the_transport_said_later() {
+    let mut scene = Scene::new(Shortage::Drop);
+    let said = |value| {
+        let options = Options { timestamps: Some(Timestamps { value, echo: 9 }), ..Options::default() };
+        Said { options, ..ack(0, 8) }
+    };
+    scene.transport_says(&[said(100)]);
+    scene.line.sent.clear();
+    scene.stack.post_receive(scene.connection, 7, segment(0, 0, 64)).unwrap();
+    scene.transport_says(&[said(101)]);
+    let values = scene.line.sent.iter().map(|said| said.options.timestamps.unwrap().value);
+    assert_eq!(values.collect::<Vec<_>>(), [100, 101]);
 }
