@@ -45,6 +45,8 @@ pub struct FlowView {
     pub rttvar_us: u64,
     /// Retransmission timeout, microseconds.
     pub rto_us: u64,
+    /// Retransmissions because time was up (RFC 6298 section 5.4).
+    pub timeouts: u32,
     /// ECN was negotiated.
     pub ecn: bool,
     /// Counters of the engine.
@@ -186,6 +188,7 @@ impl Tables<'_> {
             rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
             rttvar_us: flow.pace.rtt.rttvar() / 1000,
             rto_us: flow.pace.rtt.rto().nanos() / 1000,
+            timeouts: flow.pace.timeouts,
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),
             last_drop: last_drop.map(|reason| reason.label()),
@@ -211,6 +214,7 @@ fn bare_view(tuple: &engine::stream::FourTuple, state: &'static str) -> FlowView
         rtt_us: 0,
         rttvar_us: 0,
         rto_us: 0,
+        timeouts: 0,
         ecn: false,
         figures: BTreeMap::new(),
         last_drop: None,

@@ -48,5 +48,6 @@ pub use flow_view::{FlowPage, FlowTotals, FlowView};
 pub use handover::HostState;
 pub use interface::{Host, host};
 pub use splice::{Seen, SpliceTable};
+pub use tcp::congestion::CongestionName;
 pub use transport::Tcp;
 pub use view::{ArpView, BindingView, ContextView, DropView, LabelView};

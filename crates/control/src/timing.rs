@@ -59,6 +59,8 @@ pub(crate) struct Pace {
     orphan_since: Option<Nanos>,
     quiet: u32,
     probes: u32,
+    /// How often it was sent again because time was up.
+    pub timeouts: u32,
     /// A timeout sent something again since the last round trip was measured.
     sent_again: bool,
 }
@@ -95,6 +97,7 @@ impl Pace {
             orphan_since: None,
             quiet: 0,
             probes: 0,
+            timeouts: 0,
             sent_again: false,
         }
     }
@@ -261,6 +264,7 @@ impl Pace {
         tick.retransmit = figures.outstanding > 0;
         tick.probe = !tick.retransmit;
         self.sent_again |= tick.retransmit;
+        self.timeouts += u32::from(tick.retransmit);
         self.rtt.back_off();
         tick.doubt_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.

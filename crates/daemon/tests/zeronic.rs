@@ -320,7 +320,8 @@ fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
 
 #[test]
 fn hosts_their_programs_and_connections_are_shown() {
-    let toed = Toed::start(&configuration("flextoe", ""));
+    // The last section is that of host b.
+    let toed = Toed::start(&(configuration("flextoe", "") + "congestion = \"none\"\n"));
     let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     let (here, there) = meet(&mut one, &mut other, 80);
     one.post(3, here, Order::Send(one.piece(0, PIECE)));
@@ -336,6 +337,11 @@ fn hosts_their_programs_and_connections_are_shown() {
     let connection = &b["connections"][0];
     assert_eq!((&connection["local"], &connection["pid"]), (&json!("10.0.0.2:80"), &json!(pid)));
     assert_eq!((&connection["placed"], &connection["connection"]), (&json!(PIECE), &json!(there)));
+    let transport = &connection["transport"];
+    assert_eq!((&transport["congestion"], &transport["state"]), (&json!("none"), &json!("ESTABLISHED")), "{transport}");
+    for figure in ["cwnd", "timeouts", "retransmitted_segments", "fast_retransmits", "sacked", "out_of_order"] {
+        assert!(transport[figure].is_u64(), "{figure}: {transport}");
+    }
     let stats = toed.ask(&Question::Stats { host: Some("a".into()), flow: None });
     let payload = &stats["zeronics"][0]["payload"];
     // No byte was copied on its way out: the fabric took references.
@@ -383,4 +389,19 @@ fn a_host_that_is_not_there_and_another_version_are_refused() {
         let answer: Answer = serde_json::from_slice(&handover::recv(socket.as_fd()).unwrap().0).unwrap();
         assert!(matches!(answer, Answer::Refused(refused, _) if refused == errno), "{answer:?}");
     }
+}
+
+#[test]
+fn a_daemon_may_have_zeronic_hosts_alone() {
+    let host = "[[host]]\nname = \"h\"\naddress = \"10.0.0.9\"\n";
+    let alone = configuration("flextoe", "").replace(host, "");
+    assert!(!alone.contains("[[host]]"));
+    let toed = Toed::start(&alone);
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet(&mut one, &mut other, 80);
+    one.post(3, here, Order::Send(one.piece(0, PIECE)));
+    other.post(4, there, Order::Receive(other.piece(4, PIECE)));
+    other.expect(Outcome::Received);
+    one.expect(Outcome::Sent);
+    assert_eq!(toed.ask(&Question::Ls)["hosts"], json!([]));
 }

@@ -7,7 +7,7 @@
 //! in the cache.
 use crate::transport::{InOrder, Socket, Transport};
 use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
-use control::{Application, Host, HostConfig};
+use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
 use engine::{DropCounts, Engine, FramePool};
 use port::{Capabilities, Frame};
@@ -109,6 +109,11 @@ impl EngineTcp {
     /// The host, to look at.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// What the engine and its control plane know of at most `most` connections.
+    pub fn views(&self, most: usize) -> Vec<FlowView> {
+        self.host.base().flow_page(0, most).flows
     }
 
     fn tag(&mut self) -> u32 {

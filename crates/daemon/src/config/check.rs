@@ -5,8 +5,8 @@ use std::collections::HashSet;
 /// A sentence about the first thing that does not fit.
 pub(super) fn check(config: &Config) -> Result<(), String> {
     config.service.mode()?;
-    if config.hosts.is_empty() {
-        return Err("no host is configured: a [[host]] section is needed".into());
+    if config.hosts.is_empty() && config.zeronics.is_empty() {
+        return Err("no host is configured: a [[host]] or [[zeronic]] section is needed".into());
     }
     let fabrics = unique("fabric", config.fabrics.iter().map(|fabric| fabric.name.as_str()))?;
     unique("host", config.hosts.iter().map(|host| host.stack.name.as_str()))?;

@@ -1,4 +1,5 @@
 //! What a `[[zeronic]]` section says.
+use control::CongestionName;
 use engines::EngineKind;
 use serde::Deserialize;
 use std::net::Ipv4Addr;
@@ -19,6 +20,10 @@ pub struct ZeronicSection {
     /// Which stream engine decides on headers.
     #[serde(default)]
     pub transport: EngineKind,
+    /// How its connections control congestion: `cubic`, `dctcp`, `timely` or `none`. As the engine's hosts do
+    /// where it is not said.
+    #[serde(default)]
+    pub congestion: Option<CongestionName>,
     /// The fabric; the first one where it is not said.
     pub fabric: Option<String>,
     /// Whose programs may use it.

@@ -51,6 +51,7 @@ pub(crate) fn place(
         address: section.address.into(),
         prefix_len: section.prefix_len,
         gateway: section.gateway.map(Into::into),
+        congestion: section.congestion,
         max_flows: CONNECTIONS,
         max_contexts: 1,
         memory,

@@ -1,7 +1,7 @@
 //! What the management socket answers of ZeroNIC hosts.
 use super::place::ZeronicPlace;
 use super::seat::ZeronicSeat;
-use control::DropView;
+use control::{DropView, FlowView};
 use port::PortCounters;
 use serde_json::{Value, json};
 use zeronic::{ConnectionView, Counters, ProgramView};
@@ -13,6 +13,8 @@ const CONNECTIONS: usize = 1000;
 pub(crate) struct ZeronicView {
     programs: Vec<ProgramView>,
     connections: Vec<ConnectionView>,
+    /// The same as the transport knows them.
+    flows: Vec<FlowView>,
     listening: Vec<u16>,
     counters: Counters,
     /// What the host and its port dropped.
@@ -38,9 +40,11 @@ impl ZeronicView {
         let port = port.counters();
         let views = programs.views();
         let stack = programs.stack();
+        let flows = stack.transport().views(CONNECTIONS);
         ZeronicView {
             programs: views,
             connections: stack.views(CONNECTIONS),
+            flows,
             listening: stack.listening(),
             counters: stack.counters(),
             drops,
@@ -72,6 +76,28 @@ impl ZeronicView {
             own.map(|(number, _)| (*number, program.pid))
         });
         let tuple = &view.tuple;
+        let ends = (tuple.local_ip.into(), tuple.local_port, tuple.remote_ip.into(), tuple.remote_port);
+        let is_it =
+            |flow: &&FlowView| (flow.local.ip(), flow.local.port(), flow.remote.ip(), flow.remote.port()) == ends;
+        let transport = self.flows.iter().find(is_it).map(|flow| {
+            let figure = |name: &str| flow.figures.get(name).copied();
+            json!({
+                "state": flow.state,
+                "congestion": flow.congestion,
+                "mss": flow.mss,
+                "cwnd": flow.cwnd,
+                "rtt_us": flow.rtt_us,
+                "rto_us": flow.rto_us,
+                "timeouts": flow.timeouts,
+                "fast_retransmits": figure("fast_retransmits"),
+                "retransmitted_segments": figure("retransmitted_segments"),
+                "duplicate_acks": figure("duplicate_acks"),
+                "sacked": figure("sacked"),
+                "out_of_order": figure("out_of_order"),
+                "outstanding": figure("outstanding"),
+                "peer_window": figure("snd_wnd"),
+            })
+        });
         json!({
             "connection": owner.map(|(number, _)| number),
             "pid": owner.map(|(_, pid)| pid),
@@ -87,6 +113,7 @@ impl ZeronicView {
             "receives": view.receives,
             "sends": view.sends,
             "peer_ended": view.ended,
+            "transport": transport,
         })
     }
 
