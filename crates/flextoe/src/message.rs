@@ -3,7 +3,7 @@ use engine::stream::{FlowEnd, FlowParams};
 use engine::{DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
 use shm::Mirror;
 use std::sync::Arc;
-use wire::tcp::{Flags, Timestamps};
+use wire::tcp::{Flags, SackBlocks, Timestamps};
 use wire::template::Fields;
 use wire::{Mac, Seq};
 
@@ -25,8 +25,12 @@ pub(crate) struct Work {
     pub out: Option<Box<Frame>>,
     /// Pre-processing to protocol (Sum).
     pub summary: Summary,
+    /// The same: all SACK blocks above the acknowledgement, where the summary says that there are some.
+    pub sacked: SackBlocks,
     /// Protocol to post-processing and DMA: the segment to send.
     pub send: Option<Segment>,
+    /// All its SACK blocks, where it has one.
+    pub sack: SackBlocks,
     /// Protocol to DMA: where received payload goes.
     pub place: Place,
     /// Protocol to post-processing: what to count.
@@ -57,7 +61,9 @@ impl Work {
             frame: None,
             out: None,
             summary: Summary::default(),
+            sacked: SackBlocks::default(),
             send: None,
+            sack: SackBlocks::default(),
             place: Place::default(),
             tally: Tally::default(),
             notice: None,
@@ -208,8 +214,8 @@ pub(crate) struct Summary {
     /// As in the header, not scaled.
     pub window: u16,
     pub timestamps: Option<Timestamps>,
-    /// The lowest SACK block above the acknowledgement.
-    pub sack: Option<(Seq, Seq)>,
+    /// There are SACK blocks above the acknowledgement: [`Work::sacked`].
+    pub sack: bool,
     /// Byte of the frame where the payload starts.
     pub payload_at: u32,
     pub payload_len: u32,

@@ -9,6 +9,7 @@ use shm::{Mirror, Pooled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use wire::tcp::SackBlocks;
 use wire::template::{self, Template};
 
 /// Counters and headers (thesis table 4.1, post-processor). The context and the application's name for the flow are
@@ -74,7 +75,7 @@ impl Postprocess {
             return;
         }
         if let Some(state) = self.flows.get(work.flow) {
-            work.out = work.send.as_ref().map(|segment| state.prepare(segment, pool));
+            work.out = work.send.as_ref().map(|segment| state.prepare(segment, || work.sack, pool));
             Counters::<SHARED> { stats: &state.stats }.count(work, now);
         }
     }
@@ -117,7 +118,7 @@ impl Postprocess {
     pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
-        Some((state.prepare(segment, pool), &state.buffers))
+        Some((state.prepare(segment, SackBlocks::default, pool), &state.buffers))
     }
 }
 
@@ -131,20 +132,15 @@ impl PostState {
         Some(PostState { headers, stats: p.stats.clone(), buffers })
     }
 
-    /// Makes the frame of a segment to send.
+    /// Makes the frame of a segment to send, with all headers. The checksum is left partial: the port
+    /// completes it, or needs none. `sack` gives the SACK blocks, where the segment has one.
     #[inline(always)]
-    fn prepare(&self, segment: &Segment, pool: &mut FramePool) -> Box<Frame> {
+    fn prepare(&self, segment: &Segment, sack: impl FnOnce() -> SackBlocks, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
-        self.write_headers(&mut frame, segment);
-        frame
-    }
-
-    /// Writes all headers. The checksum is left partial: the port completes it, or needs none.
-    #[inline(always)]
-    fn write_headers(&self, frame: &mut Frame, segment: &Segment) {
-        let (start, field) = self.headers.write(&segment.fields, frame.bytes_vec());
+        let (start, field) = self.headers.write_with(&segment.fields, sack, frame.bytes_vec());
         frame.checksum = Checksum::Partial { start, field };
         frame.segment_size = segment.segment_size;
+        frame
     }
 }
 

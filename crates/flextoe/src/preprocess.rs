@@ -11,6 +11,7 @@ use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::plain::{Parties, Plain, station};
+use wire::tcp::SackBlocks;
 use wire::{EtherType, ethernet, tcp};
 
 /// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
@@ -116,7 +117,7 @@ impl Preprocess {
     #[inline(never)]
     fn receive_any(&self, work: &mut Work) {
         let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
-        let refusal = match validate_any(frame, &mut work.summary) {
+        let refusal = match validate_any(frame, &mut work.summary, &mut work.sacked) {
             Ok((parties, station)) => match self.identify(&parties, station) {
                 Some((flow, group)) => return (work.flow, work.group) = (flow, group),
                 None => Refusal::Exception(Exception::NoFlow),
@@ -153,7 +154,7 @@ pub(crate) fn read_again(work: &mut Work) {
     if let Some(plain) = plain(frame) {
         return work.summary = summary(&plain);
     }
-    if let Err(refusal) = validate_any(frame, &mut work.summary) {
+    if let Err(refusal) = validate_any(frame, &mut work.summary, &mut work.sacked) {
         refuse(work, refusal);
     }
 }
@@ -173,7 +174,7 @@ fn summary(plain: &Plain<'_>) -> Summary {
         flags: plain.flags(),
         window: plain.window(),
         timestamps: plain.timestamps(),
-        sack: None,
+        sack: false,
         payload_at: plain.payload_at(),
         payload_len: plain.payload_len(),
         ce: plain.ecn() == Ecn::Ce,
@@ -182,7 +183,7 @@ fn summary(plain: &Plain<'_>) -> Summary {
 
 /// Checks headers and checksum of any segment, and fills the header summary. Returns whom it concerns, and to which
 /// station it was sent.
-fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u64), Refusal> {
+fn validate_any(frame: &mut Frame, summary: &mut Summary, sacked: &mut SackBlocks) -> Result<(Parties, u64), Refusal> {
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(DropReason::Ethernet))?;
     if macs.ethertype != EtherType::Ipv4 {
@@ -202,13 +203,14 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary) -> Result<(Parties, u6
         (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(DropReason::TcpHeader))? as u32;
     let tcp_at = ethernet::HEADER_LEN + ip_len;
     verify(frame, &ip, tcp_at)?;
+    *sacked = tcp.options.blocks_above(tcp.ack);
     *summary = Summary {
         seq: tcp.seq,
         ack: tcp.ack,
         flags: tcp.flags,
         window: tcp.window,
         timestamps: tcp.options.timestamps,
-        sack: tcp.options.lowest_block_above(tcp.ack),
+        sack: sacked.iter().next().is_some(),
         payload_at: (tcp_at + tcp_len) as u32,
         payload_len,
         ce: ip.ecn == Ecn::Ce,

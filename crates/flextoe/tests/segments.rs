@@ -19,6 +19,7 @@ type Case = (&'static str, &'static [(u32, Flags, u32)], &'static [u32], Option<
 
 const FIN: Flags = Flags(0x11);
 const NOTHING: &[u32] = &[];
+const CLOSED: &[u32] = &[1000, 1000, 1000, 1310];
 
 /// The receive buffer has 8192 bytes, the MSS is 1000.
 const CASES: &[Case] = &[
@@ -36,7 +37,8 @@ const CASES: &[Case] = &[
     ("it grows at the front", &[(1200, ACK, 100), (1100, ACK, 100), (1000, ACK, 100)], &[1000, 1000, 1300], None, 300),
     ("overlap closes it", &[(1100, ACK, 100), (1000, ACK, 150)], &[1000, 1200], None, 200),
     ("swallowed whole", &[(1100, ACK, 10), (1000, ACK, 900)], &[1000, 1900], None, 900),
-    ("a second gap", &[(1100, ACK, 100), (1300, ACK, 100)], &[1000, 1000], Some(DropReason::OutOfOrder), 0),
+    ("a second gap", &[(1100, ACK, 100), (1300, ACK, 100)], &[1000, 1000], None, 0),
+    ("and all are closed", &[(1100, ACK, 100), (1300, ACK, 10), (1200, ACK, 100), (1000, ACK, 100)], CLOSED, None, 310),
     ("FIN", &[(1000, FIN, 0)], &[1001], None, 0),
     ("FIN with data", &[(1000, FIN, 10)], &[1011], None, 10),
     ("FIN again", &[(1000, FIN, 10), (1000, FIN, 10)], &[1011], Some(DropReason::Duplicate), 10),

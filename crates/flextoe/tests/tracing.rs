@@ -41,5 +41,7 @@ fn counting_and_streaming_agree() {
         .filter(|point| point.kind() == Kind::Event && seen.get(point.name()).copied().unwrap_or(0) == 0)
         .map(|point| point.name())
         .collect();
-    assert_eq!(silent, ["flextoe.protocol.reset"], "nobody resets here");
+    // A turn is unused only where an order or a segment comes between the report and the turn.
+    let rare = ["flextoe.protocol.turn_unused", "flextoe.protocol.reset"];
+    assert!(silent.iter().all(|name| rare.contains(name)), "nobody resets here: {silent:?}");
 }

@@ -35,6 +35,12 @@ impl RttTimer {
         self.running = false;
     }
 
+    /// What is timed ends behind `left`, and at `right` or before.
+    #[inline]
+    pub fn is_within(&self, left: Seq, right: Seq) -> bool {
+        self.running && left.before(self.end) && self.end.at_or_before(right)
+    }
+
     /// Everything before `una` is acknowledged. The round-trip time, where this ends one, nanoseconds: odd, so that it
     /// is not 0; otherwise 0.
     #[inline(always)]

@@ -146,6 +146,35 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
+/// SACK blocks [left, right) of one header, the most recent first (RFC 2018 section 3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SackBlocks {
+    blocks: [(Seq, Seq); 4],
+    len: u8,
+}
+
+impl SackBlocks {
+    /// Blocks that have room in a header beside timestamps.
+    pub const BESIDE_TIMESTAMPS: usize = 3;
+
+    /// The blocks.
+    pub fn iter(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
+        self.blocks.iter().copied().take(self.len.into())
+    }
+}
+
+impl FromIterator<(Seq, Seq)> for SackBlocks {
+    /// The first four.
+    fn from_iter<I: IntoIterator<Item = (Seq, Seq)>>(all: I) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        for (slot, block) in blocks.blocks.iter_mut().zip(all) {
+            *slot = block;
+            blocks.len += 1;
+        }
+        blocks
+    }
+}
+
 /// The options that OpenTOE knows; others are skipped by their length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
@@ -238,6 +267,12 @@ impl Options {
             }
         }
         lowest
+    }
+
+    /// All blocks above `ack`, as [`Options::lowest_block_above`].
+    pub fn blocks_above(&self, ack: Seq) -> SackBlocks {
+        let above = |(left, right): &(Seq, Seq)| ack.before(*left) && left.before(*right);
+        self.sack.iter().flatten().copied().filter(above).collect()
     }
 
     /// There is no option.

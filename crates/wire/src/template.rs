@@ -1,7 +1,7 @@
 //! The headers of a connection's segments, made once: what differs between segments is patched into a copy.
 use crate::checksum::Sum;
 use crate::ipv4::{self, Ecn};
-use crate::tcp::{self, CHECKSUM_AT, Flags, TIMESTAMPS_LEN, Timestamps};
+use crate::tcp::{self, CHECKSUM_AT, Flags, SackBlocks, TIMESTAMPS_LEN, Timestamps};
 use crate::{Mac, Seq, ethernet};
 use std::net::Ipv4Addr;
 
@@ -14,8 +14,8 @@ const CHECKSUM: usize = TCP_AT + CHECKSUM_AT;
 /// Bytes of the longest headers that a [`Template`] writes.
 pub const MAX_LEN: usize = LEN + SACK_LEN;
 
-/// One block, with its two bytes of padding (RFC 2018 section 3).
-const SACK_LEN: usize = 12;
+/// Blocks beside timestamps, with two bytes of padding (RFC 2018 section 3).
+const SACK_LEN: usize = 4 + 8 * SackBlocks::BESIDE_TIMESTAMPS;
 
 /// Ethernet, IPv4 and TCP headers of a connection, in one direction, with the timestamps option. IPv4 as the data-path
 /// sends it: no identification, since datagrams that must not be fragmented need none (RFC 6864 section 4.1).
@@ -42,7 +42,7 @@ pub struct Fields {
     pub window: u16,
     /// The timestamps option, where it is in use.
     pub timestamps: Option<Timestamps>,
-    /// One SACK block.
+    /// The first SACK block.
     pub sack: Option<(Seq, Seq)>,
     /// ECN bits of the IPv4 header.
     pub ecn: Ecn,
@@ -77,6 +77,13 @@ impl Template {
     /// the folded sum of the pseudo-header. Returns where the sum is to start, and the field.
     #[inline(always)]
     pub fn write(&self, fields: &Fields, frame: &mut Vec<u8>) -> (u16, u16) {
+        self.write_with(fields, || fields.sack.into_iter().collect(), frame)
+    }
+
+    /// As [`Template::write`]; where there is a SACK block, `blocks` gives all of them, at most
+    /// [`SackBlocks::BESIDE_TIMESTAMPS`].
+    #[inline(always)]
+    pub fn write_with(&self, fields: &Fields, blocks: impl FnOnce() -> SackBlocks, frame: &mut Vec<u8>) -> (u16, u16) {
         frame.clear();
         frame.extend_from_slice(&self.bytes);
         match (fields.timestamps, frame.first_chunk_mut::<LEN>()) {
@@ -86,7 +93,8 @@ impl Template {
                 self.patch(fields, (LEN - TCP_AT) as u16, headers);
             }
             // By value: then the usual way need not put the fields into memory.
-            _ => self.write_any(*fields, frame),
+            _ if fields.sack.is_some() => self.write_any(*fields, blocks(), frame),
+            _ => self.write_any(*fields, SackBlocks::default(), frame),
         }
         (TCP_AT as u16, CHECKSUM as u16)
     }
@@ -94,13 +102,16 @@ impl Template {
     /// As [`Template::write`], with other options than timestamps alone.
     // Meets RFC 9293: MUST-65.
     #[inline(never)]
-    fn write_any(&self, fields: Fields, frame: &mut Vec<u8>) {
+    fn write_any(&self, fields: Fields, blocks: SackBlocks, frame: &mut Vec<u8>) {
         match (fields.timestamps, frame.first_chunk_mut::<LEN>()) {
             (Some(timestamps), Some(headers)) => write_timestamps(timestamps, halves(headers).1),
             _ => frame.truncate(OPTIONS_AT),
         }
-        if let Some((left, right)) = fields.sack {
-            frame.extend_from_slice(&[1, 1, 5, 10]);
+        let count = blocks.iter().take(SackBlocks::BESIDE_TIMESTAMPS).count() as u8;
+        if count > 0 {
+            frame.extend_from_slice(&[1, 1, 5, 2 + 8 * count]);
+        }
+        for (left, right) in blocks.iter().take(count.into()) {
             frame.extend_from_slice(&left.0.to_be_bytes());
             frame.extend_from_slice(&right.0.to_be_bytes());
         }
@@ -170,6 +181,25 @@ mod tests {
         assert_eq!(header.options.sack, [fields.sack, None, None, None]);
         let expected = Sum::pseudo_header(HERE.1, THERE.1, ipv4::TCP, ip.payload_len as u32).partial();
         assert_eq!(frame[field as usize..field as usize + 2], expected.to_be_bytes());
+    }
+
+    // Checks RFC 2018: 3-a, 4-b.
+    #[test]
+    fn several_blocks_beside_timestamps() {
+        let template = Template::new((HERE.0, THERE.0), (HERE.1, THERE.1), (HERE.2, THERE.2));
+        let blocks = [(Seq(9), Seq(10)), (Seq(1), Seq(3)), (Seq(5), Seq(7)), (Seq(20), Seq(21))];
+        for (timestamps, count) in [(None, 2), (Some(Timestamps::default()), 3), (Some(Timestamps::default()), 4)] {
+            let (seq, ack, flags, window, ecn) = (Seq(5), Seq(0), Flags::ACK, 7, Ecn::NotEct);
+            let fields = Fields { seq, ack, flags, window, timestamps, sack: Some(blocks[0]), ecn, payload_len: 0 };
+            let mut frame = Vec::new();
+            template.write_with(&fields, || blocks[..count].iter().copied().collect(), &mut frame);
+            assert!(frame.len() <= MAX_LEN);
+            let (header, len) = tcp::Header::parse(&frame[TCP_AT..]).unwrap();
+            assert_eq!(len, frame.len() - TCP_AT);
+            let read: Vec<_> = header.options.sack.iter().flatten().copied().collect();
+            assert_eq!(read, blocks[..count.min(3)]);
+            assert_eq!(header.options.blocks_above(Seq(4)).iter().count(), count.min(3) - 1);
+        }
     }
 
     // Checks RFC 9293: MUST-2, MUST-65.

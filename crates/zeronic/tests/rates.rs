@@ -3,13 +3,15 @@
 #[path = "support/ends.rs"]
 mod ends;
 
-use ends::{End, Habit, pair, run};
+use ends::{Below, End, Habit, pair, run};
+use engines::EngineKind;
 use port::{FabricConfig, Interface, Netns};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use tcp::congestion::CongestionName;
 
 const GB: u64 = 1 << 30;
 const ROUNDS: usize = 5;
@@ -134,5 +136,31 @@ fn rate_beside_linux() {
             );
         }
         println!("{round} ratio {:.2}", ours.gbits / theirs.gbits);
+    }
+}
+
+/// Single frames of 1500 bytes, through more and more loss, over each engine and with each of two policies.
+#[test]
+#[ignore = "a minute, and only alone on the machine"]
+fn rate_through_loss() {
+    for (kind, loss) in EngineKind::ALL.iter().flat_map(|kind| [0.0, 0.001, 0.01, 0.1].map(|loss| (*kind, loss))) {
+        for congestion in ["cubic", "none"] {
+            let congestion = CongestionName::from_name(congestion);
+            // What is impaired is cut into single frames.
+            let config = FabricConfig { loss, duplicate: 1e-9, seed: 7, ..FabricConfig::default() };
+            let shape = Habit { least: 256 << 10, most: 256 << 10, receives: 32, check: false, ..Habit::default() };
+            let habit = Habit { below: Below::Engine(kind), congestion, ..shape };
+            let bytes = if loss < 0.01 { GB / 2 } else { GB / 16 };
+            let (took, ends) = run("rate", config, habit, [bytes, 0]).unwrap();
+            let gbits = bytes as f64 * 8.0 / took.as_nanos() as f64;
+            let counters = ends.map(|end| end.stack.counters());
+            let again = counters[0].fetched_bytes as f64 / bytes as f64 - 1.0;
+            println!(
+                "{:8} {:6} {loss:6} {gbits:7.3} Gbit/s, {:.1} % sent again",
+                kind.name(),
+                congestion.unwrap(),
+                100.0 * again
+            );
+        }
     }
 }

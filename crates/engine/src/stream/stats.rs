@@ -84,6 +84,8 @@ counters! {
     duplicate_acks: AtomicU32 => u32,
     /// Segments received out of order and kept.
     out_of_order: AtomicU32 => u32,
+    /// Bytes that the peer has beyond holes, as its last SACK blocks tell, now (RFC 2018).
+    sacked: AtomicU32 => u32,
     /// The last drop's reason: its number in [`crate::DropReason::ALL`] plus one; 0 before the first.
     last_drop: AtomicU32 => u32,
 }

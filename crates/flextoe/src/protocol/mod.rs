@@ -268,7 +268,7 @@ impl Protocol {
         let work = batch.add(flow, Job::Ack);
         work.begin();
         work.group = self.group;
-        work.send = Some(state.acknowledgement(now));
+        state.acknowledge(work, now);
     }
 }
 
@@ -335,7 +335,7 @@ impl ProtocolState {
     /// Stops if nothing is under way in either direction, and says where the flow stands.
     fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
         let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
-        let read_all = self.rcv_head == self.rcv_nxt && self.ooo_len == 0;
+        let read_all = self.rcv_head == self.rcv_nxt && self.ooo.is_empty();
         let open = self.ends.are_open() && self.held_fin.is_none() && self.life != Life::Dead;
         self.frozen = sent_all && read_all && open;
         self.frozen.then(|| self.flow_end())
@@ -355,7 +355,7 @@ impl ProtocolState {
     /// Nothing begins small there.
     fn relocate(&mut self, relocation: &mut Relocation) {
         self.fixed.rx_place = self.fixed.rx_size;
-        let received = if self.ooo_len > 0 { self.ooo_start + self.ooo_len } else { self.rcv_data_end() };
+        let received = self.ooo.end().unwrap_or(self.rcv_data_end());
         relocation.rx = (self.rcv_head - self.fixed.rx_base, received - self.rcv_head);
         let from = if self.ends.all_acknowledged() { self.head } else { self.una };
         relocation.tx = (from - self.fixed.tx_base, self.head - from);

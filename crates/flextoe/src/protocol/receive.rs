@@ -2,6 +2,7 @@
 use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{DropReason, Nanos};
+use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::ACK_DELAY;
 use tcp::{DUPLICATES, Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use wire::Seq;
@@ -88,12 +89,12 @@ impl ProtocolState {
             }
             Rejected::Dropped(reason) => work.drops.add(reason.into()),
             Rejected::Answered(reason) => {
-                work.send = Some(self.acknowledgement(now));
+                self.acknowledge(work, now);
                 work.drops.add(reason.into());
             }
             Rejected::Challenged(reason) => {
                 if self.challenges.allow(now) {
-                    work.send = Some(self.acknowledgement(now));
+                    self.acknowledge(work, now);
                 } else {
                     work.drops.add(DropReason::ChallengeLimit);
                 }
@@ -110,7 +111,7 @@ impl ProtocolState {
         if advances {
             self.advance(seg, work, now);
         } else if seg.ack == self.una && self.is_duplicate(seg, window) {
-            self.count_duplicate(seg, work);
+            self.count_duplicate(work, now);
         }
         // An acknowledgement of something new is fresh even on a segment that is sent again: the window counts from
         // `una`, so one that stayed while that moves on would reach too far.
@@ -133,13 +134,12 @@ impl ProtocolState {
     }
 
     // Meets RFC 7323: 4.1-a.
-    // Meets RFC 2018: 5-a.
     fn advance(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         work.tally.acked = seg.ack - self.una;
         if seg.flags.has(Flags::ECE) {
             work.tally.marks.add(Marks::ECN_ECHOED);
         }
-        self.una = seg.ack;
+        let old = std::mem::replace(&mut self.una, seg.ack);
         if self.nxt.before(self.una) {
             self.nxt = self.una;
         }
@@ -151,23 +151,44 @@ impl ProtocolState {
             work.tally.acked -= 1;
             work.events.add(Events::FIN_ACKED);
         }
-        self.update_recovery(seg);
-    }
-
-    /// What the acknowledgement tells of losses.
-    fn update_recovery(&mut self, seg: &Summary) {
-        let back = self.recovery.acknowledge(self.una, self.fixed.agreed.sack);
-        self.note_sack(seg);
-        if back {
-            self.nxt = self.una;
-            self.rtt.cancel();
+        if seg.sack || !self.recovery.is_idle() {
+            self.update_recovery(old, work, now);
         }
     }
 
-    /// True where the segment tells of something new that the peer has.
-    fn note_sack(&mut self, seg: &Summary) -> bool {
-        let block = seg.sack.filter(|_| self.fixed.agreed.sack);
-        block.is_some_and(|(left, right)| self.recovery.note_block(left, right, self.max))
+    /// What the acknowledgement tells of losses, `old` being the one before.
+    #[cold]
+    #[inline(never)]
+    fn update_recovery(&mut self, old: Seq, work: &mut Work, now: Nanos) {
+        self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack);
+        self.note_sack(work, now);
+        self.find_lost(work);
+    }
+
+    /// Takes in what the segment tells that the peer has.
+    // Meets RFC 2018: 5-a.
+    fn note_sack(&mut self, work: &mut Work, now: Nanos) {
+        if !work.summary.sack || !self.fixed.agreed.sack {
+            return;
+        }
+        for (left, right) in work.sacked.iter() {
+            let news = self.recovery.note_block(left, right, self.una, self.max);
+            if news && self.rtt.is_within(left, right) {
+                work.tally.rtt = self.rtt.take(now, right);
+            }
+        }
+    }
+
+    /// Recovery begins with the first hole that is lost; within recovery, more of them are sent again.
+    fn find_lost(&mut self, work: &mut Work) {
+        let lost = self.recovery.find_lost(self.una, self.fixed.agreed.mss.into());
+        self.fixed.stats.sacked.store(self.recovery.sacked(), Relaxed);
+        if lost && !self.recovery.is_active() {
+            self.recovery.begin(self.max);
+            self.dup_acks = 0;
+            self.flight.reset();
+            work.tally.marks.add(Marks::FAST_RETRANSMIT);
+        }
     }
 
     /// RFC 5681 section 2; with SACK, an acknowledgement that says that something beyond a hole arrived (RFC 6675
@@ -175,26 +196,33 @@ impl ProtocolState {
     fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {
         let outstanding = self.una.before(self.max);
         if self.fixed.agreed.sack {
-            return outstanding && seg.sack.is_some();
+            return outstanding && seg.sack;
         }
         let empty = seg.payload_len == 0 && !seg.flags.has(Flags::FIN);
         outstanding && empty && window == self.snd_wnd
     }
 
-    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates send a new
-    /// segment each, with SACK only where they tell of something new (step 1; RFC 3042).
+    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates
+    /// send a new segment each, with SACK only where they tell of something new (step 1; RFC 3042): what the
+    /// peer has is not in flight.
     // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
-    fn count_duplicate(&mut self, seg: &Summary, work: &mut Work) {
+    fn count_duplicate(&mut self, work: &mut Work, now: Nanos) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);
-        let news = self.note_sack(seg);
-        if self.recovery.is_active() {
+        let active = self.recovery.is_active();
+        self.dup_acks += !active as u8;
+        let enough = !active && self.dup_acks >= DUPLICATES;
+        if self.fixed.agreed.sack {
+            self.note_sack(work, now);
+            if enough {
+                self.recovery.lose_front();
+            }
+            self.find_lost(work);
             return;
         }
-        self.dup_acks += 1;
-        if self.nxt == self.max && (!self.fixed.agreed.sack || news) {
+        if !active && self.nxt == self.max {
             self.flight.extend(self.fixed.agreed.mss.into());
         }
-        if self.dup_acks >= DUPLICATES {
+        if enough {
             self.recovery.begin(self.max);
             self.go_back();
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
@@ -210,7 +238,7 @@ impl ProtocolState {
         if self.fixed.dctcp_echo {
             if seg.ce != self.ece {
                 if self.unacked > 0 {
-                    work.send = Some(self.acknowledgement(now));
+                    self.acknowledge(work, now);
                 }
                 self.ece = seg.ce;
                 self.ack_now = true;
@@ -229,8 +257,7 @@ impl ProtocolState {
             return;
         }
         let Some(part) = self.trim(seg, fin, work) else {
-            work.send.get_or_insert_with(|| self.acknowledgement(now));
-            return;
+            return self.answer(work, now);
         };
         if self.life == Life::Orphan && part.len > 0 {
             work.drops.add(DropReason::AfterClose);
@@ -242,7 +269,14 @@ impl ProtocolState {
         } else {
             self.take_out_of_order(&part, work);
             // Each one is answered at once, so that the sender can count (RFC 5681 section 4.2).
-            work.send.get_or_insert_with(|| self.acknowledgement(now));
+            self.answer(work, now);
+        }
+    }
+
+    /// Acknowledges at once, where that is not done yet.
+    fn answer(&mut self, work: &mut Work, now: Nanos) {
+        if work.send.is_none() {
+            self.acknowledge(work, now);
         }
     }
 
@@ -288,16 +322,17 @@ impl ProtocolState {
         let before = self.rcv_nxt;
         self.place(part, work);
         self.rcv_nxt += part.len;
-        if self.ooo_len > 0 && self.ooo_start.at_or_before(self.rcv_nxt) {
-            self.rcv_nxt = self.rcv_nxt.max(self.ooo_start + self.ooo_len);
-            self.ooo_len = 0;
+        if !self.ooo.is_empty() {
+            self.rcv_nxt = self.ooo.advance(self.rcv_nxt);
+            // What fills a hole, or a part of it, is acknowledged at once (RFC 5681 section 4.2).
             self.ack_now = true;
         }
         let delivered = self.rcv_nxt - before;
         work.tally.delivered = delivered;
         let fin_here = part.fin && part.seq + part.len == self.rcv_nxt;
         if fin_here || self.held_fin == Some(self.rcv_nxt) {
-            (self.held_fin, self.ooo_len) = (None, 0);
+            self.held_fin = None;
+            self.ooo.clear();
             self.rcv_nxt += 1;
             self.ack_now = true;
             work.events.add(Events::PEER_FIN);
@@ -319,18 +354,12 @@ impl ProtocolState {
         self.ack_now |= self.unacked >= 2 * self.fixed.agreed.mss as u32;
     }
 
-    /// One interval is kept in place; it grows at either end (thesis section 4.3.1.3).
+    /// Several intervals are kept in place, each grows at either end (thesis section 4.3.1.3 has one).
     // Meets RFC 9293: SHLD-31.
     fn take_out_of_order(&mut self, part: &Part, work: &mut Work) {
         let end = part.seq + part.len;
         if part.len > 0 {
-            let (start, stop) = (self.ooo_start, self.ooo_start + self.ooo_len);
-            if self.ooo_len == 0 {
-                (self.ooo_start, self.ooo_len) = (part.seq, part.len);
-            } else if part.seq.at_or_before(stop) && start.at_or_before(end) {
-                self.ooo_start = if part.seq.before(start) { part.seq } else { start };
-                self.ooo_len = stop.max(end) - self.ooo_start;
-            } else {
+            if !self.ooo.insert(part.seq, end) {
                 work.drops.add(DropReason::OutOfOrder);
                 return;
             }

@@ -1,10 +1,10 @@
 //! The TCP state of a flow, and what follows from it alone.
-use crate::message::{Positions, Segment};
+use crate::message::{Positions, Segment, Work};
 use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer, window};
+use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Reassembly, RttTimer, Scoreboard, window};
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
@@ -12,11 +12,13 @@ use wire::template::Fields;
 
 /// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
 ///
-/// Differences to the table: positions are kept as sequence numbers (`tx_base` and `rx_base` turn them into stream
-/// positions), so that FIN needs no cases of its own; the window is 32 bits and already scaled; what RFCs 5961, 7323,
-/// 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge ACKs, PAWS, congestion
-/// echo, silly window avoidance, delayed acknowledgement) is added, and one SACK block, which keeps go-back-N from
-/// sending again what the peer has. The congestion window is here, not with the scheduler: it bounds sequence numbers.
+/// Differences to the table: positions are kept as sequence numbers (`tx_base` and `rx_base` turn them into
+/// stream positions), so that FIN needs no cases of its own; the window is 32 bits and already scaled; what
+/// RFCs 5961, 7323, 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge
+/// ACKs, PAWS, congestion echo, silly window avoidance, delayed acknowledgement) is added. So are several
+/// out-of-order intervals instead of one, and what the peer has beyond holes: then only these are sent again,
+/// not all from the first one on (go-back-N). The congestion window is here, not with the scheduler: it
+/// bounds sequence numbers.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct ProtocolState {
     /// Oldest sequence number that is not acknowledged.
@@ -47,9 +49,8 @@ pub(crate) struct ProtocolState {
     pub plain_end: Seq,
     /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
     pub last_ack: Seq,
-    /// The one out-of-order interval.
-    pub ooo_start: Seq,
-    pub ooo_len: u32,
+    /// What came out of order.
+    pub ooo: Reassembly,
     /// Bytes received and not acknowledged yet.
     pub unacked: u32,
     /// When the delayed acknowledgement goes out at the latest.
@@ -57,7 +58,7 @@ pub(crate) struct ProtocolState {
     pub rtt: RttTimer,
     pub ts_recent: u32,
     pub ts_recent_at: Nanos,
-    pub recovery: Recovery,
+    pub recovery: Scoreboard,
     /// Sequence number of a FIN that came out of order.
     pub held_fin: Option<Seq>,
     pub dup_acks: u8,
@@ -148,14 +149,13 @@ impl ProtocolState {
             rcv_adv: p.rcv_nxt + p.rx.full_size().min(u16::MAX.into()),
             plain_end: p.rcv_nxt,
             last_ack: p.rcv_nxt,
-            ooo_start: p.rcv_nxt,
-            ooo_len: 0,
+            ooo: Reassembly::new(),
             unacked: 0,
             ack_due: 0,
             rtt: RttTimer::new(),
             ts_recent: p.ts_recent,
             ts_recent_at: now,
-            recovery: Recovery::new(p.snd_nxt),
+            recovery: Scoreboard::new(p.snd_nxt),
             held_fin: None,
             dup_acks: 0,
             ends: Ends::default(),
@@ -225,6 +225,18 @@ impl ProtocolState {
         self.snd_wnd.min(self.flight.bytes()).saturating_sub(self.nxt - self.una)
     }
 
+    /// The same where the peer may have something beyond a hole: what it has is not in flight, nor is what is
+    /// lost (RFC 6675 section 5, step C).
+    pub fn usable_now(&self) -> u32 {
+        let window = self.snd_wnd.saturating_sub(self.nxt - self.una);
+        window.min(self.flight.bytes().saturating_sub(self.in_flight()))
+    }
+
+    /// Bytes on their way (RFC 6675 section 2, pipe).
+    pub fn in_flight(&self) -> u32 {
+        (self.nxt - self.una) - self.recovery.absent()
+    }
+
     #[cold]
     #[inline(never)]
     fn widen(&mut self) {
@@ -266,14 +278,15 @@ impl ProtocolState {
     }
 
     /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
-    // Meets RFC 2018: 3-a, 4-a, 4-b, 4-c, 4-d.
+    // Meets RFC 2018: 3-a.
     #[inline(never)]
-    pub fn acknowledgement(&mut self, now: Nanos) -> Segment {
+    pub fn acknowledge(&mut self, work: &mut Work, now: Nanos) {
         let mut segment = self.segment(self.max, Flags(0), now);
-        if self.fixed.agreed.sack && self.ooo_len > 0 {
-            segment.fields.sack = Some((self.ooo_start, self.ooo_start + self.ooo_len));
+        if self.fixed.agreed.sack && !self.ooo.is_empty() {
+            work.sack = self.ooo.blocks();
+            segment.fields.sack = work.sack.iter().next();
         }
-        segment
+        work.send = Some(segment);
     }
 
     // Meets RFC 7323: 3.2-b, 5.4-a.
@@ -324,6 +337,7 @@ impl ProtocolState {
         self.rcv_adv = self.rcv_nxt + resume.window.min(self.fixed.largest_window);
         if self.max != self.una {
             self.recovery.begin(self.max);
+            self.go_back();
         }
         self.ack_now = true;
     }
@@ -356,7 +370,7 @@ impl ProtocolState {
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");
         debug_assert!(self.end() - self.una <= self.fixed.tx_size + 1, "unacknowledged <= buffer");
         debug_assert!(self.rcv_data_end() - self.rcv_head <= self.fixed.rx_place, "received <= place");
-        debug_assert!(self.ooo_len == 0 || self.rcv_nxt.before(self.ooo_start), "a gap before the interval");
-        debug_assert!(self.ooo_len == 0 || self.ooo_start - self.rcv_head + self.ooo_len <= self.fixed.rx_place);
+        debug_assert!(self.ooo.first().is_none_or(|(left, _)| self.rcv_nxt.before(left)), "a gap before the intervals");
+        debug_assert!(self.ooo.end().is_none_or(|end| end - self.rcv_head <= self.fixed.rx_place));
     }
 }

@@ -251,7 +251,7 @@ impl Said<'_> {
 
     fn transmitted(&self) {
         match &self.work.send {
-            None => self.event(Point::TurnUnused, [unsent(self.state), self.state.usable().into()]),
+            None => self.event(Point::TurnUnused, [unsent(self.state), self.state.usable_now().into()]),
             Some(segment) => {
                 let point =
                     if self.work.tally.marks.has(Marks::RETRANSMITTED) { Point::SentAgain } else { Point::Sent };

@@ -1,10 +1,11 @@
 //! TX in the protocol module (thesis section 4.3.1.2: Seq): how much of a flow may be sent, and the next segment.
 use super::state::ProtocolState;
-use crate::message::{Marks, Order, Report, Work};
+use crate::message::{Marks, Order, Report, Segment, Work};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::Life;
 use tcp::window::{SmallSegment, Waiting};
+use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
 
@@ -42,8 +43,8 @@ impl ProtocolState {
         if data == 0 {
             return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
         }
-        let waiting = Waiting { data, usable: self.usable(), most: self.fixed.tx_most.min(most.max(mss)), mss };
-        let len = self.recovery.clip(self.nxt, waiting.cut(|| self.may_be_small())?);
+        let waiting = Waiting { data, usable: self.usable_now(), most: self.fixed.tx_most.min(most.max(mss)), mss };
+        let len = waiting.cut(|| self.may_be_small())?;
         Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
     }
 
@@ -63,7 +64,7 @@ impl ProtocolState {
     /// size, is not held back when it is sent again.
     fn may_be_small(&self) -> bool {
         let small = SmallSegment {
-            usable: self.usable(),
+            usable: self.usable_now(),
             window: self.snd_wnd,
             largest: self.max_wnd,
             cwnd: self.flight.cwnd(),
@@ -76,7 +77,8 @@ impl ProtocolState {
     /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
     #[inline(always)]
     pub fn report(&mut self, sent: u32) -> Option<Report> {
-        let segments = if self.nxt == self.end() { 0 } else { self.segments() };
+        let done = self.nxt == self.end() && !self.recovery.has_block();
+        let segments = if done { 0 } else { self.segments() };
         let known = segments == 0 && !self.reported;
         self.reported = segments > 0;
         (!known).then_some(Report { segments, sent })
@@ -89,10 +91,13 @@ impl ProtocolState {
             0
         } else if self.rest_fits(self.unsent(), u32::MAX) {
             1
+        } else if self.recovery.has_block() && self.cut_lost(u32::MAX).is_some() {
+            let room = self.flight.bytes().saturating_sub(self.in_flight()) / self.fixed.agreed.mss as u32;
+            self.recovery.lost_segments(self.fixed.tx_most).min(room).max(1)
         } else if self.cut(u32::MAX).is_none() {
             0
         } else {
-            let bytes = self.usable().min(self.end() - self.nxt);
+            let bytes = self.usable_now().min(self.end() - self.nxt);
             if bytes <= self.fixed.tx_most { 1 } else { bytes / self.fixed.tx_most }
         }
     }
@@ -104,8 +109,9 @@ impl ProtocolState {
         if self.life == Life::Dead {
             return;
         }
-        // Where the peer has what follows, only the hole is sent again.
-        self.nxt = self.recovery.skip(self.nxt, self.max);
+        if self.recovery.has_block() && self.send_lost(work, most, now) {
+            return;
+        }
         let Some(cut) = self.cut(most) else { return };
         let seq = self.nxt;
         let after = seq + cut.len + cut.fin as u32;
@@ -120,32 +126,82 @@ impl ProtocolState {
         if new && cut.len > 0 && std::mem::take(&mut self.cwr) {
             flags |= Flags::CWR;
         }
-        let mut segment = self.segment(seq, flags, now);
-        segment.pos = seq - self.fixed.tx_base;
-        segment.fields.payload_len = cut.len;
-        segment.segment_size = if cut.len > self.fixed.agreed.mss as u32 { self.fixed.agreed.mss } else { 0 };
+        let mut segment = self.with_payload(seq, cut.len, flags, now);
         // ECT on new data only (RFC 3168 sections 6.1.4 and 6.1.5).
         segment.fields.ecn = if self.fixed.agreed.ecn && new && cut.len > 0 { Ecn::Ect0 } else { Ecn::NotEct };
         work.send = Some(segment);
         work.tally.marks.add(Marks::SENT);
+        self.nxt = after;
+        self.max = self.max.max(after);
         if !new {
             work.tally.marks.add(Marks::RETRANSMITTED);
         }
-        self.nxt = after;
-        self.max = self.max.max(after);
         self.overriding = false;
         if new && self.rtt.start(now, after) {
             self.fixed.stats.timed_ns.store(now, Relaxed);
         }
     }
 
-    /// Goes back to the oldest unacknowledged byte (go-back-N; thesis section 4.3.1.1: Reset). A timed round trip is
+    #[inline(always)]
+    fn with_payload(&mut self, seq: Seq, len: u32, flags: Flags, now: Nanos) -> Segment {
+        let mut segment = self.segment(seq, flags, now);
+        segment.pos = seq - self.fixed.tx_base;
+        segment.fields.payload_len = len;
+        segment.segment_size = if len > self.fixed.agreed.mss as u32 { self.fixed.agreed.mss } else { 0 };
+        segment
+    }
+
+    /// Where there are holes: sends a part of one that is lost, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn send_lost(&mut self, work: &mut Work, most: u32, now: Nanos) -> bool {
+        let Some((seq, cut)) = self.cut_lost(most) else { return false };
+        let mut flags = if cut.fin { Flags::FIN } else { Flags(0) };
+        if cut.len > 0 && seq + cut.len == self.head {
+            flags |= Flags::PSH;
+        }
+        work.send = Some(self.with_payload(seq, cut.len, flags, now));
+        work.tally.marks.add(Marks::SENT);
+        work.tally.marks.add(Marks::RETRANSMITTED);
+        let end = seq + cut.len + cut.fin as u32;
+        self.recovery.note_resent(end, self.max);
+        if self.rtt.is_within(seq, end) {
+            self.rtt.cancel();
+        }
+        true
+    }
+
+    /// The next part of a hole that is lost, of at most `most` bytes, as far as both windows allow. The first
+    /// segment of all goes whatever is in flight (RFC 6675 section 5, step 4.3).
+    fn cut_lost(&self, most: u32) -> Option<(Seq, Cut)> {
+        let (seq, len) = self.recovery.next_lost()?;
+        let (end, mss) = (seq + len, self.fixed.agreed.mss as u32);
+        let fin = self.head.before(end);
+        let data = len - fin as u32;
+        if data == 0 {
+            return Some((seq, Cut { len: 0, fin }));
+        }
+        let window = self.snd_wnd.saturating_sub(seq - self.una);
+        let flight = self.flight.bytes().saturating_sub(self.in_flight());
+        let flight = if seq == self.una { flight.max(mss) } else { flight };
+        let waiting = Waiting { data, usable: window.min(flight), most: self.fixed.tx_most.min(most.max(mss)), mss };
+        // Nothing is in flight before the front whose acknowledgement could open a window.
+        let len = waiting.cut(|| seq == self.una)?;
+        Some((seq, Cut { len, fin: fin && len == data }))
+    }
+
+    /// All that is not acknowledged is to be sent again: from the oldest byte on (go-back-N; thesis section
+    /// 4.3.1.1: Reset); with SACK but for what the peer says that it has meanwhile. A timed round trip is
     /// given up: it may be that of a segment sent twice (Karn's algorithm, RFC 6298 section 3).
     // Meets RFC 6298: 3.
     pub fn go_back(&mut self) {
-        self.nxt = self.una;
+        if self.fixed.agreed.sack {
+            self.recovery.lose_all(self.una, self.max);
+            self.nxt = self.max;
+        } else {
+            self.nxt = self.una;
+        }
         self.rtt.cancel();
-        self.recovery.go_back();
         self.dup_acks = 0;
         self.flight.reset();
     }
@@ -178,7 +234,7 @@ impl ProtocolState {
     }
 
     fn timeout(&mut self, work: &mut Work, now: Nanos) {
-        self.recovery.time_out(self.una, self.max);
+        self.recovery.begin(self.max);
         self.go_back();
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.

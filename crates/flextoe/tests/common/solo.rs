@@ -22,12 +22,14 @@ pub struct Seg {
     pub window: u16,
     pub timestamps: Option<Timestamps>,
     pub sack: Option<(u32, u32)>,
+    /// SACK blocks behind the first.
+    pub more: [Option<(u32, u32)>; 2],
     pub ecn: Ecn,
 }
 
 /// A segment to the engine.
 pub fn seg(seq: u32, ack: u32, flags: Flags, len: u32) -> Seg {
-    Seg { seq, ack, flags, len, window: 1000, timestamps: None, sack: None, ecn: Ecn::NotEct }
+    Seg { seq, ack, flags, len, window: 1000, timestamps: None, sack: None, more: [None; 2], ecn: Ecn::NotEct }
 }
 
 pub struct Solo {
@@ -71,7 +73,7 @@ impl Solo {
             window: s.window,
             options: Options {
                 timestamps: s.timestamps,
-                sack: [s.sack.map(|(l, r)| (self.own(l), self.own(r))), None, None, None],
+                sack: [s.sack, s.more[0], s.more[1], None].map(|block| block.map(|(l, r)| (self.own(l), self.own(r)))),
                 ..Options::default()
             },
         };
@@ -188,6 +190,7 @@ impl Solo {
         sum.add(&packet[ip_len..]);
         assert_eq!(sum.finish(), 0, "checksum");
         let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).unwrap();
+        let block = |at: usize| tcp.options.sack[at].map(|(l, r)| (l - self.theirs(0), r - self.theirs(0)));
         Seg {
             seq: tcp.seq - self.own(0),
             ack: tcp.ack - self.theirs(0),
@@ -195,7 +198,8 @@ impl Solo {
             len: ip.payload_len as u32 - tcp_len as u32,
             window: tcp.window,
             timestamps: tcp.options.timestamps,
-            sack: tcp.options.sack[0].map(|(l, r)| (l - self.theirs(0), r - self.theirs(0))),
+            sack: block(0),
+            more: [block(1), block(2)],
             ecn: ip.ecn,
         }
     }

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tcp::congestion::CongestionName;
 use wire::Mac;
 use zeronic::{Connection, EngineTcp, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack, Transport};
 
@@ -136,11 +137,21 @@ pub struct Habit {
     /// Bytes are generated and compared; without, only moved.
     pub check: bool,
     pub shortage: Shortage,
+    /// An engine's; none for its default.
+    pub congestion: Option<CongestionName>,
 }
 
 impl Default for Habit {
     fn default() -> Habit {
-        Habit { below: Below::Linux, least: 1, most: 300_000, receives: 16, check: true, shortage: Shortage::Drop }
+        Habit {
+            below: Below::Linux,
+            least: 1,
+            most: 300_000,
+            receives: 16,
+            check: true,
+            shortage: Shortage::Drop,
+            congestion: None,
+        }
     }
 }
 
@@ -169,7 +180,7 @@ fn linux(test: &str, last: u8, mtu: u16) -> Option<(Box<dyn Transport + Send>, M
     Some((Box::new(transport), mac))
 }
 
-fn engine(kind: EngineKind, last: u8, mtu: u16, pool: &FramePool) -> (Box<dyn Transport + Send>, Mac) {
+fn engine(kind: EngineKind, habit: Habit, last: u8, mtu: u16, pool: &FramePool) -> (Box<dyn Transport + Send>, Mac) {
     let bytes = 1 << 20;
     let memory = MemoryConfig {
         slots: 16,
@@ -180,7 +191,8 @@ fn engine(kind: EngineKind, last: u8, mtu: u16, pool: &FramePool) -> (Box<dyn Tr
         ..MemoryConfig::default()
     };
     let address = Ipv4Addr::new(10, 99, 0, last).into();
-    let config = HostConfig { address, memory, max_flows: 64, max_contexts: 1, ..HostConfig::default() };
+    let congestion = habit.congestion;
+    let config = HostConfig { address, memory, congestion, max_flows: 64, max_contexts: 1, ..HostConfig::default() };
     let engine = kind.make(&config, &Mapping::default(), pool).unwrap();
     let mac = Mac([2, 0, 0, 0, 99, last]);
     (Box::new(EngineTcp::new(config, engine, mac, mtu, pool.clone(), [last; 16]).unwrap()), mac)
@@ -190,7 +202,7 @@ pub fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &FramePool
     let mtu = fabric.config().mtu;
     let (transport, mac) = match habit.below {
         Below::Linux => linux(test, last, mtu)?,
-        Below::Engine(kind) => engine(kind, last, mtu, pool),
+        Below::Engine(kind) => engine(kind, habit, last, mtu, pool),
     };
     let port = fabric.join(&format!("end {last}"), mac).unwrap();
     let table = MemoryTable::new(MemoryLimits::default()).unwrap();

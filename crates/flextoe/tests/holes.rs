@@ -1,0 +1,126 @@
+//! Several holes at once: what a receiver tells of them, and what a sender sends again.
+mod common;
+
+use common::Config;
+use common::solo::{ACK, FLOW, Seg, Solo, seg};
+use engine::{DropReason, stream};
+
+/// A connection with segments of 1000 bytes, of which so many are sent.
+fn sender(segments: u32) -> Solo {
+    let config = Config { timestamps: false, mss: 1000, wscale: 0, tx_bytes: 65536, ..Config::clean(1) };
+    let mut solo = Solo::new(config);
+    solo.receive(&[Seg { window: 65535, ..seg(1000, 1000, ACK, 0) }]);
+    solo.command(stream::Command::Window(FLOW, 60_000));
+    assert_eq!(solo.write(1000 * segments, false).len() as u32, segments);
+    solo
+}
+
+/// An acknowledgement with up to three blocks.
+fn told(ack: u32, blocks: &[(u32, u32)]) -> Seg {
+    let block = |at: usize| blocks.get(at).copied();
+    Seg { sack: block(0), more: [block(1), block(2)], window: 65535, ..seg(1000, ack, ACK, 0) }
+}
+
+fn places(sent: &[Seg]) -> Vec<(u32, u32)> {
+    sent.iter().map(|s| (s.seq, s.len)).collect()
+}
+
+// Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
+#[test]
+fn a_receiver_tells_of_several_intervals_the_latest_first() {
+    let mut solo = Solo::plain();
+    let sent = solo.receive(&[1100, 1300, 1500, 1700].map(|seq| seg(seq, 1000, ACK, 100)));
+    assert_eq!((sent[0].sack, sent[0].more), (Some((1100, 1200)), [None; 2]));
+    assert_eq!((sent[3].sack, sent[3].more), (Some((1700, 1800)), [Some((1500, 1600)), Some((1300, 1400))]));
+    let sent = solo.receive(&[seg(1200, 1000, ACK, 100)]);
+    assert_eq!((sent[0].sack, sent[0].more), (Some((1100, 1400)), [Some((1700, 1800)), Some((1500, 1600))]));
+    let sent = solo.receive(&[seg(1000, 1000, ACK, 100)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (1400, Some((1700, 1800))));
+    let sent = solo.receive(&[seg(1400, 1000, ACK, 300)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (1800, None));
+    solo.read(800);
+}
+
+#[test]
+fn a_receiver_keeps_32_intervals_and_drops_what_would_be_one_more() {
+    let mut solo = Solo::plain();
+    for at in 0..33 {
+        solo.receive(&[seg(1100 + 100 * at, 1000, ACK, 50)]);
+    }
+    assert_eq!(solo.drops(DropReason::OutOfOrder), 1);
+    solo.receive(&[seg(1000, 1000, ACK, 3250)]);
+    assert_eq!(solo.notice(), Some((3250, 0, false)));
+    solo.read(3250);
+}
+
+// Checks RFC 2018: 5-a, 5-b.
+#[test]
+fn all_holes_are_sent_again_at_once_and_nothing_else() {
+    let mut solo = sender(20);
+    // Segments 1, 5 and 9 (counted from 1) are lost.
+    assert!(solo.receive(&[told(1000, &[(2000, 4000)])]).is_empty(), "two segments may be out of order");
+    let sent = solo.receive(&[told(1000, &[(10_000, 13_000), (6000, 9000), (2000, 5000)])]);
+    assert_eq!(places(&sent), [(1000, 1000), (5000, 1000), (9000, 1000)]);
+    assert!(solo.receive(&[told(1000, &[(10_000, 15_000)])]).is_empty(), "each once");
+    assert!(solo.receive(&[told(5000, &[(10_000, 16_000), (6000, 9000)])]).is_empty());
+    assert!(solo.receive(&[told(21_000, &[])]).is_empty());
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments, figures.sacked), (1, 3, 0));
+}
+
+/// One header entry may stand for many frames: then three duplicate acknowledgements never come (RFC 6675 section 4).
+#[test]
+fn one_acknowledgement_of_enough_bytes_shows_a_loss() {
+    let mut solo = sender(20);
+    let sent = solo.receive(&[told(1000, &[(2000, 21_000)])]);
+    assert_eq!(places(&sent), [(1000, 1000)]);
+    assert_eq!(solo.side.stats.read().sacked, 19_000);
+}
+
+#[test]
+fn what_was_sent_again_and_is_lost_again_needs_no_timeout() {
+    let mut solo = sender(10);
+    assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 11_000)])])), [(1000, 1000)]);
+    assert_eq!(solo.write(5000, false).len(), 5, "what the peer has is not in flight");
+    assert!(solo.receive(&[told(1000, &[(2000, 13_000)])]).is_empty());
+    assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 14_000)])])), [(1000, 1000)]);
+    assert!(solo.receive(&[told(1000, &[(2000, 16_000)])]).is_empty());
+    assert!(solo.receive(&[told(16_000, &[])]).is_empty());
+}
+
+#[test]
+fn the_congestion_window_bounds_what_is_in_flight_during_recovery() {
+    let mut solo = sender(20);
+    solo.command(stream::Command::Window(FLOW, 6000));
+    // In flight are seven segments that nothing is known of; the first of the lost ones goes all the same.
+    let sent = solo.receive(&[told(1000, &[(2000, 5000), (6000, 14_000)])]);
+    assert_eq!(places(&sent), [(1000, 1000)]);
+    let sent = solo.receive(&[told(1000, &[(2000, 5000), (6000, 17_000)])]);
+    assert_eq!(places(&sent), [(5000, 1000)]);
+}
+
+/// The end of the stream is part of what is sent again.
+#[test]
+fn a_lost_end_of_the_stream_is_sent_again_with_the_hole_before_it() {
+    let mut solo = sender(4);
+    assert_eq!(solo.write(2000, true).len(), 2);
+    let sent = solo.receive(&[told(1000, &[(2000, 6000)])]);
+    assert_eq!(places(&sent), [(1000, 1000)]);
+    let sent = solo.receive(&[told(6000, &[])]);
+    assert_eq!(places(&sent), [(6000, 1000)]);
+    assert!(sent[0].flags.has(wire::tcp::Flags::FIN), "{sent:?}");
+}
+
+/// After a timeout all is sent again from the front, but for what the peer tells that it has.
+#[test]
+fn after_a_timeout_nothing_is_sent_twice() {
+    let mut solo = sender(10);
+    solo.command(stream::Command::Window(FLOW, 2000));
+    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW))), [(1000, 1000), (2000, 1000)]);
+    let sent = solo.receive(&[told(3000, &[(4000, 6000), (8000, 9000)])]);
+    assert_eq!(places(&sent), [(3000, 1000), (6000, 1000)]);
+    let sent = solo.receive(&[told(6000, &[(8000, 9000)])]);
+    assert_eq!(places(&sent), [(7000, 1000)]);
+    assert_eq!(places(&solo.receive(&[told(9000, &[])])), [(9000, 1000), (10_000, 1000)]);
+    assert_eq!(solo.side.stats.read().retransmitted_segments, 7, "three of ten the peer had");
+}

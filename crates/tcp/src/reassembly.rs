@@ -1,0 +1,146 @@
+//! What a receiver has beyond a hole: several ranges, and the SACK blocks that tell of them (RFC 2018).
+use crate::few::Few;
+use wire::Seq;
+use wire::tcp::SackBlocks;
+
+/// Ranges at once. What would make one more is dropped, as if it were lost.
+const MOST: usize = 32;
+
+/// Ranges of sequence numbers beyond the next one that is expected: apart from each other, and none empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reassembly {
+    /// The one that changed last is first: the order in which they are told (RFC 2018 section 4).
+    ranges: Few<(Seq, Seq), MOST>,
+}
+
+impl Reassembly {
+    /// Nothing is there.
+    pub const fn new() -> Reassembly {
+        Reassembly { ranges: Few::new() }
+    }
+
+    /// Nothing lies beyond a hole.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Bytes from `left` on and before `right` came. False where there is no room to remember that.
+    pub fn insert(&mut self, left: Seq, right: Seq) -> bool {
+        let apart = |&(from, to): &(Seq, Seq)| to.before(left) || right.before(from);
+        if self.ranges.iter().filter(|range| apart(range)).count() == MOST {
+            return false;
+        }
+        let mut whole = (left, right);
+        while let Some(at) = self.ranges.iter().position(|range| !apart(range)) {
+            let range = self.ranges[at];
+            let first = if range.0.before(whole.0) { range.0 } else { whole.0 };
+            whole = (first, whole.1.max(range.1));
+            self.ranges.remove(at, 1);
+        }
+        self.ranges.insert(0, whole);
+        true
+    }
+
+    /// Everything before `next` has come. Returns what is expected then: ranges that the hole before them
+    /// kept apart are part of the stream now.
+    pub fn advance(&mut self, mut next: Seq) -> Seq {
+        while let Some(at) = self.ranges.iter().position(|range| range.0.at_or_before(next)) {
+            next = next.max(self.ranges[at].1);
+            self.ranges.remove(at, 1);
+        }
+        next
+    }
+
+    /// Nothing is there any more.
+    pub fn clear(&mut self) {
+        self.ranges.truncate(0);
+    }
+
+    /// After the last byte that is there.
+    pub fn end(&self) -> Option<Seq> {
+        self.ranges.iter().map(|range| range.1).reduce(Seq::max)
+    }
+
+    /// What an acknowledgement tells: the range that changed last is first, and as many others as have room
+    /// beside timestamps.
+    // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
+    pub fn blocks(&self) -> SackBlocks {
+        self.ranges.iter().copied().take(SackBlocks::BESIDE_TIMESTAMPS).collect()
+    }
+
+    /// The lowest range: what lies before it is missing.
+    pub fn first(&self) -> Option<(Seq, Seq)> {
+        self.ranges.iter().copied().reduce(|one, other| if one.0.before(other.0) { one } else { other })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NEXT: Seq = Seq(u32::MAX - 20);
+
+    fn at(off: u32) -> Seq {
+        NEXT + off
+    }
+
+    // Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
+    #[test]
+    fn the_range_that_changed_last_is_told_first() {
+        let mut reassembly = Reassembly::new();
+        for off in [10, 30, 50, 70] {
+            assert!(reassembly.insert(at(off), at(off + 5)));
+        }
+        assert!(reassembly.insert(at(35), at(40)));
+        let blocks: Vec<_> = reassembly.blocks().iter().collect();
+        assert_eq!(blocks, [(at(30), at(40)), (at(70), at(75)), (at(50), at(55))]);
+        assert_eq!((reassembly.first(), reassembly.end()), (Some((at(10), at(15))), Some(at(75))));
+    }
+
+    #[test]
+    fn one_range_too_many_is_refused_and_one_that_touches_is_not() {
+        let mut reassembly = Reassembly::new();
+        for at_most in 0..MOST as u32 {
+            assert!(reassembly.insert(at(10 * at_most + 10), at(10 * at_most + 15)));
+        }
+        assert!(!reassembly.insert(at(1000), at(1001)));
+        assert!(reassembly.insert(at(15), at(20)), "it joins two");
+        assert!(reassembly.insert(at(1000), at(1001)));
+        assert_eq!(reassembly.advance(at(10)), at(25));
+    }
+
+    proptest! {
+        /// Beside a plain map of bytes.
+        #[test]
+        fn ranges_are_what_a_map_of_bytes_says(
+            parts in prop::collection::vec((1..60u32, 1..8u32, any::<bool>()), 1..80),
+        ) {
+            let (mut reassembly, mut map, mut next) = (Reassembly::new(), [false; 80], 0u32);
+            for (off, len, fills) in parts {
+                let off = if fills { next } else { off.max(next + 1) };
+                let end = (off + len).min(79);
+                if off >= end {
+                    continue;
+                }
+                if fills {
+                    map[off as usize..end as usize].fill(true);
+                    let after = map[next as usize..].iter().take_while(|byte| **byte).count() as u32;
+                    prop_assert_eq!(reassembly.advance(at(end)), at(next + after));
+                    next += after;
+                } else if reassembly.insert(at(off), at(end)) {
+                    map[off as usize..end as usize].fill(true);
+                    let (left, right) = reassembly.blocks().iter().next().unwrap();
+                    prop_assert!(left.at_or_before(at(off)) && at(end).at_or_before(right));
+                }
+                let mut told = [false; 80];
+                told[..next as usize].fill(true);
+                for (left, right) in reassembly.ranges.iter() {
+                    told[(*left - NEXT) as usize..(*right - NEXT) as usize].fill(true);
+                }
+                prop_assert_eq!(told, map);
+            }
+        }
+    }
+}
