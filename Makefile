@@ -107,6 +107,7 @@ endurance: build
 		$(AS_ROOT) $(TARGET)/release/endurance kills $$victim $$link 350 || exit 1; done; done
 	for load in "many fabric" "many tap-server" "vlan tap-server" "vlan tap-client" "splice tap-server" "splice fabric"; do \
 		$(AS_ROOT) $(TARGET)/release/endurance modules $$load 1000 || exit 1; done
+	$(AS_ROOT) $(TARGET)/release/endurance restarts fabric 100
 	$(AS_ROOT) $(TARGET)/release/endurance connections 32000
 	$(AS_ROOT) $(TARGET)/release/endurance churn fabric 1000000
 

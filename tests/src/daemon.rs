@@ -29,11 +29,7 @@ impl<'a> Daemon<'a> {
         let socket = session.dir().join("toe");
         let file = session.dir().join("toed.toml");
         fs::write(&file, configuration(lab, &socket)).map_err(|error| error.to_string())?;
-        let with_programs = matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient | Link::Loopback);
-        let home = if with_programs { &lab.far } else { &lab.near };
-        let mut command = home.command(&beside("toed"));
-        command.arg("--config").arg(&file);
-        let process = session.spawn(command)?;
+        let process = session.spawn(toed(lab, &file))?;
         let id = Cell::new(process.id());
         let mut daemon = Daemon { process, session, file, id, socket, at_start: Holdings::default() };
         session.until("toed to answer", || {
@@ -68,6 +64,22 @@ impl<'a> Daemon<'a> {
         let said = new.stderr();
         let line = said.lines().find_map(|line| line.split_once("took over ")).map(|(_, words)| words.to_string());
         Ok((new, line.ok_or(format!("the new daemon does not say what it took over: {said}"))?))
+    }
+
+    /// The daemon that runs is killed, and another one with the same configuration is started: its process.
+    pub fn restart(&self, lab: &Lab) -> Result<Process<'a>, String> {
+        let old = self.id.get();
+        let pid = rustix::process::Pid::from_raw(old as i32).ok_or("the daemon has no process")?;
+        rustix::process::kill_process(pid, Signal::KILL).map_err(|error| format!("the daemon: {error}"))?;
+        // Its main thread may end before the others, and its sockets with the last of them.
+        self.session.until("the daemon's end", || Ok(UnixStream::connect(self.management()).is_err()))?;
+        let mut new = self.session.spawn(toed(lab, &self.file))?;
+        self.session.until("the next daemon to answer", || {
+            new.running().map_err(|error| format!("{error}: {}", new.stderr().trim()))?;
+            Ok(self.ask("hello").is_ok_and(|hello| hello["pid"] == new.id()))
+        })?;
+        self.id.set(new.id());
+        Ok(new)
     }
 
     /// The `opentoe` command with these arguments, on this daemon.
@@ -139,15 +151,19 @@ impl Daemon<'_> {
     /// The same with more than a word, and with bytes that follow the question.
     pub fn ask_with(&self, question: &Value, bytes: &[u8]) -> Result<Value, String> {
         let failed = |error: std::io::Error| format!("management socket: {error}");
-        let mut path = self.socket.clone().into_os_string();
-        path.push(".manage");
-        let mut stream = UnixStream::connect(path).map_err(failed)?;
+        let mut stream = UnixStream::connect(self.management()).map_err(failed)?;
         stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
         stream.write_all(bytes).map_err(failed)?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).map_err(failed)?;
         let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
         answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
+    }
+
+    fn management(&self) -> PathBuf {
+        let mut path = self.socket.clone().into_os_string();
+        path.push(".manage");
+        path.into()
     }
 
     /// Loads a module from a file, or a native one; its name.
@@ -269,6 +285,15 @@ impl Holdings {
 pub fn beside(name: &str) -> String {
     let driver = std::env::current_exe().unwrap_or_default();
     driver.parent().unwrap_or(Path::new("target/release")).join(name).display().to_string()
+}
+
+/// The command that starts a laboratory's daemon.
+fn toed(lab: &Lab, file: &Path) -> Command {
+    let with_programs = matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient | Link::Loopback);
+    let home = if with_programs { &lab.far } else { &lab.near };
+    let mut command = home.command(&beside("toed"));
+    command.arg("--config").arg(file);
+    command
 }
 
 /// The daemon's configuration for a laboratory. TIME-WAIT is short, so that the search for leaks need not wait.

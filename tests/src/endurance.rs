@@ -7,6 +7,7 @@ use crate::hostile::{Dice, own_memory};
 use crate::lab::{Lab, Link};
 use crate::process::Session;
 use crate::report::Outcome;
+use crate::restart;
 use crate::turnover;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -48,6 +49,13 @@ pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: 
     session.begin_case(Duration::from_secs(60));
     let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
     Ok(format!("{seen}; {clean}"))
+}
+
+/// Kills the daemon so often under services that listen, which come back each time.
+pub fn restarts(session: &Session, files: &Files, link: Link, count: usize) -> Outcome {
+    let lab = Lab::new(session, link, "flextoe")?;
+    session.begin_case(Duration::from_secs(60 + 5 * count as u64));
+    restart::times(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)
 }
 
 /// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must

@@ -12,6 +12,7 @@ use crate::ports;
 use crate::process::Process;
 use crate::rdma;
 use crate::report::Outcome;
+use crate::restart;
 use crate::splicing;
 use crate::strangers;
 use crate::takeover;
@@ -106,6 +107,7 @@ pub const ALL: &[Fault] = &[
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
     fatal("takeover under load", TAKEN_OVER, takeover::under_load),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
+    fatal("daemon killed, and services come back", &[Link::TapServer, Link::Fabric], restart::services),
     fatal("daemon killed", OPENTOE, daemon_killed),
 ];
 

@@ -26,6 +26,7 @@ pub mod process;
 mod rdma;
 pub mod refusals;
 pub mod report;
+mod restart;
 pub mod splicing;
 mod strangers;
 mod takeover;

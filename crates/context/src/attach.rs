@@ -5,7 +5,8 @@
 //! end is how the daemon learns that the process is gone. Meanwhile the process may [`Ask`] over it.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};
-use wire::{IpAddress, Prefix};
+use std::path::{Path, PathBuf};
+use wire::{Endpoint, IpAddress, Prefix};
 
 /// Environment variable with the path of the daemon's attach socket. libtoe does nothing where it is not set.
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
@@ -34,6 +35,16 @@ pub struct Hello {
     pub command: String,
     /// After fork: the token of [`crate::Reply::Forked`]. The new context then shares all that the parent had.
     pub token: Option<u64>,
+    /// After the end of an earlier daemon: the ticket of a listener, which lets the process attach again as it was.
+    pub ticket: Option<Ticket>,
+}
+
+/// The socket for processes that were attached to an earlier daemon and have a ticket, but may not open this one's
+/// attach socket: they gave up a user's rights meanwhile.
+pub fn return_path(attach: &Path) -> PathBuf {
+    let mut path = attach.as_os_str().to_owned();
+    path.push(".return");
+    path.into()
 }
 
 /// Daemon to application.
@@ -53,6 +64,35 @@ pub enum Ask {
         /// That context.
         context: u32,
     },
+    /// For a ticket of a listener that it has.
+    Ticket {
+        /// The listener's binding.
+        binding: u32,
+    },
+    /// To listen as it did at an earlier daemon.
+    Listen {
+        /// What that daemon gave.
+        ticket: Ticket,
+        /// Most connections that wait in the queue.
+        backlog: u32,
+    },
+}
+
+/// The right to listen at the next daemon as at this one (docs/RESTART.md). The process keeps it as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket {
+    /// A random number that tells the listener from all others.
+    pub listener: u64,
+    /// Its address.
+    pub local: Endpoint,
+    /// `SO_REUSEADDR` was set.
+    pub reuse_address: bool,
+    /// `SO_REUSEPORT` was set.
+    pub reuse_port: bool,
+    /// The user who bound the address.
+    pub uid: u32,
+    /// Shows that a daemon with the same key gave it.
+    pub seal: u64,
 }
 
 /// The answer to [`Ask`].
@@ -60,7 +100,13 @@ pub enum Ask {
 pub enum Asked {
     /// The region comes with the message.
     Region(Geometry),
-    /// This context has no share of a connection there.
+    /// Of the listener.
+    Ticket(Ticket),
+    /// The process listens again: names its binding from now on.
+    Listens(u32),
+    /// It does not: a Linux error number.
+    Failed(i32),
+    /// This context has no share of a connection there, or no such listener.
     Refused,
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Binding {
     pub uid: u32,
     pub reuse_address: bool,
     pub reuse_port: bool,
+    /// A random number, the same at each daemon that the listener comes to (docs/RESTART.md).
+    pub number: u64,
     pub holders: BTreeSet<Holder>,
     pub listener: Option<Listener>,
 }
@@ -101,6 +103,12 @@ impl Bindings {
             }
         }
         Some(binding)
+    }
+
+    /// The listener of this number at an address.
+    pub fn numbered(&self, number: u64, local: Endpoint) -> Option<u32> {
+        let is = |binding: &Binding| binding.number == number && binding.local == local && binding.listener.is_some();
+        self.on_port(local.port).find(|(_, binding)| is(binding)).map(|(id, _)| id)
     }
 
     fn on_port(&self, port: u16) -> impl Iterator<Item = (u32, &Binding)> {
@@ -194,7 +202,7 @@ mod tests {
 
     fn binding(local: Endpoint, uid: u32, reuse_address: bool, reuse_port: bool) -> Binding {
         let holders = [Holder::Context(ContextId(0))].into();
-        Binding { local, uid, reuse_address, reuse_port, holders, listener: None }
+        Binding { local, uid, reuse_address, reuse_port, number: 0, holders, listener: None }
     }
 
     #[test]
@@ -240,7 +248,7 @@ mod tests {
         for id in 1..3 {
             let listener = Some(Listener::default());
             let (local, holders) = (Endpoint { ip: IP, port: 80 }, holder(id));
-            all.add(Binding { local, uid: 1, reuse_address: false, reuse_port: true, holders, listener });
+            all.add(Binding { listener, holders, ..binding(local, 1, false, true) });
         }
         assert_eq!((all.listener_for(local, 8, |_| true), all.listener_for(local, 9, |_| true)), (Some(2), Some(3)));
         let without = |id| move |holder| holder != Holder::Context(ContextId(id));

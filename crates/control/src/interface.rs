@@ -4,12 +4,13 @@ use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
 use crate::outbox::Queues;
-use crate::plane::Plane;
+use crate::plane::{Plane, ShownTicket};
 use crate::splice::SpliceTable;
 use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
 use ::host::{Arp, ArpTiming, Link, Net, NetConfig, NetContext, RouteTable};
+use context::attach::Ticket;
 use context::{ControlEnd, EngineEnd, Geometry};
 use engine::stream::{FourTuple, Stream};
 use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
@@ -93,6 +94,27 @@ impl Tcp {
     /// There is none, or no descriptor is left.
     pub fn region_for(&self, asks: ContextId, of: ContextId) -> std::io::Result<(OwnedFd, Geometry)> {
         self.plane.region_for(asks, of)
+    }
+
+    /// The ticket of a listener that a context has, for the next daemon; not sealed yet.
+    pub fn ticket(&mut self, context: NetContext<'_>, id: ContextId, binding: u32) -> Option<Ticket> {
+        let (plane, mut out) = self.parts(context);
+        plane.ticket(&mut out, id, binding)
+    }
+
+    /// A context listens again with a ticket; gives the binding.
+    ///
+    /// # Errors
+    /// A Linux error number.
+    pub fn listen_again(
+        &mut self,
+        context: NetContext<'_>,
+        id: ContextId,
+        ticket: &ShownTicket,
+        backlog: u32,
+    ) -> Result<u32, i32> {
+        let (plane, out) = self.parts(context);
+        plane.listen_again(&out, id, ticket, backlog)
     }
 
     /// Nothing is in the middle of something that takes several rounds: it may be stopped.

@@ -47,6 +47,7 @@ pub use engine::ContextId;
 pub use flow_view::{FlowPage, FlowTotals, FlowView};
 pub use handover::HostState;
 pub use interface::{Host, host};
+pub use plane::ShownTicket;
 pub use splice::{Seen, SpliceTable};
 pub use tcp::congestion::CongestionName;
 pub use transport::Tcp;

@@ -117,6 +117,13 @@ impl Bindings {
         }
     }
 
+    /// A context has a share of a binding from now on.
+    pub fn join(&mut self, contexts: &mut Contexts, id: ContextId, binding: u32) {
+        let (Some(found), Some(context)) = (self.get_mut(binding), contexts.get_mut(id.0)) else { return };
+        found.holders.insert(Holder::Context(id));
+        context.bindings.insert(binding);
+    }
+
     /// Gives up a share of a binding; the last one frees the address. Gives back the listener that ended so.
     pub fn give_up(&mut self, id: u32, holder: Holder) -> Option<Listener> {
         let binding = self.get_mut(id)?;

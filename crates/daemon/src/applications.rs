@@ -2,13 +2,15 @@
 use crate::access::{Access, shares_network};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;
-use crate::datapath::Handle;
+use crate::datapath::{DataPath, Handle};
 use crate::rdma;
+use crate::sockets::Door;
 use crate::takeover::{self, Wish};
+use crate::tickets::Seals;
 use crate::zeronic;
-use context::attach::{Answer, Ask, Asked, Hello, Welcome};
+use context::attach::{Answer, Ask, Asked, Hello, Ticket, Welcome};
 use context::daemon_ends;
-use control::Application;
+use control::{Application, ShownTicket};
 use engine::ContextId;
 use shm::handover::{self, Credentials};
 use shm::{Doorbell, reserve};
@@ -22,6 +24,7 @@ const MAX_GREETING: usize = 256;
 /// A connection to the attach socket.
 struct Peer {
     socket: OwnedFd,
+    door: Door,
     place: Option<Attached>,
 }
 
@@ -51,11 +54,12 @@ pub(crate) struct Applications {
     hosts: Vec<HostPlace>,
     /// Who may take over.
     operators: Access,
+    seals: Seals,
 }
 
 impl Applications {
-    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>, operators: Access) -> Applications {
-        Applications { peers: HashMap::new(), handles, hosts, operators }
+    pub(crate) fn new(handles: Vec<Handle>, hosts: Vec<HostPlace>, operators: Access, seals: Seals) -> Applications {
+        Applications { peers: HashMap::new(), handles, hosts, operators, seals }
     }
 
     /// Contexts of live processes.
@@ -65,14 +69,14 @@ impl Applications {
 
     /// Takes a new connection. Where too many strangers are waiting, the one that has waited longest goes: who says
     /// hello does so at once, and others are not kept out by those who never do.
-    pub(crate) fn add(&mut self, number: u64, socket: OwnedFd) {
+    pub(crate) fn add(&mut self, number: u64, socket: OwnedFd, door: Door) {
         if self.peers.len() - self.attached() >= MAX_GREETING {
             let strangers = self.peers.iter().filter(|(_, peer)| peer.place.is_none());
             if let Some(oldest) = strangers.map(|(number, _)| *number).min() {
                 self.remove(oldest);
             }
         }
-        self.peers.insert(number, Peer { socket, place: None });
+        self.peers.insert(number, Peer { socket, door, place: None });
     }
 
     /// The socket of a connection.
@@ -85,6 +89,9 @@ impl Applications {
     pub(crate) fn readable(&mut self, number: u64) -> Spoken {
         let Some(peer) = self.peers.get(&number) else { return Spoken::Done };
         let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
+            (None, Ok(message)) if !message.is_empty() && peer.door == Door::Return => {
+                self.greet(&peer.socket, peer.door, &message)
+            }
             (None, Ok(message)) if !message.is_empty() => match serde_json::from_slice::<Wish>(&message) {
                 Ok(wish) => match self.may_take_over(&peer.socket, &wish) {
                     Ok(()) => return self.give(number, Spoken::TakeOver),
@@ -99,7 +106,7 @@ impl Applications {
                 Err(_) if zeronic::is_hello(&message) => {
                     return self.give(number, |socket| Spoken::Comm(socket, message));
                 }
-                Err(_) => self.greet(&peer.socket, &message),
+                Err(_) => self.greet(&peer.socket, peer.door, &message),
             },
             (Some(place), Ok(message)) if !message.is_empty() => match self.answer(place, &peer.socket, &message) {
                 Some(()) => return Spoken::Done,
@@ -117,15 +124,48 @@ impl Applications {
 
     /// Answers an attached application. `None` for one that says what no library of ours does, or reads no answers.
     fn answer(&self, place: &Attached, socket: &OwnedFd, message: &[u8]) -> Option<()> {
-        let Ask::Region { context: of } = serde_json::from_slice(message).ok()?;
-        let (host, asks, of) = (place.host, place.context, ContextId(of));
-        let found = self.handles[place.thread].ask(move |path| path.region_for(host, asks, of)).ok()?;
-        let (answer, region) = match found {
-            Ok((region, geometry)) => (Asked::Region(geometry), Some(region)),
-            Err(_) => (Asked::Refused, None),
+        let (host, asks, handle) = (place.host, place.context, &self.handles[place.thread]);
+        let (answer, region) = match serde_json::from_slice(message).ok()? {
+            Ask::Region { context: of } => {
+                match handle.ask(move |path| path.region_for(host, asks, ContextId(of))).ok()? {
+                    Ok((region, geometry)) => (Asked::Region(geometry), Some(region)),
+                    Err(_) => (Asked::Refused, None),
+                }
+            }
+            Ask::Ticket { binding } => {
+                let ticket = handle.ask(move |path| path.ticket(host, asks, binding)).ok()?;
+                let sealed = |ticket| Asked::Ticket(self.seals.seal(self.name_of(place), ticket));
+                (ticket.map_or(Asked::Refused, sealed), None)
+            }
+            Ask::Listen { ticket, backlog } => (self.listen_again(place, ticket, backlog)?, None),
         };
         let regions: Vec<BorrowedFd<'_>> = region.iter().map(|region| region.as_fd()).collect();
         handover::send_at_once(socket.as_fd(), &serde_json::to_vec(&answer).ok()?, &regions).ok()
+    }
+
+    /// A listener of an earlier daemon comes back.
+    fn listen_again(&self, place: &Attached, ticket: Ticket, backlog: u32) -> Option<Asked> {
+        let (host, context, name) = (place.host, place.context, self.name_of(place));
+        let (sealed, local) = (self.seals.is_right(name, &ticket), ticket.local);
+        let ticket = ShownTicket { ticket, sealed };
+        let again = move |path: &mut DataPath| path.listen_again(host, context, &ticket, backlog);
+        Some(match self.handles[place.thread].ask(again).ok()? {
+            Ok(binding) => {
+                tracing::info!(context = context.0, host = name, "an application listens on {local} again");
+                Asked::Listens(binding)
+            }
+            Err(errno) => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                tracing::warn!(context = context.0, host = name, "{local} is not listened on again: {why}");
+                Asked::Failed(errno)
+            }
+        })
+    }
+
+    /// The name of a context's host.
+    fn name_of(&self, place: &Attached) -> &str {
+        let mut hosts = self.hosts.iter().filter(|host| (host.thread, host.index) == (place.thread, place.host));
+        hosts.next().map_or("", |host| &host.config.stack.name)
     }
 
     /// A connection that is somebody else's from now on.
@@ -148,7 +188,7 @@ impl Applications {
     pub(crate) fn adopt(&mut self, number: u64, socket: OwnedFd, host: usize, context: ContextId) {
         let place = &self.hosts[host];
         let place = Attached { thread: place.thread, host: place.index, context };
-        self.peers.insert(number, Peer { socket, place: Some(place) });
+        self.peers.insert(number, Peer { socket, door: Door::Attach, place: Some(place) });
     }
 
     /// The connection to the process of a context, once more.
@@ -176,11 +216,12 @@ impl Applications {
 
     /// Ends all connections.
     pub(crate) fn remove_all(&mut self) {
+        self.seals.end(self.attached());
         let numbers: Vec<u64> = self.peers.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
     }
 
-    fn greet(&self, socket: &OwnedFd, message: &[u8]) -> Option<Attached> {
+    fn greet(&self, socket: &OwnedFd, door: Door, message: &[u8]) -> Option<Attached> {
         let refuse = |sentence: String| {
             tracing::warn!("an application was refused: {sentence}");
             let answer = serde_json::to_vec(&Answer::Refused(sentence)).unwrap_or_default();
@@ -189,14 +230,16 @@ impl Applications {
         };
         let attached = hello(message).and_then(|hello| {
             let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
-            self.attach(socket, &hello, peer)
+            self.attach(socket, door, &hello, peer)
         });
         attached.map_err(refuse).ok()
     }
 
-    fn attach(&self, socket: &OwnedFd, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
+    fn attach(&self, socket: &OwnedFd, door: Door, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
         let place = find(&self.hosts, hello.host.as_deref())?;
-        if !place.access.may_attach(socket.as_fd()) {
+        let ticket = hello.ticket.as_ref();
+        let returns = ticket.is_some_and(|ticket| self.seals.is_right(&place.config.stack.name, ticket));
+        if !returns && (door == Door::Return || !place.access.may_attach(socket.as_fd())) {
             let (name, uid) = (&place.config.stack.name, peer.uid);
             return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
         }

@@ -220,6 +220,11 @@ impl DataPath {
         Ok(context)
     }
 
+    /// A host, and the present time.
+    pub(crate) fn seat(&mut self, host: usize) -> Option<(Nanos, &mut HostSeat)> {
+        Some((self.clock.now(), self.hosts.get_mut(host)?))
+    }
+
     /// The application of a context is gone.
     pub(crate) fn detach(&mut self, host: usize, context: ContextId) {
         let now = self.clock.now();

@@ -28,6 +28,7 @@ mod service;
 mod sockets;
 mod splices;
 mod takeover;
+mod tickets;
 mod tracepoints;
 mod views;
 mod wake;

@@ -11,8 +11,9 @@ use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
 use crate::owners::Owners;
 use crate::rdma::Programs;
-use crate::sockets::{Sockets, default_socket};
+use crate::sockets::{Door, Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
+use crate::tickets::Seals;
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
 use crate::zeronic::CommPrograms;
@@ -77,6 +78,8 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
+    let lasts = options.owner.is_none();
+    let seals = if lasts { Seals::of(&path) } else { Seals::fresh() }.map_err(failed)?;
     if config.service.confine {
         // Ports and sockets are open, and no thread runs yet that would keep what this one gives up.
         confine::drop_capabilities()?;
@@ -103,7 +106,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     }
     let management =
         Management::new(observer, modules, tracepoints, operators.clone(), owners.clone()).map_err(failed)?;
-    let applications = Applications::new(handles.clone(), hosts, operators);
+    let applications = Applications::new(handles.clone(), hosts, operators, seals);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let (next, config) = (FIRST_PEER, config.clone());
     let (programs, spare) = (Programs::new().map_err(failed)?, spare());
@@ -201,6 +204,7 @@ const OWNERS: u64 = 3;
 const STOP: u64 = 4;
 const PROGRAMS: u64 = 5;
 const COMM: u64 = 6;
+const RETURN: u64 = 7;
 const FIRST_PEER: u64 = 16;
 
 impl Desk {
@@ -208,6 +212,7 @@ impl Desk {
         self.watch(signals.as_fd(), SIGNAL)?;
         self.watch(self.sockets.attach.as_fd(), ATTACH)?;
         self.watch(self.sockets.management.as_fd(), MANAGE)?;
+        self.sockets.returning.as_ref().map_or(Ok(()), |socket| self.watch(socket.as_fd(), RETURN))?;
         self.watch(self.management.stop_fd(), STOP)?;
         self.watch(self.programs.wake_fd(), PROGRAMS)?;
         self.watch(self.comm.wake_fd(), COMM)?;
@@ -231,7 +236,8 @@ impl Desk {
             for event in &events[..count] {
                 match event.data.u64() {
                     SIGNAL | STOP => return Ended::Told,
-                    ATTACH => self.admit(),
+                    ATTACH => self.admit(Door::Attach),
+                    RETURN => self.admit(Door::Return),
                     MANAGE => self.answer(),
                     OWNERS => self.owners.iter().for_each(|owners| owners.reap()),
                     PROGRAMS => self.programs.reap(),
@@ -314,15 +320,15 @@ impl Desk {
         }
     }
 
-    /// Somebody connected to the attach socket.
-    fn admit(&mut self) {
-        let socket = match handover::accept(self.sockets.attach.as_fd()) {
+    /// Somebody connected to the attach socket, or to the one for processes with tickets.
+    fn admit(&mut self, door: Door) {
+        let socket = match handover::accept(self.sockets.behind(door)) {
             Ok(socket) => socket,
-            Err(error) => return self.turn_away(&error),
+            Err(error) => return self.turn_away(door, &error),
         };
         let number = self.next;
         self.next += 1;
-        self.applications.add(number, socket);
+        self.applications.add(number, socket, door);
         let watched = self.applications.socket(number).map(|socket| self.watch(socket, number));
         if !matches!(watched, Some(Ok(()))) {
             self.applications.remove(number);
@@ -332,12 +338,12 @@ impl Desk {
     /// Without a descriptor for whoever knocks, the socket would stay readable and this thread would turn for ever: the
     /// spare one lets them in, and out again at once. Where even that one is gone, because the limit was lowered, it turns
     /// slowly.
-    fn turn_away(&mut self, error: &io::Error) {
+    fn turn_away(&mut self, door: Door, error: &io::Error) {
         if !matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
             return;
         }
         drop(self.spare.take());
-        match handover::accept(self.sockets.attach.as_fd()) {
+        match handover::accept(self.sockets.behind(door)) {
             Ok(_) => {
                 tracing::warn!("an application was turned away: the daemon has no descriptor left (LimitNOFILE)");
             }

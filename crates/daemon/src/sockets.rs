@@ -1,9 +1,10 @@
 //! The daemon's two sockets: where they are, who may use them, and that no other daemon is there already.
 use crate::access::group_number;
 use crate::config::ServiceConfig;
+use context::attach::return_path;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -25,11 +26,22 @@ pub fn management_path(attach: &Path) -> PathBuf {
     path.into()
 }
 
-/// Both sockets, listening; removed when dropped.
+/// Where a process comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The attach socket: its permissions let the process in.
+    Attach,
+    /// The one that anybody may open: only a ticket lets a process in (docs/RESTART.md).
+    Return,
+}
+
+/// The sockets, listening; removed when dropped.
 pub(crate) struct Sockets {
     pub(crate) attach: OwnedFd,
     pub(crate) management: UnixListener,
-    paths: [PathBuf; 2],
+    /// For processes with tickets, whoever they are.
+    pub(crate) returning: Option<OwnedFd>,
+    paths: [PathBuf; 3],
     /// They stay when this daemon ends.
     kept: bool,
 }
@@ -56,15 +68,24 @@ impl Sockets {
             failed(path, e)
         })?;
         management.set_nonblocking(true).map_err(|e| failed(&management_path, e))?;
-        Ok(Sockets { attach, management, paths: [path.into(), management_path], kept: false })
+        let paths = [path.into(), management_path, return_path(path)];
+        Ok(Sockets { attach, management, returning: returning(path), paths, kept: false })
     }
 }
 
 impl Sockets {
     /// The sockets of the daemon at `path`, which this one took over.
     pub(crate) fn adopt(path: &Path, [attach, management]: [OwnedFd; 2]) -> Sockets {
-        let paths = [path.into(), management_path(path)];
-        Sockets { attach, management: UnixListener::from(management), paths, kept: false }
+        let paths = [path.into(), management_path(path), return_path(path)];
+        Sockets { attach, management: UnixListener::from(management), returning: returning(path), paths, kept: false }
+    }
+
+    /// The listening socket of a door. There is no door to return by without its socket.
+    pub(crate) fn behind(&self, door: Door) -> BorrowedFd<'_> {
+        match (door, &self.returning) {
+            (Door::Return, Some(returning)) => returning.as_fd(),
+            _ => self.attach.as_fd(),
+        }
     }
 
     /// Another daemon listens on them from now on.
@@ -79,6 +100,13 @@ impl Drop for Sockets {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// The socket for processes with tickets. Without it, those come back that may open the attach socket.
+fn returning(attach: &Path) -> Option<OwnedFd> {
+    let path = return_path(attach);
+    let listening = publish(&path, (0o666, None), shm::handover::listen);
+    listening.inspect_err(|error| tracing::warn!("cannot listen on {}: {error}", path.display())).ok()
 }
 
 /// Makes a socket under a temporary name and moves it into place with its permissions set, so that nobody finds one

@@ -4,11 +4,12 @@ use crate::lock::Guard;
 use crate::own_fd::out_of_the_way;
 use crate::room;
 use crate::state::{Lib, Link};
-use context::attach::{Answer, Ask, Asked, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Welcome};
+use crate::table;
+use context::attach::{Answer, Ask, Asked, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Ticket, Welcome, return_path};
 use context::{AppEnd, Geometry};
 use shm::{Region, handover};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,12 +39,13 @@ pub fn is_enabled() -> bool {
 /// Attaches where that was not done yet. A process that cannot attach ends here, with a sentence: a program is
 /// never run half-accelerated.
 pub fn ensure(lib: &mut Guard) {
-    if !matches!(lib.link, Link::Detached) {
-        return;
-    }
-    match attach(None) {
-        Ok(context) => lib.attached(context),
-        Err(sentence) => refuse(&sentence),
+    match lib.link {
+        Link::Detached => match attach(None) {
+            Ok(context) => lib.attached(context),
+            Err(failure) => refuse(failure.sentence()),
+        },
+        Link::Lost(_) => lib.come_back(),
+        Link::Attached(_) | Link::Dead => {}
     }
 }
 
@@ -75,31 +77,116 @@ pub fn again_in_child(lib: &mut Lib, token: u64) {
     }
 }
 
-/// Attaches with or without a token; the error is a sentence.
-pub fn attach(token: Option<u64>) -> Result<Context, String> {
+/// Why a process is not attached: a sentence.
+pub enum Failure {
+    /// No daemon is there, or it ended just now.
+    Absent(String),
+    /// The daemon says no, or what it offers cannot be used.
+    Refused(String),
+}
+
+impl Failure {
+    /// The sentence.
+    pub fn sentence(&self) -> &str {
+        match self {
+            Failure::Absent(sentence) | Failure::Refused(sentence) => sentence,
+        }
+    }
+}
+
+/// Attaches with or without a token.
+pub fn attach(token: Option<u64>) -> Result<Context, Failure> {
+    attach_within(token, None, None)
+}
+
+/// How long the answer of a daemon may take that a program with other things to do attaches to.
+const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Attaches again with the ticket of a listener, where the daemon answers soon: the program may have other things to
+/// do.
+pub fn attach_again(ticket: Option<Ticket>) -> Result<Context, Failure> {
+    attach_within(None, ticket, Some(PATIENCE))
+}
+
+fn attach_within(
+    token: Option<u64>,
+    ticket: Option<Ticket>,
+    patience: Option<libc::timespec>,
+) -> Result<Context, Failure> {
     let (path, host) = NAMED.get().cloned().unwrap_or_default();
-    let socket = handover::connect(&path)
-        .map_err(|e| format!("no daemon answers at {} ({e}); start toed, or use `opentoe run`", path.display()))?;
-    let socket = keep(socket);
-    let (welcome, fds) = introduce(&socket, host, token).map_err(|e| match e.kind() {
-        io::ErrorKind::ConnectionRefused => e.to_string(),
-        _ => format!("the daemon at {} did not answer properly ({e})", path.display()),
-    })?;
+    let absent = |e: io::Error| {
+        let path = path.display();
+        Failure::Absent(format!("no daemon answers at {path} ({e}); start toed, or use `opentoe run`"))
+    };
+    let connected = handover::connect(&path).or_else(|error| match (error.kind(), &ticket) {
+        (io::ErrorKind::PermissionDenied, Some(_)) => handover::connect(&return_path(&path)),
+        _ => Err(error),
+    });
+    let socket = keep(connected.map_err(absent)?);
+    let hello = Hello { version: context::VERSION, host, command: command_line(), token, ticket };
+    let greeted = introduce(&socket, &hello, patience).map_err(absent).and_then(|(answer, fds)| {
+        match serde_json::from_slice(&answer) {
+            Ok(Answer::Welcome(welcome)) => Ok((welcome, fds)),
+            Ok(Answer::Refused(sentence)) => Err(Failure::Refused(sentence)),
+            Err(e) => Err(Failure::Refused(format!("the daemon at {} did not answer properly ({e})", path.display()))),
+        }
+    });
+    // The number may be the program's next.
+    let (welcome, fds) = greeted.inspect_err(|_| table::clear(socket.as_raw_fd()))?;
     let bytes = welcome.geometry.region_len();
     room::before_mapping(bytes);
-    map(welcome, fds, socket)
-        .map_err(|e| format!("cannot use the memory that the daemon offers ({e}){}", room::explain(bytes as u64)))
+    map(welcome, fds, socket).map_err(|e| {
+        let room = room::explain(bytes as u64);
+        Failure::Refused(format!("cannot use the memory that the daemon offers ({e}){room}"))
+    })
+}
+
+fn introduce(socket: &OwnedFd, hello: &Hello, patience: Option<libc::timespec>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    handover::send(socket.as_fd(), &serde_json::to_vec(hello)?, &[])?;
+    if let Some(patience) = patience {
+        let mut answered = [libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        // SAFETY: polls one descriptor of ours.
+        if unsafe { crate::real::ppoll_raw(&mut answered, &patience, std::ptr::null()) } <= 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    match receive(socket.as_fd())? {
+        (answer, _) if answer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+        answer => Ok(answer),
+    }
 }
 
 /// The region of another context, in which this process has a share of a connection. The daemon's word, not that of
 /// whoever passed the connection, is what decides.
 pub fn region_of(socket: BorrowedFd<'_>, context: u32) -> Option<(OwnedFd, Geometry)> {
-    handover::send(socket, &serde_json::to_vec(&Ask::Region { context }).ok()?, &[]).ok()?;
-    let (answer, fds) = receive(socket).ok()?;
-    match (serde_json::from_slice(&answer).ok()?, fds.into_iter().next()) {
-        (Asked::Region(geometry), Some(region)) => Some((region, geometry)),
+    match ask(socket, &Ask::Region { context })? {
+        (Asked::Region(geometry), region) => Some((region?, geometry)),
         _ => None,
     }
+}
+
+/// The ticket of a listener.
+pub fn ticket(socket: BorrowedFd<'_>, binding: u32) -> Option<Ticket> {
+    match ask(socket, &Ask::Ticket { binding })? {
+        (Asked::Ticket(ticket), _) => Some(ticket),
+        _ => None,
+    }
+}
+
+/// Listens as at an earlier daemon; gives the binding, or an error number.
+pub fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Result<u32, i32> {
+    match ask(socket, &Ask::Listen { ticket, backlog }) {
+        Some((Asked::Listens(binding), _)) => Ok(binding),
+        Some((Asked::Failed(errno), _)) => Err(errno),
+        _ => Err(libc::EPROTO),
+    }
+}
+
+/// Asks the daemon something, and waits for the answer.
+fn ask(socket: BorrowedFd<'_>, question: &Ask) -> Option<(Asked, Option<OwnedFd>)> {
+    handover::send(socket, &serde_json::to_vec(question).ok()?, &[]).ok()?;
+    let (answer, fds) = receive(socket).ok()?;
+    Some((serde_json::from_slice(&answer).ok()?, fds.into_iter().next()))
 }
 
 fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
@@ -108,19 +195,6 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
-    }
-}
-
-fn introduce(socket: &OwnedFd, host: Option<String>, token: Option<u64>) -> io::Result<(Welcome, Vec<OwnedFd>)> {
-    let hello = Hello { version: context::VERSION, host, command: command_line(), token };
-    handover::send(socket.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
-    let (answer, fds) = receive(socket.as_fd())?;
-    if answer.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    match serde_json::from_slice(&answer)? {
-        Answer::Welcome(welcome) => Ok((welcome, fds)),
-        Answer::Refused(sentence) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, sentence)),
     }
 }
 

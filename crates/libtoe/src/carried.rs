@@ -7,6 +7,7 @@ use crate::socket::{Bound, Kind, Listener, Socket};
 use crate::state::{Key, Lib};
 use crate::stream::Stream;
 use crate::table::{self, Entry};
+use context::attach::Ticket;
 use context::{Endpoint, FourTuple, Geometry, Slot};
 use serde::{Deserialize, Serialize};
 use shm::Region;
@@ -44,7 +45,7 @@ type SlotRecord = (u32, u16);
 enum KindRecord {
     Fresh,
     Bound(BoundRecord),
-    Listener { bound: BoundRecord, backlog: u32 },
+    Listener { bound: BoundRecord, backlog: u32, ticket: Option<Box<Ticket>> },
     Stream { home: usize, slot: SlotRecord, claim_by: (u32, SlotRecord), ends: FourTuple, mss: u16 },
 }
 
@@ -69,7 +70,8 @@ fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRec
         Kind::Fresh => KindRecord::Fresh,
         Kind::Bound(bound) => KindRecord::Bound(describe_bound(bound)),
         Kind::Listener(listener) => {
-            KindRecord::Listener { bound: describe_bound(&listener.bound), backlog: listener.backlog }
+            let (bound, ticket) = (describe_bound(&listener.bound), listener.ticket.clone());
+            KindRecord::Listener { bound, backlog: listener.backlog, ticket }
         }
         // Its answer would come to a context that is gone.
         Kind::Connecting { .. } => return None,
@@ -209,12 +211,13 @@ fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind
     Some(match record {
         KindRecord::Fresh => Kind::Fresh,
         KindRecord::Bound(bound) => Kind::bound(rebuild_bound(*bound)),
-        KindRecord::Listener { bound, backlog } => Kind::Listener(Box::new(Listener {
+        KindRecord::Listener { bound, backlog, ticket } => Kind::Listener(Box::new(Listener {
             bound: rebuild_bound(*bound),
             backlog: *backlog,
             credits: None,
             queue: VecDeque::new(),
             shared: true,
+            ticket: ticket.clone(),
         })),
         KindRecord::Stream { home, slot, claim_by, ends, mss } => {
             let home = homes.get(*home)?.as_ref().filter(|home| slot.0 < home.geometry.slots)?;

@@ -76,6 +76,8 @@ pub struct Context {
     pub welcome: Welcome,
     /// The user as which the process attached: a program may give up root later.
     pub user: libc::uid_t,
+    /// Of the contexts that the process has had, which one: [`Lib::attached`] counts them from 1.
+    pub number: u32,
     control: OwnedFd,
     slots: Vec<SlotUse>,
     /// Notices that overtook the reply that opens their connection, by slot: the two pairs are not ordered.
@@ -130,6 +132,7 @@ impl Context {
             home,
             welcome,
             user,
+            number: 0,
             control,
             listeners: BTreeMap::new(),
             connects: BTreeMap::new(),
@@ -199,8 +202,9 @@ impl Context {
         fast::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
     }
 
+    /// Takes a notice in.
     #[inline(never)]
-    fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
+    pub fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
         let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
             if notice.slot.index == LOG_SLOT {
                 self.take_log_notice(sockets, sets, notice);
@@ -307,7 +311,7 @@ impl Lib {
     /// Takes in all that the daemon has said.
     #[inline]
     pub fn drain(&mut self) {
-        let Some(context) = self.context() else { return };
+        let Some(context) = self.context() else { return self.look_for_daemon() };
         if context.is_quiet() {
             context.empty_drains = context.empty_drains.wrapping_add(1);
             if context.empty_drains % LIFE_CHECK == 0 {
@@ -469,69 +473,25 @@ impl Lib {
             crate::data::uncork(self, key);
         }
     }
-
-    /// Looks whether the daemon's end of the attach socket is still there.
-    pub fn check_daemon(&mut self) {
-        if self.context().is_some_and(|context| context.daemon_is_gone()) {
-            self.daemon_died();
-        }
-    }
-
-    /// The daemon is gone: every connection is reset, every wait ends.
-    pub fn daemon_died(&mut self) {
-        if !matches!(self.link, Link::Attached(_)) {
-            return;
-        }
-        self.drain_leftovers();
-        self.link = Link::Dead;
-        for index in self.sockets.indices() {
-            let Some(socket) = self.sockets.get_mut(index) else { continue };
-            match socket.kind {
-                Kind::Fresh | Kind::Bound(_) => {}
-                Kind::Connecting { .. } => {
-                    socket.error = libc::ECONNRESET;
-                    socket.kind = Kind::Fresh;
-                }
-                Kind::Listener(_) | Kind::Log(_) => socket.broken = true,
-                Kind::Stream(_) => {
-                    socket.error = libc::ECONNRESET;
-                    socket.broken = true;
-                }
-            }
-            readiness::notify(socket, &mut self.sets, readiness::ALL);
-        }
-        self.wake_askers();
-    }
-
-    /// Bytes that had arrived before the daemon died can still be read.
-    fn drain_leftovers(&mut self) {
-        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
-        loop {
-            match context.end.notices.pop() {
-                Ok(Some(words)) => context.take_notice(sockets, sets, &Notice::from_words(words)),
-                _ => return,
-            }
-        }
-    }
 }
 
 /// Sends a request and waits for its answer. `ENETDOWN` where the daemon is gone.
 pub fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> {
     let context = lib.need_context()?;
-    let tag = context.fresh_tag();
+    let (tag, number) = (context.fresh_tag(), context.number);
     context.answers.insert(tag, None);
     let request = make(tag);
     let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
-    wait::until(lib, wait, |lib, _| match lib.context() {
+    wait::until(lib, wait, |lib, _| match still(lib, number) {
         None => Some(Err(libc::ENETDOWN)),
         Some(context) => context.tell(request).then_some(Ok(())),
     })??;
     let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
-    let reply = wait::until(lib, wait, |lib, _| match lib.context() {
+    let reply = wait::until(lib, wait, |lib, _| match still(lib, number) {
         None => Some(Err(libc::ENETDOWN)),
         Some(context) => context.answers.get_mut(&tag)?.take().map(Ok),
     })?;
-    if let Some(context) = lib.context() {
+    if let Some(context) = still(lib, number) {
         context.answers.remove(&tag);
     }
     match reply? {
@@ -542,9 +502,15 @@ pub fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> 
 
 /// Sends a request that is not answered, waiting for room in the ring where there is none.
 pub fn tell(lib: &mut Guard, request: Request) {
+    let Some(number) = lib.context().map(|context| context.number) else { return };
     let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
-    let _ = wait::until(lib, wait, |lib, _| match lib.context() {
+    let _ = wait::until(lib, wait, |lib, _| match still(lib, number) {
         None => Some(()),
         Some(context) => context.tell(request).then_some(()),
     });
+}
+
+/// The context with this number, if it is still the process's.
+fn still(lib: &mut Lib, number: u32) -> Option<&mut Context> {
+    lib.context().filter(|context| context.number == number)
 }

@@ -41,6 +41,7 @@ pub unsafe fn with_sockets(
         return exec(environment);
     }
     let Ok(mut lib) = lock::lock() else { return exec(environment) };
+    lib.come_back();
     lib.own_kernel_sockets();
     // SAFETY: the caller's list.
     let Some(prepared) = (unsafe { Prepared::new(&mut lib, environment, Lib::descriptors) }) else {
@@ -160,7 +161,7 @@ pub fn take_over() {
     let Ok(mut lib) = lock::lock() else { return };
     match attach::attach(Some(inheritance.token)) {
         Ok(context) => lib.attached(context),
-        Err(sentence) => attach::refuse(&sentence),
+        Err(failure) => attach::refuse(failure.sentence()),
     }
     let homes: Vec<Option<Arc<Home>>> = inheritance.homes.iter().map(open_home).collect();
     for record in &inheritance.sockets {

@@ -40,6 +40,7 @@ impl Forking {
     /// `None` where this thread has the lock: a fork is under way already.
     fn begin() -> Option<Forking> {
         let mut lib = lock::lock().ok()?;
+        lib.come_back();
         lib.own_kernel_sockets();
         let token = announce(&mut lib);
         Some(Forking { lib, token })
@@ -101,7 +102,11 @@ fn in_child(lib: &mut Lib, token: Option<u64>) {
     lib.askers = Few::None;
     let was_attached = matches!(lib.link, Link::Attached(_));
     // Closes the child's copies of the parent's descriptors: the daemon learns of the parent's end by them.
-    lib.link = if matches!(lib.link, Link::Dead) { Link::Dead } else { Link::Detached };
+    lib.link = match &lib.link {
+        Link::Dead => Link::Dead,
+        Link::Lost(lost) => Link::Lost(*lost),
+        Link::Attached(_) | Link::Detached => Link::Detached,
+    };
     match token {
         Some(token) => attach::again_in_child(lib, token),
         None if was_attached => lib.link = Link::Dead,

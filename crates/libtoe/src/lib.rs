@@ -7,9 +7,9 @@
 //! From the outside in: `interpose` (C entry points), `table` (which descriptors are ours), `lock` and `state`
 //! (everything is behind one lock), `socket`, `stream`, `kept`, `connect`, `fast`, `data`, `zero_copy`, `log`,
 //! `options` (what sockets do), `program`, `faults` (the program's memory), `epoll`, `poll`, `readiness`, `wait`,
-//! `signals`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `comm`, `fork`, `spawn`, `exec`,
-//! `image`, `static_host`, `passing`, `carried`, `room`, `say`, `environment`, `share`, `interfaces`, `lists` (the
-//! tie to the daemon).
+//! `signals`, `lookout`, `thread`, `confine` (waiting), `context_side`, `attach`, `lost`, `reattach`, `comm`, `fork`,
+//! `spawn`, `exec`, `image`, `static_host`, `passing`, `carried`, `room`, `say`, `environment`, `share`, `interfaces`,
+//! `lists` (the tie to the daemon).
 
 mod address;
 mod attach;
@@ -38,6 +38,7 @@ mod lists;
 mod lock;
 mod log;
 mod lookout;
+mod lost;
 mod options;
 mod own_fd;
 mod passing;
@@ -45,6 +46,7 @@ mod poll;
 mod program;
 mod readiness;
 mod real;
+mod reattach;
 mod rest;
 mod ring;
 mod room;

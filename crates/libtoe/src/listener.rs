@@ -1,4 +1,5 @@
 //! What a listening socket is: its address, and the connections that wait to be accepted.
+use context::attach::Ticket;
 use context::{Endpoint, Request, Slot};
 use libc::c_int;
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub struct Listener {
     pub queue: VecDeque<Pending>,
     /// Another process may have it as well: what waits there may come here.
     pub shared: bool,
+    /// The right to listen again at the next daemon.
+    pub ticket: Option<Box<Ticket>>,
 }
 
 /// A connection that waits to be accepted.

@@ -55,7 +55,13 @@ pub fn once(topic: Topic) {
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
         return;
     }
-    let line = format!("libtoe: {}\n", topic.sentence());
+    line(topic.sentence());
+}
+
+/// Says something each time.
+#[cold]
+pub fn line(sentence: &str) {
+    let line = format!("libtoe: {sentence}\n");
     // SAFETY: writes a local buffer. What cannot be written is lost.
     unsafe { real::write(2, line.as_ptr().cast(), line.len()) };
 }

@@ -437,8 +437,8 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     match &mut socket.kind {
         Kind::Listener(listener) => listener.backlog = backlog,
         kind => {
-            let queue = VecDeque::new();
-            *kind = Kind::Listener(Box::new(Listener { bound, backlog, credits: None, queue, shared: false }));
+            let (queue, shared) = (VecDeque::new(), false);
+            *kind = Kind::Listener(Box::new(Listener { bound, backlog, credits: None, queue, shared, ticket: None }));
         }
     }
     lib.need_context()?.listeners.insert(binding, key);

@@ -4,7 +4,9 @@ use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::few::Few;
 use crate::lists::Lists;
+use crate::lost::Lost;
 use crate::options::Recent;
+
 use crate::rest::Hand;
 use crate::socket::Socket;
 use crate::stand_in::StandIns;
@@ -19,7 +21,9 @@ pub enum Link {
     Detached,
     /// Attached.
     Attached(Box<Context>),
-    /// The daemon died: nothing works any more, and says so.
+    /// The daemon died, and another one may come.
+    Lost(Lost),
+    /// There is no daemon for this process any more: nothing works, and says so.
     Dead,
 }
 
@@ -94,8 +98,9 @@ impl Lib {
     }
 
     /// The process has a context from now on.
-    pub fn attached(&mut self, context: Context) {
+    pub fn attached(&mut self, mut context: Context) {
         self.contexts += 1;
+        context.number = self.contexts;
         self.link = Link::Attached(Box::new(context));
     }
 

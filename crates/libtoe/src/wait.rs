@@ -296,7 +296,8 @@ fn wake_up(lib: &mut Lib, [bell, daemon, me]: [bool; 3]) {
     }
     if daemon {
         lib.drain();
-        lib.daemon_died();
+        // Another thread may have come back to the next daemon already.
+        lib.check_daemon();
     }
 }
 
@@ -344,6 +345,9 @@ impl Naps {
 /// How long a thread may sleep at most without losing something that no bell announces; `shared` where another process
 /// may take the news.
 fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Duration> {
+    if let Link::Lost(lost) = &lib.link {
+        return lost.nap();
+    }
     let rest = lib.rest_some();
     if lib.context().is_some_and(|context| context.owes()) {
         return Some(OWED_NAP);

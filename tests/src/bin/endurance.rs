@@ -1,7 +1,7 @@
 //! The long forms of the fault tests, each a command of its own.
 use std::time::Duration;
 use tests::cases::Files;
-use tests::endurance::{Victim, churn, connections, kills, modules};
+use tests::endurance::{Victim, churn, connections, kills, modules, restarts};
 use tests::lab::Link;
 use tests::leaks::Before;
 use tests::process::Session;
@@ -9,6 +9,7 @@ use tests::report::{Outcome, Report};
 use tests::{network, process};
 
 const USAGE: &str = "usage: endurance kills client|server|daemon LINK COUNT   kill -9 at random moments under load
+       endurance restarts LINK COUNT                   the daemon killed, and services come back
        endurance modules many|vlan|splice LINK COUNT   loaded and unloaded while transfers run
        endurance connections COUNT                     so many open at once on one host
        endurance churn LINK COUNT                      opened and closed one after the other
@@ -49,6 +50,10 @@ fn run(words: &[&str]) -> Result<Option<bool>, String> {
         },
         ["modules", kind @ ("many" | "vlan" | "splice"), on, count] => match (link(on), count.parse()) {
             (Some(on), Ok(count)) => Some(Box::new(move || modules(session, files, on, kind, count))),
+            _ => None,
+        },
+        ["restarts", on, count] => match (link(on), count.parse()) {
+            (Some(on), Ok(count)) => Some(Box::new(move || restarts(session, files, on, count))),
             _ => None,
         },
         ["connections", count] => match count.parse() {

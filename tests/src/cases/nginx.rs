@@ -8,7 +8,16 @@ use std::path::Path;
 use std::time::Duration;
 
 fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
-    let (prefix, path) = configure(bench, "daemon off;")?;
+    start(bench, "daemon off; user root;")
+}
+
+/// With workers that may not bind its port, as Debian's nginx has them.
+pub(crate) fn unprivileged<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
+    start(bench, "daemon off; user www-data;")
+}
+
+fn start<'a>(bench: &Bench<'a>, first: &str) -> Result<Process<'a>, String> {
+    let (prefix, path) = configure(bench, first)?;
     bench.server(bench.lab.on_server("nginx"), &["-p", &prefix, "-c", &path, "-e", "stderr"])
 }
 
@@ -18,7 +27,7 @@ fn configure(bench: &Bench, first: &str) -> Result<(String, String), String> {
     fs::create_dir_all(&prefix).map_err(|error| error.to_string())?;
     let root = bench.files.dir().display();
     let configuration = format!(
-        "{first} worker_processes 2; user root; pid {0}/pid; error_log stderr warn;
+        "{first} worker_processes 2; pid {0}/pid; error_log stderr warn;
          events {{ worker_connections 1024; }}
          http {{
              access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; default_type text/plain;
@@ -151,7 +160,7 @@ fn send(process: u32, signal: Signal) -> Result<(), String> {
 /// The binary upgrade: a new master gets the listening socket over an exec, in an environment that nginx writes itself,
 /// while requests come in; then the old master ends.
 pub(super) fn upgrade(bench: &Bench) -> Outcome {
-    let (prefix, path) = configure(bench, "daemon on;")?;
+    let (prefix, path) = configure(bench, "daemon on; user root;")?;
     let pid_file = Path::new(&prefix).join("pid");
     let master = || fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse::<u32>().ok());
     // The new binary is run by the path of the old one. A parent stays, as an administrator's shell does.

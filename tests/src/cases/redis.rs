@@ -3,7 +3,7 @@ use super::{Bench, LARGE, number_after};
 use crate::process::Process;
 use crate::report::Outcome;
 
-fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
+pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
     let port = bench.port();
     // A dump that lies where the tests are started from is not to be loaded.
     let folder = bench.session.dir().display().to_string();
@@ -45,7 +45,7 @@ pub(super) fn cli(bench: &Bench) -> Outcome {
     Ok("commands, a list of 20000, a value of 100 MB by SHA-256".into())
 }
 
-fn call(bench: &Bench, command: &[&str]) -> Outcome {
+pub(crate) fn call(bench: &Bench, command: &[&str]) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     bench.client("redis-cli", &[&["-h", &address, "-p", &port], command].concat())
 }

@@ -188,7 +188,13 @@ impl Attachment {
 }
 
 fn introduce(socket: &OwnedFd, host: &str) -> Result<(Welcome, Vec<OwnedFd>), String> {
-    let hello = Hello { version: context::VERSION, host: Some(host.into()), command: "hostile".into(), token: None };
+    let hello = Hello {
+        version: context::VERSION,
+        host: Some(host.into()),
+        command: "hostile".into(),
+        token: None,
+        ticket: None,
+    };
     let hello = serde_json::to_vec(&hello).map_err(|e| e.to_string())?;
     let failed = |e: std::io::Error| format!("attach: {e}");
     handover::send(socket.as_fd(), &hello, &[]).map_err(failed)?;

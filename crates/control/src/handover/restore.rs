@@ -62,6 +62,7 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
         uid: state.uid,
         reuse_address: state.reuse.0,
         reuse_port: state.reuse.1,
+        number: state.number,
         holders: state.holders.into_iter().collect(),
         listener: state.listener.map(listener),
     };

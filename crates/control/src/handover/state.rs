@@ -77,6 +77,7 @@ pub(crate) struct BindingState {
     pub local: Endpoint,
     pub uid: u32,
     pub reuse: (bool, bool),
+    pub number: u64,
     pub holders: Vec<Holder>,
     pub listener: Option<ListenerState>,
 }

@@ -42,6 +42,7 @@ pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
         local: binding.local,
         uid: binding.uid,
         reuse: (binding.reuse_address, binding.reuse_port),
+        number: binding.number,
         holders: binding.holders.iter().copied().collect(),
         listener: binding.listener.as_ref().map(listener),
     };

@@ -6,8 +6,11 @@ mod input;
 mod opening;
 mod placement;
 mod requests;
+mod returning;
 mod shares;
 mod turns;
+
+pub use returning::ShownTicket;
 
 use crate::bindings::Bindings;
 use crate::connections::Connections;

@@ -4,7 +4,7 @@ use super::closing::Positions;
 use super::opening::Connect;
 use crate::bindings::Binding;
 use crate::connections::Stage;
-use crate::contexts::Holder;
+use crate::contexts::{Application, Holder};
 use crate::flows::Rest;
 use crate::forks::Claim;
 use crate::labels::Label;
@@ -17,7 +17,7 @@ use context::{Congestion, Endpoint, Look, Reply, Request, Slot, SpliceEnd};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason, FlowId};
 use trace::{NO_FLOW, Point};
-use wire::Seq;
+use wire::{IpAddress, Seq};
 
 /// Requests taken from one application in one round, while the engine has nothing to do.
 const PER_ROUND: usize = 64;
@@ -158,30 +158,38 @@ impl Plane {
 
     fn bind(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, wanted: Wanted) -> Result<(), i32> {
         let Wanted { local, reuse_address, reuse_port } = wanted;
+        let uid = self.may_have(out, id, local.ip)?.uid;
+        let local = match local.port {
+            0 => Endpoint { ip: local.ip, port: self.free_port(out).ok_or(libc::EADDRINUSE)? },
+            _ => local,
+        };
+        self.may_use(out, id, local.port)?;
+        let holders = [Holder::Context(id)].into();
+        let binding = Binding { local, uid, reuse_address, reuse_port, number: 0, holders, listener: None };
+        let in_use = self.connections.uses_port(local.port);
+        let binding = self.bindings.bind(&mut self.contexts, id, binding, in_use)?;
+        self.contexts.reply(id, Reply::Bound { tag, binding, local });
+        Ok(())
+    }
+
+    /// An application may bind one more local address, and this one.
+    pub(super) fn may_have(&self, out: &Outbox<'_>, id: ContextId, ip: IpAddress) -> Result<&Application, i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
-        let has = out.net.is_own(local.ip) && (context.application.loopback || !local.ip.is_loopback());
-        if !has && !out.net.is_any(local.ip) {
+        let has = out.net.is_own(ip) && (context.application.loopback || !ip.is_loopback());
+        if !has && !out.net.is_any(ip) {
             return Err(libc::EADDRNOTAVAIL);
         }
         if context.bindings.len() as u32 >= out.config.limits.bindings_per_application {
             return Err(libc::ENOBUFS);
         }
-        let uid = context.application.uid;
-        let local = match local.port {
-            0 => Endpoint { ip: local.ip, port: self.free_port(out).ok_or(libc::EADDRINUSE)? },
-            _ => local,
-        };
+        Ok(&context.application)
+    }
+
+    /// An application may bind this port.
+    pub(super) fn may_use(&self, out: &Outbox<'_>, id: ContextId, port: u16) -> Result<(), i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
         let (rules, unprivileged_from) = (&out.config.port_rules, out.config.unprivileged_port_start);
-        if !may_bind(rules, unprivileged_from, &context.application, local.port) {
-            return Err(libc::EACCES);
-        }
-        let holders = [Holder::Context(id)].into();
-        let binding = Binding { local, uid, reuse_address, reuse_port, holders, listener: None };
-        let in_use = self.connections.uses_port(local.port);
-        let binding = self.bindings.bind(&mut self.contexts, id, binding, in_use)?;
-        self.contexts.reply(id, Reply::Bound { tag, binding, local });
-        Ok(())
+        may_bind(rules, unprivileged_from, &context.application, port).then_some(()).ok_or(libc::EACCES)
     }
 
     fn listen(&mut self, out: &Outbox<'_>, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {

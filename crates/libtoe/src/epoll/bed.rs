@@ -20,8 +20,10 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// A set of the kernel with everything that ends a sleep.
 pub struct Bed {
     pub set: OwnFd,
-    hears_bell: bool,
-    hears_daemon: bool,
+    /// The context whose bell it hears, by its number; 0 for none.
+    hears_bell: u32,
+    /// The same of the daemon's end.
+    hears_daemon: u32,
 }
 
 /// `data` in a bed: the program's set has something.
@@ -40,33 +42,36 @@ impl Bed {
     pub fn new(kick: RawFd) -> Result<Bed> {
         // SAFETY: a plain call.
         let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let bed = Bed { set: OwnFd::adopt(set), hears_bell: false, hears_daemon: false };
+        let bed = Bed { set: OwnFd::adopt(set), hears_bell: 0, hears_daemon: 0 };
         bed.add(kick, KICK, HEARD)?;
         Ok(bed)
     }
 
-    /// It hears the bell and the end of the daemon, as soon as there is one.
+    /// It hears the bell and the end of the daemon, of the present context.
     pub fn hear(&mut self, link: &Link) -> Result<()> {
         let Link::Attached(context) = link else { return Ok(()) };
-        if !self.hears_bell {
+        if self.hears_bell != context.number {
             self.add(context.end.app_bell.fd().as_raw_fd(), BELL, HEARD | EXCLUSIVE)?;
-            self.hears_bell = true;
+            self.hears_bell = context.number;
         }
-        if !self.hears_daemon {
+        if self.hears_daemon != context.number {
             self.add(context.control_fd(), DAEMON, ENDED)?;
-            self.hears_daemon = true;
+            self.hears_daemon = context.number;
         }
         Ok(())
     }
 
     /// The bell wakes others first from now on.
     pub fn step_back(&mut self, link: &Link) -> Result<()> {
-        let (Link::Attached(context), true) = (link, self.hears_bell) else { return Ok(()) };
+        let Link::Attached(context) = link else { return Ok(()) };
+        if self.hears_bell != context.number {
+            return Ok(());
+        }
         let bell = context.end.app_bell.fd().as_raw_fd();
         // SAFETY: a valid descriptor, no event.
         errno::check(unsafe { real::epoll_ctl(self.set.fd(), libc::EPOLL_CTL_DEL, bell, std::ptr::null_mut()) })?;
         // Where the kernel has no memory for it, the next sleep begins with another attempt: nobody sleeps deaf.
-        self.hears_bell = false;
+        self.hears_bell = 0;
         self.hear(link)
     }
 

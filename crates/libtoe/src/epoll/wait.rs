@@ -249,7 +249,7 @@ fn sleep(
     }
     if reasons.iter().any(|reason| { reason.u64 } == DAEMON) {
         lib.drain();
-        lib.daemon_died();
+        lib.check_daemon();
     }
     let (others, wakes) = (lib.taken_in != taken_in, wait::wakes());
     let found = collect(lib, key, out, true)?;

@@ -208,6 +208,7 @@ fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c
     let limit = if backlog < 0 { 4096 } else { backlog.clamp(1, 4096) as u32 };
     socket::listen(lib, key, limit)?;
     listen_in_kernel(lib, key, fd, backlog)?;
+    lib.take_ticket(key);
     Ok(0)
 }
 

@@ -231,8 +231,11 @@ impl Host {
     /// Answers what an application asks over its socket; `None` where it is gone.
     fn answer(&mut self, id: u32) -> Option<()> {
         let message = handover::recv_bytes(self.apps[&id].socket.as_fd()).ok().filter(|message| !message.is_empty())?;
-        let Ask::Region { context } = serde_json::from_slice(&message).unwrap();
-        let home = self.apps.get(&context).map(|app| app.control.descriptors()[0]);
+        let home = match serde_json::from_slice(&message).unwrap() {
+            Ask::Region { context } => self.apps.get(&context).map(|app| app.control.descriptors()[0]),
+            // This host has no successor.
+            Ask::Ticket { .. } | Ask::Listen { .. } => None,
+        };
         let answer = home.map_or(Asked::Refused, |_| Asked::Region(GEOMETRY));
         let regions: Vec<_> = home.into_iter().collect();
         handover::send(self.apps[&id].socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &regions).ok()

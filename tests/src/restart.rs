@@ -1,0 +1,85 @@
+//! Faults: the daemon is killed and started again, and services answer again without being touched.
+use crate::cases::{Bench, SMALL, nginx, redis};
+use crate::daemon::Daemon;
+use crate::process::Process;
+use crate::report::Outcome;
+use std::time::{Duration, Instant};
+
+/// Services on one host: one process; workers without the right to bind the port that they share; an event loop.
+struct Services<'a> {
+    nginx: Bench<'a>,
+    redis: Bench<'a>,
+    echo: Bench<'a>,
+    _processes: [Process<'a>; 3],
+}
+
+impl<'a> Services<'a> {
+    fn start(bench: &Bench<'a>) -> Result<Services<'a>, String> {
+        let nginx = Bench { port: 80, ..bench.on_another_port() };
+        let (redis, echo) = (bench.on_another_port(), bench.on_another_port());
+        let processes = [
+            nginx::unprivileged(&nginx)?,
+            redis::server(&redis)?,
+            echo.python_server("asyncio_echo.py", &["serve", &echo.port()])?,
+        ];
+        Ok(Services { nginx, redis, echo, _processes: processes })
+    }
+
+    /// Each of them answers.
+    fn answer(&self) -> Result<(), String> {
+        redis::call(&self.redis, &["ping"])?;
+        let code = ["-sS", "--fail", "--max-time", "5", "-o", "/dev/null", &self.nginx.url(SMALL)];
+        self.nginx.client("curl", &code)?;
+        self.echo.python_client("asyncio_echo.py", &["call", &self.echo.address(), &self.echo.port(), "2", "3"])?;
+        Ok(())
+    }
+
+    /// The processes that listen are those from before, with all of nginx's workers.
+    fn listening(&self, daemon: &Daemon) -> Result<Vec<(u64, usize)>, String> {
+        let answer = daemon.ask("ls")?;
+        let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
+        let host = hosts.iter().find(|host| host["name"] == "server").ok_or("there is no host server")?;
+        let count = |port: u16| {
+            let mut listeners = host["listeners"].as_array().into_iter().flatten();
+            let found = listeners.find(|listener| listener["port"] == port);
+            found.and_then(|found| found["pids"].as_array()).map_or(0, Vec::len)
+        };
+        Ok([&self.nginx, &self.redis, &self.echo].map(|bench| (u64::from(bench.port), count(bench.port))).into())
+    }
+}
+
+/// Five times.
+pub(crate) fn services(bench: &Bench) -> Outcome {
+    times(bench, 5)
+}
+
+/// Kills the daemon so often; returns how long the slowest service was away after a new daemon's start.
+pub(crate) fn times(bench: &Bench, count: usize) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let services = Services::start(bench)?;
+    services.answer()?;
+    let (mut slowest, mut last) = (Duration::ZERO, None);
+    for round in 1..=count {
+        let new = daemon.restart(bench.lab)?;
+        let begin = Instant::now();
+        let back = |listening: &[(u64, usize)]| {
+            // nginx's master sleeps until a signal comes, and its two workers are back without it.
+            listening.iter().all(|(port, processes)| *processes >= if *port == 80 { 2 } else { 1 })
+        };
+        let mut seen = Vec::new();
+        let came = bench.session.until("the services to listen", || {
+            seen = services.listening(daemon)?;
+            Ok(back(&seen))
+        });
+        came.map_err(|error| format!("round {round}: {error}: (port, processes) {seen:?}: {}", new.stderr()))?;
+        slowest = slowest.max(begin.elapsed());
+        services.answer().map_err(|error| format!("round {round}: {error}"))?;
+        last = Some(new);
+    }
+    drop(services);
+    last.as_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
+    Ok(format!(
+        "{count} daemons killed; nginx, redis and asyncio back {} ms after the start at most",
+        slowest.as_millis()
+    ))
+}
