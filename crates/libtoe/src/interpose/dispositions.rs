@@ -6,6 +6,19 @@ use libc::{c_int, sighandler_t};
 /// `sigaction`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: passed on.
+    unsafe { act(signal, new, old) }
+}
+
+/// `__sigaction`, the same by another name. It does not call that other name: Erlang has a `sigaction` of its own in
+/// front of this library, which calls this one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: passed on.
+    unsafe { act(signal, new, old) }
+}
+
+unsafe fn act(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     if !faults::SIGNALS.contains(&signal) {
         // SAFETY: passed on.
         return unsafe { real::sigaction(signal, new, old) };
@@ -26,13 +39,6 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     }
 }
 
-/// `__sigaction`, the same by another name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    // SAFETY: as this function.
-    unsafe { sigaction(signal, new, old) }
-}
-
 /// What `signal` and its kin do: the earlier handler.
 fn handle(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
     // SAFETY: zeros are a valid action.
@@ -51,26 +57,36 @@ fn handle(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
+    unsafe { lasting(signal, handler) }
+}
+
+unsafe fn lasting(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: passed on.
     handle(signal, handler, libc::SA_RESTART).unwrap_or_else(|| unsafe { real::signal(signal, handler) as usize })
 }
 
 /// `bsd_signal`, the same by another name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: as this function.
-    unsafe { signal(number, handler) }
+    // SAFETY: passed on.
+    unsafe { lasting(number, handler) }
 }
 
 /// `ssignal`, the same by another name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: as this function.
-    unsafe { signal(number, handler) }
+    // SAFETY: passed on.
+    unsafe { lasting(number, handler) }
 }
 
 /// `sysv_signal`: handlers run once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: passed on.
+    unsafe { once(signal, handler) }
+}
+
+unsafe fn once(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let once = libc::SA_RESETHAND | libc::SA_NODEFER;
     // SAFETY: passed on.
     handle(signal, handler, once).unwrap_or_else(|| unsafe { real::sysv_signal(signal, handler) as usize })
@@ -79,6 +95,6 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> si
 /// `__sysv_signal`, the same by another name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: as this function.
-    unsafe { sysv_signal(signal, handler) }
+    // SAFETY: passed on.
+    unsafe { once(signal, handler) }
 }
