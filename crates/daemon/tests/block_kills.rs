@@ -1,13 +1,16 @@
-//! Storage over Solar when something ends: the server's daemon, the client's, the disk's room, a bit on the disk. What
-//! is read is what was written, or an error. Server and client are daemons of their own, joined by the kernel.
+//! Storage over Solar when something ends: the server's daemon, the client's, a path, the disk's room, a bit on the
+//! disk. What is read is what was written, or an error. Server and client are daemons of their own, joined by the
+//! kernel.
 //!
 //! `BLOCK_KILLS=100 cargo test --profile bench -p daemon --test block_kills` kills each daemon a hundred times.
 mod common;
 
+use common::application::until;
 use common::judge::Judge;
 use common::pair::{Pair, Pauses, kills};
 use common::store::{BLOCK, EIO, ENOSPC, MIB, Store, WIDE, address, bytes, hosts, run};
 use common::{Toed, toed};
+use daemon::protocol::Question;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -55,6 +58,45 @@ fn a_client_that_is_killed_leaves_what_was_answered() {
         });
         assert_eq!(judge.check(&mut store.open("v.sock")), 0);
     }
+}
+
+/// Has the kernel between the daemons follow a rule; false where there is no nft.
+fn nft(pair: &Pair, rule: &str) -> bool {
+    let mut command = Command::new("nft");
+    command.arg(rule);
+    pair.netns.start_inside(&mut command).unwrap();
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_path_that_is_cut_is_left_without_an_error_and_found_again() {
+    let store = Store::new();
+    let Some(pair) = Pair::start(&store, (BLOCKS * BLOCK) as u64) else { return };
+    if !nft(&pair, "add table ip cut") {
+        return println!("SKIPPED: there is no nft");
+    }
+    assert!(nft(&pair, "add chain ip cut forward { type filter hook forward priority 0; }"));
+    let (mut judge, mut nbd) = (Judge::new(BLOCKS), store.open("v.sock"));
+    let (answers, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    let first = || pair.client.ask(&Question::Ls)["blocks"][0]["paths"][0].clone();
+    assert_eq!(first()["port"], 4800);
+    let mut pauses = Pauses(6);
+    thread::scope(|scope| {
+        let working = scope.spawn(|| judge.work(&mut nbd, &answers, || enough.load(Ordering::SeqCst)));
+        pauses.among(&answers);
+        assert!(nft(&pair, "add rule ip cut forward udp sport 4800 drop"));
+        until("the path to fail", || first()["state"] == "failed");
+        pauses.among(&answers);
+        // What was acknowledged late may have brought it back for a moment.
+        let said = || pair.client.ask(&Question::Drops)["storage"].to_string();
+        until("opentoe why to say so", || said().contains("UDP port 4800 has failed"));
+        assert!(nft(&pair, "delete table ip cut"));
+        until("the path to be found again", || first()["state"] == "up");
+        pauses.among(&answers);
+        enough.store(true, Ordering::SeqCst);
+        working.join().unwrap().unwrap();
+    });
+    assert_eq!(judge.check(&mut nbd), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub fn kills() -> u64 {
 
 /// The server's daemon and the client's; the kernel of a namespace forwards between their TAP devices.
 pub struct Pair {
-    _netns: Netns,
+    pub netns: Netns,
     pub server: Toed,
     pub client: Toed,
 }
@@ -38,7 +38,7 @@ impl Pair {
         };
         let server = daemon("s", 0, store.volume("v", "s", &format!("size = {size}")));
         let client = daemon("c", 1, store.block("v", "c", "v.sock", "take_over = true"));
-        Some(Pair { _netns: netns, server, client })
+        Some(Pair { netns, server, client })
     }
 }
 
