@@ -67,7 +67,7 @@ install: build
 	for shell in bash:share/bash-completion/completions/opentoe zsh:share/zsh/site-functions/_opentoe \
 		fish:share/fish/vendor_completions.d/opentoe.fish; do \
 		$(TARGET)/release/opentoe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
-	sed 's|/usr/bin/toed|$(BINDIR)/toed|; s|/etc/opentoe|$(SYSCONFDIR)/opentoe|' dist/toed.service \
+	sed 's|/usr/bin/toed|$(BINDIR)/toed|; s|/etc/opentoe|$(SYSCONFDIR)/opentoe|; s|/usr/share/doc|$(PREFIX)/share/doc|' dist/toed.service \
 		>$(DESTDIR)$(PREFIX)/lib/systemd/system/toed.service
 	install -m 644 dist/toe.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/toe.conf
 	[ -e $(DESTDIR)$(SYSCONFDIR)/opentoe/toed.toml ] || install -m 644 config/toed.toml $(DESTDIR)$(SYSCONFDIR)/opentoe

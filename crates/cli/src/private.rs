@@ -108,6 +108,8 @@ fn private_daemon(directory: &Path, config: &Path, owner: &str, socket: &Path) -
     let mut command = Command::new(own);
     command.arg("private-daemon").arg("--directory").arg(directory).arg("--config").arg(config);
     command.args(["--owner", owner]).arg("--socket").arg(socket).env_remove("LD_PRELOAD");
+    // What the program tells its service manager is the program's business, and the daemon's log is a file.
+    command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM");
     Ok(command)
 }
 

@@ -17,6 +17,7 @@ pub mod logging;
 mod management;
 mod metrics;
 mod modules;
+mod notify;
 mod owners;
 mod ports;
 mod programs;

@@ -9,6 +9,7 @@ use crate::datapath::{DataPath, Handle};
 use crate::management::Management;
 use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
+use crate::notify::ServiceManager;
 use crate::owners::Owners;
 use crate::rdma::Programs;
 use crate::sockets::{Door, Sockets, default_socket};
@@ -115,17 +116,14 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
         Desk { epoll, sockets, applications, programs, comm, management, owners, next, spare, config, clock };
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
+    let manager = ServiceManager::of_environment();
     announce(&desk.config, options, &path);
+    manager.ready();
     if desk.config.service.confine {
         confine::filter_system_calls()?;
     }
     let ended = desk.serve();
-    if !matches!(ended, Ended::TakenOver) {
-        desk.applications.remove_all();
-        desk.programs.remove_all();
-        let patience = if matches!(ended, Ended::OwnerGone) { LONG_FAREWELL } else { FAREWELL };
-        farewell(&handles, patience);
-    }
+    desk.end(&ended, &manager, &handles);
     handles.iter().for_each(Handle::stop);
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
@@ -156,7 +154,8 @@ fn settle_in(
             let pause = clock.now().saturating_sub(stopped) as f64 / 1e6;
             let programs = peers.len();
             tracing::info!(
-                "took over {connections} connections of {programs} programs; they stood still for {pause:.2} ms"
+                "took over {connections} connections of {programs} program{}; they stood still for {pause:.2} ms",
+                if programs == 1 { "" } else { "s" }
             );
             Ok((Sockets::adopt(path, listeners), peers))
         }
@@ -262,8 +261,7 @@ impl Desk {
 
     /// How long to wait for whoever comes, where `unused_since` is when the last owner and program left.
     fn lingers(&self, unused_since: &mut Option<Instant>) -> Lingers {
-        let attached = self.applications.attached() + self.programs.count() + self.comm.count();
-        let Some(owners) = self.owners.as_ref().filter(|owners| attached == 0 && owners.none()) else {
+        let Some(owners) = self.owners.as_ref().filter(|owners| self.attached() == 0 && owners.none()) else {
             *unused_since = None;
             return Lingers::For(None);
         };
@@ -274,6 +272,27 @@ impl Desk {
         }
         // Whoever joins meanwhile does not wake this thread: it looks again then.
         Lingers::For(Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }))
+    }
+
+    /// Lets everybody go, and connections end in order, unless another daemon goes on with them.
+    fn end(&mut self, ended: &Ended, manager: &ServiceManager, handles: &[Handle]) {
+        let patience = match ended {
+            Ended::TakenOver => return,
+            Ended::OwnerGone => LONG_FAREWELL,
+            Ended::Told => FAREWELL,
+        };
+        manager.stopping();
+        if matches!(ended, Ended::Told) {
+            tracing::info!("the daemon ends, as it was told; programs that are attached: {}", self.attached());
+        }
+        self.applications.remove_all();
+        self.programs.remove_all();
+        farewell(handles, patience);
+    }
+
+    /// Attached programs of all kinds.
+    fn attached(&self) -> usize {
+        self.applications.attached() + self.programs.count() + self.comm.count()
     }
 
     /// A verbs library says hello: from now on a thread of its program's own has its socket.

@@ -2,7 +2,7 @@
 //! application or the daemon ends.
 mod common;
 
-use common::application::{attach, listen, until};
+use common::application::{PATIENCE, attach, listen, until};
 use common::{Toed, toed};
 use context::attach::Answer;
 use daemon::client::{ask, is_running, open};
@@ -14,6 +14,7 @@ use shm::handover;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -212,4 +213,30 @@ fn captures_are_refused_counted_and_ended() {
     assert_eq!(blocks.last(), Some(&Block::Statistics(2, pcapng::Counts::default())));
     // A daemon that ends does not wait for readers.
     assert_eq!(toed.end().code(), Some(0));
+}
+
+/// sd_notify(3): readiness is told once programs can attach, and lines carry the journal's priorities.
+#[test]
+fn a_service_manager_hears_of_readiness_and_the_end() {
+    let place = std::env::temp_dir().join(format!("toed-notify-{}", std::process::id()));
+    let manager = UnixDatagram::bind(&place).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut word = [0; 64];
+        let len = manager.recv(&mut word).unwrap();
+        String::from_utf8_lossy(&word[..len]).into_owned()
+    };
+    let mut toed = Toed::start_by(&CONFIGURATION.replace("warn", "info"), |directory| {
+        let mut command = toed(directory);
+        command.env("NOTIFY_SOCKET", &place).env("JOURNAL_STREAM", "8:1").stderr(Stdio::piped());
+        command
+    });
+    assert_eq!(heard(), "READY=1");
+    assert!(toed.end().success());
+    assert_eq!(heard(), "STOPPING=1");
+    let mut said = String::new();
+    toed.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.is_empty() && said.lines().all(|line| line.starts_with("<6>")), "{said}");
+    assert!(said.contains("the daemon ends, as it was told"), "{said}");
+    fs::remove_file(place).unwrap();
 }

@@ -28,23 +28,23 @@ impl Lib {
             return;
         }
         self.drain_leftovers();
-        let mut listeners = 0;
-        for index in self.sockets.indices() {
-            listeners += usize::from(self.lose(index));
-        }
         // Descriptors cannot be opened under a filter of the program's.
         let comes_back = !confine::is_confined();
+        let mut listeners = 0;
+        for index in self.sockets.indices() {
+            listeners += usize::from(self.lose(index, comes_back));
+        }
         self.link = if comes_back { Link::Lost(Lost::now(listeners > 0)) } else { Link::Dead };
         if listeners > 0 {
-            let what =
-                if comes_back { "come back with the next one" } else { "are lost: the program filters system calls" };
-            say::line(&format!("the daemon is gone: connections are reset, listeners ({listeners}) {what}"));
+            say::line(&format!(
+                "the daemon is gone: connections are reset, listeners ({listeners}) wait for the next one"
+            ));
         }
         self.wake_askers();
     }
 
-    /// A socket is without its daemon; says whether it is a listener.
-    fn lose(&mut self, index: usize) -> bool {
+    /// A socket is without its daemon; says whether it is a listener that may come back.
+    fn lose(&mut self, index: usize, comes_back: bool) -> bool {
         let Some(socket) = self.sockets.get_mut(index) else { return false };
         let mut listens = false;
         match &mut socket.kind {
@@ -57,7 +57,8 @@ impl Lib {
             Kind::Listener(listener) => {
                 // Credits stay, as a mark of the program's interest.
                 listener.queue.clear();
-                listens = !socket.broken;
+                listens = !socket.broken && comes_back && listener.ticket.is_some();
+                socket.broken = !listens;
             }
             Kind::Log(_) => socket.broken = true,
             Kind::Stream(stream) => {
