@@ -3,7 +3,7 @@
 use crate::Input;
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use engine::{Frame, FramePool, Nanos};
-use host::{Arp, ArpTiming, Claim, Host, Io, Link, Neighbour, Net, NetConfig, RouteTable, Transport};
+use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
 use rdma::{Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
@@ -37,27 +37,6 @@ impl Shared {
     }
 }
 
-impl Transport for Shared {
-    fn name(&self) -> &'static str {
-        self.device().name()
-    }
-    fn claims(&self) -> Vec<Claim> {
-        self.device().claims()
-    }
-    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
-        self.device().poll(now, rx, io)
-    }
-    fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
-        self.device().on_neighbour(now, neighbour, io);
-    }
-    fn has_work(&self, now: Nanos) -> bool {
-        self.device().has_work(now)
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.device().next_deadline()
-    }
-}
-
 /// A pipe that nobody reads.
 struct Nowhere;
 
@@ -85,7 +64,7 @@ fn host(device: &Shared) -> Host {
         neighbours: Box::new(Arp::new(16, timing)),
         icmp_per_s: 100,
     }));
-    host.add(Box::new(device.clone())).expect("nobody else claims its port");
+    host.add(Box::new(Arc::clone(&device.0))).expect("nobody else claims its port");
     host
 }
 

@@ -128,7 +128,6 @@ pub struct Welcome {
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
     /// The host's ports over which it may have neighbours, for lists of interfaces (docs/POSIX.md).
-    #[serde(default)]
     pub interfaces: Vec<Interface>,
 }
 

@@ -138,15 +138,8 @@ fn a_filesystem_does_not_notice_that_the_server_is_killed() {
         fio.arg("--directory").arg(&mounted.files).args(["--name=kills", "--rw=randwrite", "--bs=4k", "--size=2m"]);
         fio.args(["--numjobs=2", "--fsync=32", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--thread"]);
         fio.args(["--verify_state_save=0", "--invalidate=1"]).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut fio = fio.spawn().unwrap();
-        while fio.try_wait().unwrap().is_none() {
-            thread::sleep(Duration::from_millis(50 + pauses.below(200)));
-            if fio.try_wait().unwrap().is_none() {
-                pair.server.kill_and_restart();
-                killed += 1;
-            }
-        }
-        let output = fio.wait_with_output().unwrap();
+        let (output, times) = pair.kill_server_under(&mut fio, &mut pauses);
+        killed += times;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     mounted.unmount();

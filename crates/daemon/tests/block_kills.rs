@@ -16,7 +16,6 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 /// Blocks of a volume that a judge uses: few, so that most are written again and again.
 const BLOCKS: usize = 512;
@@ -111,15 +110,8 @@ fn fio_verifies_what_it_wrote_while_the_server_is_killed() {
         fio.args(["--name=kills", "--ioengine=nbd", &uri, "--rw=randwrite", "--bs=4k", "--iodepth=32", "--size=16m"]);
         fio.args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--thread"]);
         fio.arg(format!("--randseed={rounds}")).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut fio = fio.spawn().unwrap();
-        while fio.try_wait().unwrap().is_none() {
-            thread::sleep(Duration::from_millis(50 + pauses.below(200)));
-            if fio.try_wait().unwrap().is_none() {
-                pair.server.kill_and_restart();
-                killed += 1;
-            }
-        }
-        let output = fio.wait_with_output().unwrap();
+        let (output, times) = pair.kill_server_under(&mut fio, &mut pauses);
+        killed += times;
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.contains("err= 0"), "{said}");
     }

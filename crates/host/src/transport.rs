@@ -6,6 +6,7 @@ use engine::{DropCounts, Nanos, Recorder, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Frame, FramePool};
 use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trace::Traces;
 
 /// What a transport says of itself: a value of a type of its own, for those who know it.
@@ -55,6 +56,60 @@ pub trait Transport: Send {
     }
     /// Writes to these tracepoints from now on. Called once, before anything else.
     fn trace(&mut self, _traces: &Traces) {}
+}
+
+/// A transport in two hands: its host's thread has it for a round, others ask it something between two rounds.
+impl<T: Transport> Transport for Arc<Mutex<T>> {
+    fn name(&self) -> &'static str {
+        held(self).name()
+    }
+    fn claims(&self) -> Vec<Claim> {
+        held(self).claims()
+    }
+    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        held(self).poll(now, rx, io)
+    }
+    fn finish(&mut self, now: Nanos, from: usize, io: &mut Io<'_>) {
+        held(self).finish(now, from, io);
+    }
+    fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
+        held(self).on_neighbour(now, neighbour, io);
+    }
+    fn on_unreachable(&mut self, now: Nanos, error: &Unreachable, io: &mut Io<'_>) -> bool {
+        held(self).on_unreachable(now, error, io)
+    }
+    fn sends_to_self(&self) -> bool {
+        held(self).sends_to_self()
+    }
+    fn handover_obstacle(&self) -> Option<String> {
+        held(self).handover_obstacle()
+    }
+    fn has_work(&self, now: Nanos) -> bool {
+        held(self).has_work(now)
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        held(self).next_deadline()
+    }
+    fn prepare_to_sleep(&self) {
+        held(self).prepare_to_sleep();
+    }
+    fn awake(&self) {
+        held(self).awake();
+    }
+    fn report(&self) -> Option<Report> {
+        held(self).report()
+    }
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        held(self).workers()
+    }
+    fn trace(&mut self, traces: &Traces) {
+        held(self).trace(traces);
+    }
+}
+
+/// A panic in a round ends the daemon; until then the transport is as good as it was.
+fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a transport uses of its host.

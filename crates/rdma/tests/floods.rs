@@ -1,7 +1,7 @@
 //! Connection management under floods: of a program that takes no events, and of peers that ask for ever more.
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
-use engine::{DropReason, Frame, FramePool, Nanos};
-use host::{Arp, ArpTiming, Claim, Host, Io, Link, Neighbour, Net, NetConfig, RouteTable, Transport};
+use engine::{DropReason, FramePool, Nanos};
+use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
 use rdma::{Config, Congestion, Device, EventPipe, Failure, LIMITS, NewProgram, ProgramId, Recovery, Who};
@@ -18,28 +18,6 @@ use wire::roce::{Bth, Deth, GSI_QP, Headers, Opcode, Packet, Path, Psn, finish};
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-
-/// A device in two hands.
-struct Shared(Arc<Mutex<Device>>);
-
-impl Transport for Shared {
-    fn name(&self) -> &'static str {
-        "rdma"
-    }
-    fn claims(&self) -> Vec<Claim> {
-        self.0.lock().unwrap().claims()
-    }
-    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
-        self.0.lock().unwrap().poll(now, rx, io)
-    }
-    fn on_neighbour(&mut self, _now: Nanos, _neighbour: &Neighbour, _io: &mut Io<'_>) {}
-    fn has_work(&self, now: Nanos) -> bool {
-        self.0.lock().unwrap().has_work(now)
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.0.lock().unwrap().next_deadline()
-    }
-}
 
 struct Nowhere;
 
@@ -74,7 +52,7 @@ fn host(device: &Arc<Mutex<Device>>) -> Host {
         neighbours: Box::new(Arp::new(16, timing)),
         icmp_per_s: 100,
     }));
-    host.add(Box::new(Shared(Arc::clone(device)))).unwrap();
+    host.add(Box::new(Arc::clone(device))).unwrap();
     host
 }
 

@@ -97,7 +97,7 @@ impl SimHost {
 
     /// It has this RDMA device from now on.
     pub(crate) fn add_rdma(&mut self, device: SharedDevice) -> Result<(), String> {
-        self.host.add(Box::new(device.clone()))?;
+        self.host.add(device.transport())?;
         self.rdma = Some(device);
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! A host's RDMA device on its data-path thread.
 use crate::wake::watch;
 use engine::Nanos;
-use host::{Claim, Io, Neighbour, Transport};
-use port::Frame;
+use host::Transport;
 use rdma::{Device, NewProgram, ProgramId};
 use rustix::event::epoll;
 use std::collections::HashMap;
@@ -16,24 +15,17 @@ pub(crate) struct RdmaSeat {
     bells: HashMap<ProgramId, OwnedFd>,
 }
 
-/// The device as its host has it.
-struct OfHost(Arc<Mutex<Device>>);
-
-fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
-    device.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl RdmaSeat {
     /// The seat of a device, and the transport for its host.
     pub(crate) fn new(device: Device) -> (RdmaSeat, Box<dyn Transport>) {
         let device = Arc::new(Mutex::new(device));
-        let transport = OfHost(Arc::clone(&device));
+        let transport = Arc::clone(&device);
         (RdmaSeat { device, bells: HashMap::new() }, Box::new(transport))
     }
 
     /// The device, between two rounds.
     pub(crate) fn device(&self) -> MutexGuard<'_, Device> {
-        lock(&self.device)
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A program attaches; `bell` is the eventfd of its doorbell, which `epoll` watches from now on.
@@ -60,43 +52,5 @@ impl RdmaSeat {
             let _ = epoll::delete(epoll, bell);
         }
         self.device().detach(now, id);
-    }
-}
-
-impl Transport for OfHost {
-    fn name(&self) -> &'static str {
-        lock(&self.0).name()
-    }
-
-    fn claims(&self) -> Vec<Claim> {
-        lock(&self.0).claims()
-    }
-
-    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
-        lock(&self.0).poll(now, rx, io)
-    }
-
-    fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
-        lock(&self.0).on_neighbour(now, neighbour, io);
-    }
-
-    fn handover_obstacle(&self) -> Option<String> {
-        lock(&self.0).handover_obstacle()
-    }
-
-    fn prepare_to_sleep(&self) {
-        lock(&self.0).prepare_to_sleep();
-    }
-
-    fn awake(&self) {
-        lock(&self.0).awake();
-    }
-
-    fn has_work(&self, now: Nanos) -> bool {
-        lock(&self.0).has_work(now)
-    }
-
-    fn next_deadline(&self) -> Option<Nanos> {
-        lock(&self.0).next_deadline()
     }
 }

@@ -4,6 +4,7 @@ use crate::common::application::until;
 use crate::common::store::Store;
 use port::Netns;
 use std::fs;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -39,6 +40,22 @@ impl Pair {
         let server = daemon("s", 0, store.volume("v", "s", &format!("size = {size}")));
         let client = daemon("c", 1, store.block("v", "c", "v.sock", "take_over = true"));
         Some(Pair { netns, server, client })
+    }
+}
+
+impl Pair {
+    /// Runs a program whose output is wanted, and kills the server's daemon again and again meanwhile: what came of the
+    /// program, and how often.
+    pub fn kill_server_under(&mut self, program: &mut Command, pauses: &mut Pauses) -> (Output, u64) {
+        let (mut program, mut killed) = (program.spawn().unwrap(), 0);
+        while program.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(50 + pauses.below(200)));
+            if program.try_wait().unwrap().is_none() {
+                self.server.kill_and_restart();
+                killed += 1;
+            }
+        }
+        (program.wait_with_output().unwrap(), killed)
     }
 }
 

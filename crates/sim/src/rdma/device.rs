@@ -2,9 +2,7 @@
 use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::{Limits, MemoryTable};
-use engine::{Nanos, Worker};
-use host::{Claim, Io, Neighbour, Transport};
-use port::Frame;
+use host::Transport;
 use rdma::{Config, Congestion, Device, LIMITS, Recovery};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
@@ -53,38 +51,13 @@ impl SharedDevice {
         Arc::new(MemoryTable::with_secret(Limits { regions: REGIONS, ..Limits::default() }, secret))
     }
 
+    /// The device as its host has it.
+    pub(crate) fn transport(&self) -> Box<dyn Transport> {
+        Box::new(Arc::clone(&self.0))
+    }
+
     /// The device, between two rounds.
     pub(crate) fn device(&self) -> MutexGuard<'_, Device> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Transport for SharedDevice {
-    fn name(&self) -> &'static str {
-        self.device().name()
-    }
-    fn claims(&self) -> Vec<Claim> {
-        self.device().claims()
-    }
-    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
-        self.device().poll(now, rx, io)
-    }
-    fn on_neighbour(&mut self, now: Nanos, neighbour: &Neighbour, io: &mut Io<'_>) {
-        self.device().on_neighbour(now, neighbour, io);
-    }
-    fn sends_to_self(&self) -> bool {
-        self.device().sends_to_self()
-    }
-    fn handover_obstacle(&self) -> Option<String> {
-        self.device().handover_obstacle()
-    }
-    fn has_work(&self, now: Nanos) -> bool {
-        self.device().has_work(now)
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.device().next_deadline()
-    }
-    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
-        self.device().workers()
     }
 }
